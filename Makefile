@@ -1,4 +1,4 @@
-# `make demo` and `make test` are the entry points for a newcomer. All targets install or build their own requirements.
+# New to this repository? Start with `make demo` and `make test`. All targets install or build their requirements.
 
 .PHONY: build test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release clean
 
@@ -8,45 +8,45 @@ build:
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
-# Run unit and integration tests, without root and without a cluster. KUBERNETES=1.33 runs only tests with a control plane, of that
-# version, and LABEL=each-version the shortest selection of these.
+# Run unit and integration tests, without root and without a cluster. KUBERNETES=1.33 runs only tests with a control plane, with that
+# version. LABEL=each-version runs only those that depend most on the version.
 test:
 	KUBERNETES=$(KUBERNETES) LABEL=$(LABEL) scripts/test
 
-# Run tests on the real node, as root; LABEL=disks selects a suite.
+# Run tests on the real node, as root. LABEL=disks selects a suite.
 e2e:
 	scripts/e2e "$(LABEL)"
 
-# Run all fault tests; CASES=REGEXP selects test cases.
+# Run all fault tests. CASES=REGEXP selects test cases.
 faults:
 	scripts/faults $(if $(CASES),"$(CASES)")
 
-# Fuzz external input; DURATION=10m is the time for each target.
+# Fuzz external input. DURATION=10m is the time for each target.
 fuzz:
 	scripts/fuzz "$(DURATION)"
 
-# Measure the cost of calls, on simulated nodes and, as root, on the real one; QUICK=1 for a short run without root.
+# Measure the cost of calls, on simulated nodes and, as root, on the real node. QUICK=1 is a short run without root.
 bench:
 	QUICK=$(QUICK) PARTS=$(PARTS) scripts/bench
 
 lint:
 	scripts/lint
 
-# Run bosh create-env on the embedded cluster, or on the cluster of KUBECONFIG.
+# Run bosh create-env on the embedded cluster, or on the cluster in KUBECONFIG.
 demo:
 	scripts/demo create-env
 
 demo-delete:
 	scripts/demo delete-env
 
-# Start or stop the embedded cluster; NODES=2 adds a node.
+# Start or stop the embedded cluster. NODES=2 adds a node.
 cluster-up:
 	scripts/cluster up
 
 cluster-down:
 	scripts/cluster down
 
-# Create the tarball of the BOSH release; VERSION=1.2.3 sets the version, and FINAL=1 records a final release.
+# Create the tarball of the BOSH release. VERSION=1.2.3 sets the version, and FINAL=1 records a final release.
 release:
 	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 

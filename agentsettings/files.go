@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Names of the Files. The values that the VM's start script needs have files of their own, so that the script does not parse the settings.
+// Names of the Files. The values for the VM's start script are in separate files, so that the script does not parse the settings.
 const (
 	SettingsFile     = "settings.json"    // see SettingsJSON
 	ConfigPatchFile  = "agent.patch.json" // see ConfigPatch
@@ -16,7 +16,7 @@ const (
 	NameServersFile  = "name-servers"     // of all networks, one per line
 )
 
-// Files are the contents of the files for a VM's agent and start script, by name.
+// Files maps the names of the files for a VM's agent and start script to their contents.
 type Files map[string][]byte
 
 // Files returns the files for the VM. If the agent could not decode the env, the error names the invalid key.
@@ -37,7 +37,7 @@ func (o Options) Files(vm VM) (Files, error) {
 	}, nil
 }
 
-// mountOptions returns the mount options of persistent disks. They are in the env, where the agent reads them, too: type Env in its
+// mountOptions returns the mount options of persistent disks from the env. The agent reads them from there, too: see type Env in its
 // settings/settings.go.
 func (v VM) mountOptions() ([]string, error) {
 	if len(v.Env) == 0 {
@@ -60,15 +60,15 @@ func (v VM) nameServers() []string {
 	return servers
 }
 
-// ConfigPatch changes the configuration of the agent, agent.json of the stemcell. It is a JSON Merge Patch (RFC 7396). With it the agent
-// expects persistent disks as devices with a filesystem at the path of the disk hint, does not partition any disk, and reads its settings
-// only from the settings file.
+// ConfigPatch is a JSON Merge Patch (RFC 7396) for the agent's configuration, the stemcell's agent.json. The patched agent expects each
+// persistent disk as a device with a filesystem at the path in the disk hint. It does not partition disks, and reads its settings only from
+// the settings file.
 //
 // The start script applies the patch in the VM at each start, because the CPI has no access to the agent.json of a light stemcell. Options
-// that are not in the patch keep the values of the stemcell: ServiceManager, and options that only later versions of the agent have.
+// that are not in the patch keep the stemcell's values, for example ServiceManager and options of later agents.
 //
-// For the options, see platform/linux_platform.go and infrastructure/settings_source_factory.go of the agent. Older agents have the option
-// UseRegistry, which makes them read the settings from another source.
+// For the options, see platform/linux_platform.go and infrastructure/settings_source_factory.go of the agent. The option UseRegistry of
+// older agents would make them read the settings from another source.
 const ConfigPatch = `{
   "Platform": {"Linux": {
     "UsePreformattedPersistentDisk": true,

@@ -16,8 +16,8 @@ import (
 type Options struct {
 	// Mbus is the URL of the message bus: nats://… for the VMs of a director, https://… for the VM of create-env.
 	Mbus string `json:"mbus"`
-	// NTP is ignored. With time servers the agent would run sync-time at each boot, which waits for chronyd, but no chronyd runs in a
-	// container, which has the clock of its node. The property is accepted because bosh-deployment always sets it.
+	// NTP is ignored, and accepted only because bosh-deployment always sets it. With time servers, the agent would run sync-time at each
+	// boot and wait for chronyd, which does not run in containers: they use their node's clock.
 	NTP []string `json:"ntp"`
 	// Blobstore is the source of jobs and packages.
 	Blobstore Blobstore `json:"blobstore"`
@@ -29,7 +29,7 @@ type Blobstore struct {
 	Options  map[string]any `json:"options"`
 }
 
-// Validate checks the options. Its error names the missing or invalid property.
+// Validate checks the options. The error names the missing or invalid property.
 func (o Options) Validate() error {
 	if o.Mbus == "" {
 		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
@@ -43,7 +43,7 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// Network is a network of a VM. All networks are preconfigured: the network plugin configures them before the agent starts, and the agent
+// Network is a network of a VM. All networks are preconfigured: the network plugin sets them up before the agent starts, and the agent
 // configures only DNS.
 type Network struct {
 	Type          string   `json:"type"`
@@ -80,7 +80,7 @@ type vmSettings struct {
 	ID   string `json:"id"`
 }
 
-// diskSettings is always empty: the start script sets up the ephemeral disk, and the director announces persistent disks to the agent with
+// diskSettings is always empty: the start script sets up the ephemeral disk, and the director announces persistent disks to the agent by
 // add_persistent_disk.
 type diskSettings struct {
 	System     string            `json:"system"`

@@ -40,7 +40,7 @@ var _ = Describe("SettingsJSON", func() {
 			"env": {"bosh": {"group": "g"}}}`))
 	})
 
-	It("omits the time servers, for which the agent would wait at each boot", func() {
+	It("omits time servers, because the agent would wait for chronyd at each boot", func() {
 		withNTP := options
 		withNTP.NTP = []string{"time.example.com"}
 		raw, err := withNTP.SettingsJSON(agentsettings.VM{})
@@ -69,7 +69,7 @@ var _ = Describe("The options for agents", func() {
 			"agent.blobstore.provider is missing"),
 	)
 
-	It("are rejected without the password of the message bus in the error", func() {
+	It("are rejected with an error that does not contain the password of the message bus", func() {
 		Expect(agentsettings.Options{Mbus: "nats//nats:SECRET@x"}.Validate()).NotTo(MatchError(ContainSubstring("SECRET")))
 	})
 })
@@ -110,7 +110,7 @@ var _ = Describe("Files", func() {
 		Entry("env with similar keys at another level", `{"bosh": {"dns": ["10.0.0.2"], "persistent_disk_mount_options": ["noatime"]}}`),
 	)
 
-	It("rejects an env that the agent could not decode, without its values in the error", func() {
+	It("rejects an env that the agent could not decode, with an error that does not contain its values", func() {
 		_, err := options.Files(agentsettings.VM{Env: json.RawMessage(`{"persistent_disk_mount_options": "SECRET"}`)})
 		Expect(err).To(MatchError(ContainSubstring("persistent_disk_mount_options")))
 		Expect(err).NotTo(MatchError(ContainSubstring("SECRET")))

@@ -26,11 +26,11 @@ type Config struct {
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	Events     EventOptions          `json:"events"`
-	CPIConfig  ConfigOptions         `json:"cpi_config"`
+	CPIConfig  ConfigOptions      `json:"cpi_config"`
 }
 
-// ConfigOptions limits the access of a cpi-config's kubeconfig to the host on which the CPI runs. By default it has none: a user who
-// may change a cpi-config could otherwise run programs on that host as the CPI's user, and send its files to any server.
+// ConfigOptions limits the access of a cpi-config's kubeconfig to the host of the CPI. By default, it has none: otherwise a user
+// who may change a cpi-config could run programs on that host as the CPI's user, and send its files to any server.
 type ConfigOptions struct {
 	// AllowedCommands are the programs that it may run for credentials, by their names in the kubeconfig.
 	AllowedCommands []string `json:"allowed_commands"`
@@ -79,9 +79,9 @@ func LoadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("cannot read the CPI's configuration (set -configPath to its path): %w", err)
 	}
 	config := DefaultConfig()
-	var given overrides
-	if json.Unmarshal(raw, &given) == nil { // DecodeStrict reports invalid JSON
-		config.clearOverridden(given)
+	var overriding overrides
+	if json.Unmarshal(raw, &overriding) == nil { // DecodeStrict reports invalid JSON
+		config.clearOverridden(overriding)
 	}
 	if err := call.DecodeStrict(path, raw, &config); err != nil {
 		return Config{}, err
@@ -129,29 +129,29 @@ type overrides struct {
 
 // withOverrides returns the configuration for a request with this context.
 func (c Config) withOverrides(context json.RawMessage) (Config, error) {
-	var given overrides
+	var overriding overrides
 	if len(context) > 0 {
-		if err := json.Unmarshal(context, &given); err != nil {
-			return c, fmt.Errorf("context of the request is not valid: %w", err)
+		if err := json.Unmarshal(context, &overriding); err != nil {
+			return c, fmt.Errorf("request context is not valid: %w", err)
 		}
 	}
-	if given.Kubernetes != nil {
+	if overriding.Kubernetes != nil {
 		c.Kubernetes = kube.Options{} // the settings of this cluster do not apply to another
-		c.Disk = disk.Options{}       // which name PriorityClasses of this cluster
+		c.Disk = disk.Options{}       // it names PriorityClasses of this cluster
 	}
-	if given.Stemcell != nil {
+	if overriding.Stemcell != nil {
 		c.Stemcell = stemcell.Options{} // including the credentials of this registry
 	}
-	c.clearOverridden(given)
+	c.clearOverridden(overriding)
 	for _, part := range []struct {
 		name string
 		raw  json.RawMessage
 		into any
 	}{
-		{"kubernetes", given.Kubernetes, &c.Kubernetes}, {"agent", given.Agent, &c.Agent},
-		{"network", given.Network, &c.Network}, {"disk", given.Disk, &c.Disk}, {"stemcell", given.Stemcell, &c.Stemcell},
-		{"pods", given.Pods, &c.Pods}, {"timeouts", given.Timeouts, &c.Timeouts},
-		{"events", given.Events, &c.Events},
+		{"kubernetes", overriding.Kubernetes, &c.Kubernetes}, {"agent", overriding.Agent, &c.Agent},
+		{"network", overriding.Network, &c.Network}, {"disk", overriding.Disk, &c.Disk}, {"stemcell", overriding.Stemcell, &c.Stemcell},
+		{"pods", overriding.Pods, &c.Pods}, {"timeouts", overriding.Timeouts, &c.Timeouts},
+		{"events", overriding.Events, &c.Events},
 	} {
 		if part.raw == nil {
 			continue
@@ -160,7 +160,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 			return c, err
 		}
 	}
-	if given.Kubernetes != nil {
+	if overriding.Kubernetes != nil {
 		access, err := c.Kubernetes.HostAccess()
 		if err != nil {
 			return c, err
@@ -172,22 +172,22 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	return c, c.Validate()
 }
 
-// clearOverridden clears the blobstore, lists and maps that are overridden. They are replaced as a whole, but decoding would merge
-// them with their current content.
-func (c *Config) clearOverridden(given overrides) {
-	if hasKey(given.Agent, "blobstore") {
+// clearOverridden clears the overridden blobstore, lists and maps. They are replaced as a whole, but decoding would merge them with
+// their current content.
+func (c *Config) clearOverridden(overriding overrides) {
+	if hasKey(overriding.Agent, "blobstore") {
 		c.Agent.Blobstore = agentsettings.Blobstore{}
 	}
-	if hasKey(given.Network, "address_annotations") {
+	if hasKey(overriding.Network, "address_annotations") {
 		c.Network.AddressAnnotations = nil
 	}
-	if hasKey(given.Pods, "labels") {
+	if hasKey(overriding.Pods, "labels") {
 		c.Pods.Labels = nil
 	}
-	if hasKey(given.Pods, "annotations") {
+	if hasKey(overriding.Pods, "annotations") {
 		c.Pods.Annotations = nil
 	}
-	if hasKey(given.Pods, "helper_limits") {
+	if hasKey(overriding.Pods, "helper_limits") {
 		c.Pods.HelperLimits = nil
 	}
 }

@@ -73,7 +73,7 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).NotTo(HaveOccurred())
 	})
 
-	It("cannot extend its own permissions", func() {
+	It("cannot extend its own access to the host", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		_, err := config.withOverrides([]byte(`{"cpi_config": {"allowed_files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))

@@ -1,8 +1,8 @@
 // Package cpi implements BOSH's Cloud Provider Interface with Kubernetes objects: a VM is a Pod, a persistent disk a
 // PersistentVolumeClaim, a stemcell a container image.
 //
-// Each call reads the state of the cluster and changes it toward the requested state. A call that was interrupted can be repeated.
-// All state is in the cluster: the process keeps none.
+// Each call reads the state of the cluster and changes it toward the requested state. An interrupted call can be retried. All state
+// is in the cluster: the process keeps none.
 //
 // This package implements the protocol (server.go, exchange.go), lists the methods (methods.go), reads the configuration
 // (config.go), and contains the stemcell methods (stemcell.go, prefetch.go) and garbage collection. The packages vm, disk and

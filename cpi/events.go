@@ -23,11 +23,11 @@ type EventOptions struct {
 // methodReasons are the reasons of a method's Events.
 type methodReasons struct {
 	success string // of a successful call
-	action  string // with the suffix Failed, or Refused for a disk that is in use
+	action  string // with the suffix Failed, or Rejected for a disk that is in use
 }
 
-// eventReasons has the reasons of all methods that create Events. Methods that only read or only change metadata create none, nor do
-// those for stemcells, which are not in the cluster, and networks, which are not in a namespace.
+// eventReasons has the reasons of all methods that create Events. Methods that only read or only change metadata create no Events.
+// Neither do methods for stemcells, which are not in the cluster, and networks, which are not in a namespace.
 var eventReasons = map[string]methodReasons{
 	"create_vm":       {"Created", "Create"},
 	"delete_vm":       {"Deleted", "Delete"},
@@ -47,17 +47,17 @@ func (r methodReasons) forResult(callErr error) string {
 	switch {
 	case callErr == nil:
 		return r.success
-	case call.DiskInUse.Is(callErr):
-		return r.action + "Refused"
+	case call.CodeDiskInUse.Is(callErr):
+		return r.action + "Rejected"
 	}
 	return r.action + "Failed"
 }
 
-// unreachableErrs are the errors after which a request for an Event would fail too.
+// unreachableErrs are the errors after which the request for an Event would also fail.
 var unreachableErrs = []error{kube.ErrUnreachable, kube.ErrNotServed, kube.ErrUnauthorized, kube.ErrNoCredentials}
 
-// recordCallEvent creates an Event about the result of a call, for the object of the call. It waits for at most one second, even if
-// the call has timed out. If it fails, it only logs the error at debug.
+// recordCallEvent creates an Event about the result of a call, for the object of the call. It takes at most one second, even if the
+// call timed out. If it fails, it only logs the error at debug.
 func (s *requestSession) recordCallEvent(ctx context.Context, method string, took time.Duration, callErr error) {
 	reasons, hasReasons := eventReasons[method]
 	matches := func(kind error) bool { return errors.Is(callErr, kind) }
@@ -78,7 +78,7 @@ func (s *requestSession) recordCallEvent(ctx context.Context, method string, too
 	}
 }
 
-// eventMessage describes the result of the call; for a failed call, with the error message of its response.
+// eventMessage describes the result of the call. For a failed call, it contains the error message of the response.
 func (s *requestSession) eventMessage(method string, took time.Duration, callErr error) string {
 	description := method
 	if s.Subject.Detail != "" {

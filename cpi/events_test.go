@@ -30,7 +30,7 @@ var _ = Describe("Event reasons", func() {
 		Expect(documented).To(HaveLen(len(eventReasons)))
 		for method, reasons := range eventReasons {
 			Expect(documented).To(HaveKeyWithValue(method, ConsistOf(reasons.forResult(nil), reasons.forResult(errors.New("x")),
-				Or(BeEmpty(), Equal(reasons.forResult(call.DiskInUse.Errorf("x")))))), method)
+				Or(BeEmpty(), Equal(reasons.forResult(call.CodeDiskInUse.Errorf("x")))))), method)
 		}
 	})
 
@@ -42,13 +42,13 @@ var _ = Describe("Event reasons", func() {
 		}
 	})
 
-	It("distinguish a refusal from a failure, also for wrapped errors", func() {
-		refused := call.DiskInUse.Errorf("the cause")
-		for _, err := range []error{refused, fmt.Errorf("more: %w", refused), errors.Join(refused, errors.New("of the rollback"))} {
-			Expect(eventReasons["detach_disk"].forResult(err)).To(Equal("DetachRefused"))
+	It("distinguish a rejection from a failure, also for wrapped errors", func() {
+		rejected := call.CodeDiskInUse.Errorf("the cause")
+		for _, err := range []error{rejected, fmt.Errorf("more: %w", rejected), errors.Join(rejected, errors.New("of the rollback"))} {
+			Expect(eventReasons["detach_disk"].forResult(err)).To(Equal("DetachRejected"))
 			Expect(call.AsBOSH(err).Type()).To(BeEquivalentTo(call.CloudError))
 		}
-		Expect(eventReasons["detach_disk"].forResult(call.ClusterError.Errorf("the cause"))).To(Equal("DetachFailed"))
+		Expect(eventReasons["detach_disk"].forResult(call.CodeClusterError.Errorf("the cause"))).To(Equal("DetachFailed"))
 	})
 })
 
@@ -86,7 +86,7 @@ var _ = Describe("The Event of a call", func() {
 			{method: "has_vm"},
 			{method: "create_vm", change: func(s *requestSession) { s.config.Events.Enabled = false }},
 			{method: "create_vm", change: func(s *requestSession) { s.Subject.Object = corev1.ObjectReference{} }},
-			{method: "create_vm", failed: call.ClusterError.Wrap(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("words")}, false)},
+			{method: "create_vm", failed: call.CodeClusterError.Wrap(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("words")}, false)},
 		} {
 			s, log := unreachableSession()
 			if testCase.change != nil {
@@ -100,7 +100,7 @@ var _ = Describe("The Event of a call", func() {
 	It("contains the error message of the response", func() {
 		s, _ := unreachableSession()
 		s.SetDetail("disk disk-1")
-		failed := fmt.Errorf("more: %w", kube.ErrRefused)
+		failed := fmt.Errorf("more: %w", kube.ErrRejected)
 		message := s.eventMessage("attach_disk", 1234*time.Millisecond, failed)
 		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSH(failed).Error() + " [request-denied]"))
 		Expect(strings.Count(message, "denied a request")).To(Equal(1))

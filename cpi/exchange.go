@@ -13,6 +13,7 @@ import (
 	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -22,8 +23,8 @@ const apiVersion = 2
 // exchange handles one request. It implements both interfaces that bosh-cpi-go's dispatcher requires: ActionFactory, which returns
 // the function for a method, and Caller, which calls it.
 //
-// The dispatcher turns each error of Create into NotImplemented, so Create fails only for an unknown method. It reads the type of an
-// error of Call by a type assertion, so the outermost error must have one.
+// The dispatcher turns each error of Create into NotImplemented, so Create fails only for an unknown method. It reads the type of
+// an error of Call with a type assertion, so the outermost error must have a type.
 type exchange struct {
 	ctx       context.Context
 	config    func() (Config, error)
@@ -43,7 +44,7 @@ type requestedCall struct {
 func (e *exchange) Create(name string, version int, context apiv1.CallContext) (any, error) {
 	method, known := methods[name]
 	if !known {
-		e.err = call.UnknownMethod.Errorf("unknown method %q", name).WithCode()
+		e.err = call.CodeUnknownMethod.Errorf("unknown method %q", name).WithCode()
 		return nil, e.err
 	}
 	requested := requestedCall{method: method, version: version}
@@ -53,12 +54,12 @@ func (e *exchange) Create(name string, version int, context apiv1.CallContext) (
 	return func() (any, error) { return e.serve(name, requested) }, nil
 }
 
-// Call implements rpc.Caller. It ignores the arguments that the dispatcher has decoded, because these have lost the precision of
-// integers, and uses the raw arguments of the request.
+// Call implements rpc.Caller. It uses the raw arguments of the request, because the arguments decoded by the dispatcher lose the
+// precision of integers.
 func (e *exchange) Call(action any, _ []any) (any, error) {
 	serve, ok := action.(func() (any, error))
 	if !ok {
-		e.err = call.InternalError.Errorf("internal error: %T is not an action", action).WithCode()
+		e.err = call.CodeInternalError.Errorf("internal error: %T is not an action", action).WithCode()
 		return nil, e.err
 	}
 	result, err := serve()
@@ -72,7 +73,7 @@ func (e *exchange) Call(action any, _ []any) (any, error) {
 // serve creates the session for the request, and calls the method in it.
 func (e *exchange) serve(name string, requested requestedCall) (any, error) {
 	if requested.version > apiVersion {
-		return nil, call.InvalidRequest.Errorf("api_version %d is not supported; this CPI supports up to %d", requested.version, apiVersion)
+		return nil, call.CodeInvalidRequest.Errorf("api_version %d is not supported; this CPI supports up to %d", requested.version, apiVersion)
 	}
 	start := time.Now()
 	session, err := e.newSession(requested)
@@ -105,16 +106,16 @@ type requestContext struct {
 func (e *exchange) newSession(requested requestedCall) (*requestSession, error) {
 	config, err := e.config()
 	if err != nil {
-		return nil, call.InvalidConfig.Errorf("%w", err)
+		return nil, call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	var fields requestContext
 	if len(requested.context) > 0 {
 		if err := json.Unmarshal(requested.context, &fields); err != nil {
-			return nil, call.InvalidRequest.Errorf("context of the request is not valid: %w", err)
+			return nil, call.CodeInvalidRequest.Errorf("request context is not valid: %w", err)
 		}
 	}
 	if config, err = config.withOverrides(requested.context); err != nil {
-		return nil, call.InvalidConfig.Errorf("%w", err)
+		return nil, call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	return &requestSession{
 		Call: &call.Call{
@@ -142,26 +143,26 @@ func (s *requestSession) ensureClient() (err error) {
 	if s.Client != nil {
 		return nil
 	}
-	s.Client, err = kube.New(s.config.Kubernetes, s.config.Timeouts.Request.Duration)
+	s.Client, err = kube.New(s.config.Kubernetes, manifest.ManagedBy, s.config.Timeouts.Request.Duration)
 	if err != nil {
-		return call.InvalidConfig.Errorf("%w", err)
+		return call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	return nil
 }
 
 // invoke decodes the arguments into the function's parameters and calls it. The function's last result is an error. invoke returns
-// the other results: nil for none, one as it is, several as a list.
+// the other results: nil for none, a single result as is, several as a list.
 func invoke(function any, arguments []json.RawMessage) (any, error) {
 	called := reflect.ValueOf(function)
 	signature := called.Type()
 	if len(arguments) != signature.NumIn() {
-		return nil, call.InvalidRequest.Errorf("the method takes %d arguments, but the request has %d", signature.NumIn(), len(arguments))
+		return nil, call.CodeInvalidRequest.Errorf("the method takes %d arguments, but the request has %d", signature.NumIn(), len(arguments))
 	}
 	parameters := make([]reflect.Value, len(arguments))
 	for i, raw := range arguments {
 		parameter := reflect.New(signature.In(i))
 		if err := decodeArgument(raw, parameter.Interface()); err != nil {
-			return nil, call.InvalidRequest.Errorf("argument %d is not valid: %w", i+1, err)
+			return nil, call.CodeInvalidRequest.Errorf("argument %d is not valid: %w", i+1, err)
 		}
 		parameters[i] = parameter.Elem()
 	}
@@ -184,7 +185,7 @@ func decodeArgument(raw json.RawMessage, into any) error {
 	if err := json.Unmarshal(raw, into); err != nil {
 		return err
 	}
-	if text, ok := into.(*string); ok && *text == "" {
+	if argument, ok := into.(*string); ok && *argument == "" {
 		return errors.New("the string is empty")
 	}
 	return nil

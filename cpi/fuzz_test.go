@@ -27,15 +27,15 @@ var errorKinds = []call.ErrorKind{
 	call.NetworkNotFound, call.DiskNotFound, call.DiskNotAttached, call.NoDiskSpace, call.StemcellNotFound,
 }
 
-// refusingServer is the API server of an empty cluster. It rejects and counts requests that would change the cluster.
-type refusingServer struct {
+// rejectingServer is the API server of an empty cluster. It rejects and counts requests that would change the cluster.
+type rejectingServer struct {
 	*httptest.Server
 	changes atomic.Int64 // rejected requests
 }
 
-func newRefusingServer(f *testing.F) *refusingServer {
+func newRejectingServer(f *testing.F) *rejectingServer {
 	f.Helper()
-	r := &refusingServer{}
+	r := &rejectingServer{}
 	r.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		status := metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure}
 		status.Code, status.Reason = http.StatusNotFound, metav1.StatusReasonNotFound
@@ -52,7 +52,7 @@ func newRefusingServer(f *testing.F) *refusingServer {
 }
 
 // config returns a valid configuration with short timeouts.
-func (r *refusingServer) config() Config {
+func (r *rejectingServer) config() Config {
 	config := DefaultConfig()
 	config.Agent.Mbus = "nats://nats.test:4222"
 	config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: strings.ReplaceAll(`
@@ -71,7 +71,7 @@ users: [{name: u, user: {token: SECRET}}]`, "SERVER", r.URL)}
 // FuzzRequest checks that each request, valid or not, gets exactly one JSON response, with an error type that the director knows. A
 // request that is rejected as invalid must not change the cluster. No request may cause a panic, or a secret in the log.
 func FuzzRequest(f *testing.F) {
-	server := newRefusingServer(f)
+	server := newRejectingServer(f)
 	config := server.config()
 	for method, arguments := range sampleArguments {
 		f.Add([]byte(`{"method":"` + method + `","arguments":` + arguments + `,"context":{"director_uuid":"d-1"},"api_version":2}`))
@@ -140,7 +140,7 @@ func accessesHostOrNetwork(raw []byte) bool {
 // FuzzConfig checks that an error of LoadConfig names the file, and that overrides of a request result in a valid configuration or an
 // error.
 func FuzzConfig(f *testing.F) {
-	server := newRefusingServer(f)
+	server := newRejectingServer(f)
 	complete, err := json.Marshal(server.config())
 	if err != nil {
 		f.Fatal(err)

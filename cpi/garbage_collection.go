@@ -23,16 +23,16 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an incomplete
-// copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record, and disks with
-// an attachment Pod that was deleted by someone else.
+// Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an
+// incomplete copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record,
+// and disks in use if someone else deleted their attachment Pods.
 type Collector struct {
 	Config Config
-	// ConfigAssumed reports that Config may differ from the director's: then no resource is orphaned only because of a setting.
+	// ConfigAssumed reports that Config may differ from the director's. Then no resource is orphaned only because of a setting.
 	ConfigAssumed bool
 	Director      string // the director's UUID
 	Confirm       bool
-	MinAge        time.Duration // younger objects may belong to a running call; by default the longest timeout of a call
+	MinAge        time.Duration // younger objects may belong to a running call; default: the longest timeout of a call
 	Out           io.Writer     // receives a line for each orphaned resource: object, age, reason and outcome
 }
 
@@ -41,7 +41,7 @@ func (c Collector) Run(ctx context.Context) error {
 	if err := c.validateDirector(); err != nil {
 		return err
 	}
-	cluster, err := kube.New(c.Config.Kubernetes, c.Config.Timeouts.Request.Duration)
+	cluster, err := kube.New(c.Config.Kubernetes, manifest.ManagedBy, c.Config.Timeouts.Request.Duration)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ type CollectionResult struct {
 // validateDirector fails if the director's UUID is missing or is not a valid label.
 func (c Collector) validateDirector() error {
 	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return fmt.Errorf("-director %q is not a valid UUID; use the director's UUID, which `bosh env` shows", c.Director)
+		return fmt.Errorf("-director %q is not a valid UUID; use the director's UUID, as printed by `bosh env`", c.Director)
 	}
 	return nil
 }
@@ -77,7 +77,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	if err != nil {
 		return nil, err
 	}
-	// Ages are relative to the API server's clock, which has set the creation timestamps: the local clock may differ.
+	// Ages are relative to the API server's clock, which sets the creation timestamps: the local clock may differ.
 	server, err := cluster.GetServerInfo(ctx)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	return collected, errors.Join(failed...)
 }
 
-// writeReport writes the results, also if the collection of some has failed. It writes nothing if no resources could be listed.
+// writeReport writes the results, even if the collection of some failed. It writes nothing if no resources could be listed.
 func (c Collector) writeReport(results []CollectionResult, complete bool) error {
 	if len(results) == 0 && !complete {
 		return nil
@@ -134,8 +134,7 @@ func (c CollectionResult) String() string {
 	return fmt.Sprintf("%s %s/%s (%s old): %s: %s", c.Kind, c.Namespace, c.Name, c.Age, c.Reason, c.Outcome)
 }
 
-// orphanedResource is an object that no call needs any more, a disk to repair, or a PodDisruptionBudget that is too large for its
-// group.
+// orphanedResource is an object that no call needs, a disk to repair, or a PodDisruptionBudget that is too large for its group.
 type orphanedResource struct {
 	object metav1.Object
 	kind   string
@@ -231,8 +230,8 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	}
 }
 
-// addOwnerProblems adds a disk with an owner record that is invalid or names a VM that does not exist, and a disk with an attachment
-// Pod that was deleted by someone else.
+// addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if someone else deleted its
+// attachment Pod.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVolumeClaim) {
 	owner, ok := manifest.DiskOwnerOf(pvc)
 	vmPod, attachment := inv.findVMPod(owner.VM), inv.findPod(manifest.AttachmentName(pvc.Name))
@@ -273,8 +272,8 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 	}
 }
 
-// orphanReason returns why a Pod is orphaned; "" if it is not, or if it may belong to a running call. old is whether it exceeds the
-// minimum age.
+// orphanReason returns why a Pod is orphaned, or "" if it is not, or may belong to a running call. old reports whether it exceeds
+// the minimum age.
 func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	switch pod.Labels[manifest.LabelRole] {
 	case manifest.RoleAttachment:
@@ -306,7 +305,7 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 
 const reasonNeverNamed = "orphaned by an interrupted create_vm: set_vm_metadata was never called"
 
-// applyRemedy deletes or repairs the orphaned resource, unless it has changed since it was listed.
+// applyRemedy deletes or repairs the orphaned resource, unless it changed since it was listed.
 func applyRemedy(s *vm.Session, orphan orphanedResource) error {
 	if pvc, isDisk := orphan.object.(*corev1.PersistentVolumeClaim); isDisk && orphan.remedy == remedyReleased {
 		owner, _ := manifest.DiskOwnerOf(pvc)

@@ -97,7 +97,7 @@ var _ = Describe("findOrphans", func() {
 		}))
 	})
 
-	It("returns a disk in use with a deleted attachment Pod, except if its VM Pod has ended", func() {
+	It("returns a disk in use with a deleted attachment Pod, except if its VM Pod is finished", func() {
 		_, vmPod := newVM("agent-a")
 		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
 		used.Labels[manifest.LabelVM] = vmPod.Name

@@ -11,8 +11,8 @@ import (
 
 const module = "bosh-kubernetes-cpi/"
 
-// allowedImports are the packages of the product with the other packages that each may import, directly or indirectly. The layers are
-// cmd → preflight → cpi → vm → disk, network → call → kube, agentsettings, stemcell.
+// allowedImports maps the packages of the product to the other packages that each may import, directly or indirectly. The layers
+// are cmd → preflight → cpi → vm → disk, network → call → kube, agentsettings, stemcell.
 var allowedImports = map[string][]string{
 	"agentsettings":  {},
 	"stemcell":       {},

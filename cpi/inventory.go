@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// inventory is the objects of a director in the namespace that can be orphaned, or that show whether others are.
+// inventory contains the objects of a director in the namespace that can be orphaned, or that show whether others are.
 type inventory struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
@@ -23,9 +23,9 @@ type inventory struct {
 	podTemplates     []*corev1.PodTemplate
 	incompleteCopies []*corev1.PersistentVolumeClaim
 	ownedDisks       []*corev1.PersistentVolumeClaim // disks with an owner record
-	// unfinishedSnapshots are snapshots that no successful call has returned.
+	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
-	// obsoletePrefetches are prefetch DaemonSets although stemcell.prefetch is disabled.
+	// obsoletePrefetches are prefetch DaemonSets that exist although stemcell.prefetch is disabled.
 	obsoletePrefetches []*extension.DaemonSet
 }
 
@@ -86,7 +86,7 @@ func (c Collector) listObsoletePrefetches(
 		return nil, err
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
-	if errors.Is(err, kube.ErrRefused) {
+	if errors.Is(err, kube.ErrRejected) {
 		return nil, nil
 	}
 	return found.Items, err
@@ -99,7 +99,7 @@ func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, director
 		return nil, err
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrRefused) {
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrRejected) {
 		return nil, nil
 	}
 	return found.Items, err
@@ -141,7 +141,7 @@ func (inv inventory) ownsDisk(pod *corev1.Pod) bool {
 	})
 }
 
-// findVMPod returns the Pod of this VM, or the Pod that would be created for it; nil if the VM does not exist.
+// findVMPod returns the Pod of this VM, or the Pod that would be created for it. It returns nil if the VM does not exist.
 func (inv inventory) findVMPod(vmCID string) *corev1.Pod {
 	for _, pod := range inv.vmPods() {
 		if pod.Name == vmCID {

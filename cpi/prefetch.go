@@ -50,7 +50,7 @@ func validateToleration(i int, t stemcell.Toleration) error {
 	case t.Key != "" && len(validation.IsQualifiedName(t.Key)) > 0:
 		return fmt.Errorf("stemcell.prefetch.tolerations[%d].key %q is not a valid taint key", i, t.Key)
 	case exists && t.Value != "":
-		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value and operator Exists exclude each other; remove one", i)
+		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value and operator Exists are mutually exclusive; remove one", i)
 	case len(validation.IsValidLabelValue(t.Value)) > 0:
 		return fmt.Errorf("stemcell.prefetch.tolerations[%d].value %q is not a valid taint value", i, t.Value)
 	case t.TolerationSeconds != nil && t.Effect != string(corev1.TaintEffectNoExecute):
@@ -78,7 +78,7 @@ func (s *requestSession) dryRunPrefetch() error {
 }
 
 // ensurePrefetch creates the prefetch DaemonSet for the stemcell's image if stemcell.prefetch is enabled, and does not wait for its
-// Pods. It keeps an existing DaemonSet, or recreates it if the settings have changed.
+// Pods. It keeps an existing DaemonSet, or recreates it if the settings changed.
 func (s *requestSession) ensurePrefetch(cid string) error {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return nil
@@ -97,7 +97,7 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 	_, created, err := sets.Ensure(s.Ctx, desired, func(existing *extension.DaemonSet) (bool, error) {
 		switch {
 		case !manifest.BelongsTo(existing, s.Director):
-			return false, call.DaemonSetExists.Errorf("DaemonSet %s exists and does not belong to this director; "+
+			return false, call.CodeDaemonSetExists.Errorf("DaemonSet %s already exists and does not belong to this director; "+
 				"delete it, and upload the stemcell again", existing.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, nil
@@ -150,7 +150,7 @@ func (s *requestSession) buildPrefetchDaemonSet(cid string) (*extension.DaemonSe
 	options := s.config.Stemcell
 	image, err := options.Image(cid)
 	if err != nil {
-		return nil, call.InvalidConfig.Errorf("%w", err)
+		return nil, call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	desired := manifest.Prefetch{
 		Namespace: s.Namespace, Director: s.Director, Stemcell: cid, Reference: stemcell.Reference(cid), Image: image,
@@ -172,8 +172,8 @@ func (s *requestSession) buildPrefetchDaemonSet(cid string) (*extension.DaemonSe
 	return desired.DaemonSet(capLimits(s.PodOptions.ApplyToHelperPod(desired.Pod())))
 }
 
-// capLimits lowers the helper limits of the Pod to what starting a sleeping program needs: there is one Pod on each node, and a
-// quota counts all of them.
+// capLimits lowers the helper limits of the Pod to the needs of a sleeping program: there is one Pod on each node, and a quota
+// counts all of them.
 func capLimits(pod *corev1.Pod) *corev1.Pod {
 	limits := manifest.OwnContainer(pod).Resources.Limits
 	caps := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("32Mi")}
@@ -187,9 +187,9 @@ func capLimits(pod *corev1.Pod) *corev1.Pod {
 
 // prefetchError adds the remedy to a denied request: only prefetching needs rights for DaemonSets.
 func prefetchError(err error) error {
-	if !errors.Is(err, kube.ErrRefused) {
+	if !errors.Is(err, kube.ErrRejected) {
 		return err
 	}
-	return call.PrefetchDenied.Wrap(call.WithMessage(err, "cannot prefetch the stemcell's image: stemcell.prefetch requires the Role of "+
+	return call.CodePrefetchDenied.Wrap(call.WithMessage(err, "cannot prefetch the stemcell's image: stemcell.prefetch requires the Role of "+
 		"docs/rbac-prefetch.yaml; apply it, or disable stemcell.prefetch, and retry"), false)
 }

@@ -30,7 +30,7 @@ var _ = Describe("stemcell.prefetch", func() {
 			`stemcell.prefetch.tolerations[1].effect "noSchedule" is not valid; use NoSchedule, PreferNoSchedule or NoExecute`),
 		Entry("a missing key", `{"prefetch":{"tolerations":[{"value":"a"}]}}`, "stemcell.prefetch.tolerations[0].key is missing"),
 		Entry("an invalid key", `{"prefetch":{"tolerations":[{"key":"a b"}]}}`, `stemcell.prefetch.tolerations[0].key "a b" is not a valid taint key`),
-		Entry("a value with operator Exists", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}}`, "stemcell.prefetch.tolerations[0].value and operator Exists exclude each other"),
+		Entry("a value with operator Exists", `{"prefetch":{"tolerations":[{"key":"a","operator":"Exists","value":"b"}]}}`, "stemcell.prefetch.tolerations[0].value and operator Exists are mutually exclusive"),
 		Entry("an invalid value", `{"prefetch":{"tolerations":[{"key":"a","value":"b c"}]}}`, `stemcell.prefetch.tolerations[0].value "b c" is not a valid taint value`),
 		Entry("tolerationSeconds without effect NoExecute", `{"prefetch":{"tolerations":[{"key":"a","tolerationSeconds":60}]}}`,
 			"stemcell.prefetch.tolerations[0].tolerationSeconds requires effect NoExecute"),

@@ -121,17 +121,17 @@ var _ = Describe("The protocol", func() {
 	for name, arguments := range sampleArguments {
 		Describe(name, func() {
 			It("rejects a wrong number of arguments", func() {
-				var given []json.RawMessage
-				Expect(json.Unmarshal([]byte(arguments), &given)).To(Succeed())
-				for _, wrong := range []any{append(slices.Clone(given), json.RawMessage("1")), append([]json.RawMessage{}, given[:max(0, len(given)-1)]...)} {
+				var valid []json.RawMessage
+				Expect(json.Unmarshal([]byte(arguments), &valid)).To(Succeed())
+				for _, wrong := range []any{append(slices.Clone(valid), json.RawMessage("1")), append([]json.RawMessage{}, valid[:max(0, len(valid)-1)]...)} {
 					raw, err := json.Marshal(wrong)
 					Expect(err).NotTo(HaveOccurred())
-					if string(raw) == "[]" && len(given) == 0 {
+					if string(raw) == "[]" && len(valid) == 0 {
 						continue
 					}
 					got := newUnreachableCPI().send(name, string(raw), "")
 					Expect(got.Error.Type).To(Equal(call.CPIError))
-					Expect(got.Error.Message).To(ContainSubstring("takes %d arguments", len(given)))
+					Expect(got.Error.Message).To(ContainSubstring("takes %d arguments", len(valid)))
 				}
 			})
 
@@ -166,8 +166,8 @@ var _ = Describe("The protocol", func() {
 			for _, wrapped := range []error{
 				code.Errorf("the cause"),
 				fmt.Errorf("more: %w", code.Errorf("the cause")),
-				call.VMCreateFailed.Errorf("more: %w", code.Errorf("the cause")),
-				errors.Join(code.Errorf("the cause"), call.DiskMissing.Errorf("of the rollback")),
+				call.CodeVMCreateFailed.Errorf("more: %w", code.Errorf("the cause")),
+				errors.Join(code.Errorf("the cause"), call.CodeDiskNotFound.Errorf("of the rollback")),
 			} {
 				registerMethod("test_error", func() error { return wrapped })
 				got := newUnreachableCPI().send("test_error", "[]", "")
@@ -180,7 +180,7 @@ var _ = Describe("The protocol", func() {
 
 	It("returns an error of a program on a node with the code of that program", func() {
 		registerMethod("test_error", func() error {
-			return call.DiskAttachFailed.Errorf("cannot attach disk disk-1: %s", "blank [volume-blank]")
+			return call.CodeDiskAttachFailed.Errorf("cannot attach disk disk-1: %s", "blank [volume-blank]")
 		})
 		Expect(newUnreachableCPI().send("test_error", "[]", "").Error.Message).To(Equal("cannot attach disk disk-1: blank [volume-blank]"))
 	})
@@ -197,7 +197,7 @@ var _ = Describe("The protocol", func() {
 		Entry("failing webhook", kube.ErrWebhook, "check the webhook that the message names"),
 		Entry("missing credentials", kube.ErrNoCredentials, "correct the user in kubernetes.kubeconfig"),
 		Entry("rejected credentials", kube.ErrUnauthorized, "rejected the CPI's credentials"),
-		Entry("denied", kube.ErrRefused, "check the CPI's Role"),
+		Entry("denied", kube.ErrRejected, "check the CPI's Role"),
 		Entry("any other", kube.ErrConflict, "words"),
 	)
 
@@ -215,7 +215,7 @@ var _ = Describe("The protocol", func() {
 	)
 
 	It("marks a create_vm that may be retried", func() {
-		registerMethod("test_error", func() error { return call.VMCreateFailed.Wrap(errors.New("x"), true) })
+		registerMethod("test_error", func() error { return call.CodeVMCreateFailed.Wrap(errors.New("x"), true) })
 		Expect(*newUnreachableCPI().send("test_error", "[]", "").Error.Retry).To(BeTrue())
 	})
 

@@ -26,13 +26,13 @@ func redact(raw []byte) string {
 			arguments[5] = "<redacted>" // env: certificates, passwords
 		}
 	}
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
+	var redacted bytes.Buffer
+	encoder := json.NewEncoder(&redacted)
 	encoder.SetEscapeHTML(false)
 	if err := encoder.Encode(redactValue(document)); err != nil {
 		return "(not loggable)"
 	}
-	return string(bytes.TrimSpace(text.Bytes()))
+	return string(bytes.TrimSpace(redacted.Bytes()))
 }
 
 // secretWords are parts of keys with secret values.

@@ -37,7 +37,7 @@ var documentedProperties = []struct {
 }
 
 var _ = Describe("docs/cloud-properties.md", func() {
-	It("has a row for each property, and for each key of a property with a section of its own, and no other rows", func() {
+	It("has a row for each property, and for each key of a property with its own section, and no other rows", func() {
 		page := readPage()
 		for _, entry := range documentedProperties {
 			known := map[string]bool{}
@@ -45,7 +45,7 @@ var _ = Describe("docs/cloud-properties.md", func() {
 				known[field.name] = true
 				row, ok := page[entry.section][field.name]
 				Expect(ok).To(BeTrue(), "%s has no row for property %s of %s", propertiesPage, field.name, entry.section)
-				keys := ownKeys(field.goType)
+				keys := projectKeys(field.goType)
 				if section, ok := page[sectionOf(field.name)]; ok {
 					Expect(slices.Sorted(maps.Keys(section))).To(ConsistOf(namesOf(keys)), "keys of %s in %s", field.name, propertiesPage)
 					continue
@@ -148,8 +148,8 @@ func jsonFields(t reflect.Type) []jsonField {
 	return found
 }
 
-// ownKeys returns the keys of a hash, or of a list of hashes, if its type is the project's own and not from Kubernetes.
-func ownKeys(t reflect.Type) []jsonField {
+// projectKeys returns the keys of a hash, or of a list of hashes, if its type is from this project and not from Kubernetes.
+func projectKeys(t reflect.Type) []jsonField {
 	for t.Kind() == reflect.Pointer || t.Kind() == reflect.Slice {
 		t = t.Elem()
 	}
@@ -175,10 +175,10 @@ var enumerations = map[reflect.Type][]any{
 
 // schemaOf returns the schema of a type. It adds each struct to the definitions once, by its name.
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
-	numberOrText := map[string]any{"type": []string{"integer", "string"}}
+	numberOrString := map[string]any{"type": []string{"integer", "string"}}
 	switch t {
 	case reflect.TypeFor[vm.Quantity](), reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
-		return numberOrText
+		return numberOrString
 	case reflect.TypeFor[resource.Quantity]():
 		return map[string]any{"type": []string{"number", "string"}}
 	case reflect.TypeFor[vm.ServicePorts]():
@@ -186,7 +186,7 @@ func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
 		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
 	case reflect.TypeFor[vm.EphemeralDisk]():
-		return map[string]any{"anyOf": []any{numberOrText, objectSchema(t, definitions)}}
+		return map[string]any{"anyOf": []any{numberOrString, objectSchema(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {
 		return map[string]any{"enum": values}

@@ -15,9 +15,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Server answers one request.
+// Server serves one request.
 type Server struct {
-	// Config returns the operator's configuration. If it fails, each response is its error.
+	// Config returns the operator's configuration. If it fails, the response is its error.
 	Config func() (Config, error)
 	// Log receives the log, which the director keeps in the task's CPI log.
 	Log io.Writer
@@ -71,14 +71,14 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			log.Error("call panicked", "cause", cause, "stack", string(debug.Stack()))
-			response = errorResponse(call.InternalError.Errorf("internal error: %v; see the stack trace in the CPI's log", cause))
+			response = errorResponse(call.CodeInternalError.Errorf("internal error: %v; see the stack trace in the CPI's log", cause))
 		}
 	}()
 
 	parsed, err := parseRequest(raw)
 	if err != nil {
 		log.Warn("malformed request", "error", err)
-		return errorResponse(call.InvalidRequest.Errorf(
+		return errorResponse(call.CodeInvalidRequest.Errorf(
 			"the request is not a JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: %w", err))
 	}
 	log = log.With("method", parsed.Method)

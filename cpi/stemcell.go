@@ -17,12 +17,12 @@ func (s *requestSession) stemcellStore() stemcell.Store {
 	return stemcell.Store{Options: s.config.Stemcell, Log: s.Log}
 }
 
-// createStemcell returns the CID of a stemcell: the reference of the image of a light stemcell, or of the image that it pushes for a
-// heavy one. It sends requests to the cluster only if stemcell.prefetch is enabled.
+// createStemcell returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image. It sends
+// requests to the cluster only if stemcell.prefetch is enabled.
 func (s *requestSession) createStemcell(image string, properties json.RawMessage) (string, error) {
 	var cloudProperties stemcell.Properties
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
-		return "", call.InvalidStemcell.Errorf("cloud_properties: %w", err)
+		return "", call.CodeInvalidStemcell.Errorf("cloud_properties: %w", err)
 	}
 	if err := s.checkStemcellAPI(); err != nil {
 		return "", err
@@ -44,7 +44,7 @@ func (s *requestSession) createStemcell(image string, properties json.RawMessage
 	if err != nil {
 		return "", stemcellError(err)
 	}
-	return cid, s.ensurePrefetch(cid) // if this fails, a repeated call finds the image in the registry
+	return cid, s.ensurePrefetch(cid) // if this fails, a retried call finds the image in the registry
 }
 
 // checkImage rejects a stemcell without an image: its cloud properties have no reference, and its image file is missing or empty.
@@ -52,9 +52,9 @@ func checkImage(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return call.InvalidStemcell.Errorf("cannot read the stemcell's image, and cloud_properties.image_reference is missing: %w", err)
+		return call.CodeInvalidStemcell.Errorf("cannot read the stemcell's image, and cloud_properties.image_reference is missing: %w", err)
 	case stat.Size() == 0:
-		return call.InvalidStemcell.Errorf("cloud_properties.image_reference is missing: the stemcell's image is empty, " +
+		return call.CodeInvalidStemcell.Errorf("cloud_properties.image_reference is missing: the stemcell's image is empty, " +
 			"as in a light stemcell; set cloud_properties.image_reference and digest")
 	}
 	return nil
@@ -74,25 +74,26 @@ func stemcellError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, stemcell.ErrNoRegistry):
-		return call.RegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set stemcell.registry.repository to a repository "+
-			"that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with scripts/build-stemcell", err)
+		return call.CodeRegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set stemcell.registry.repository to a "+
+			"repository that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with "+
+			"scripts/build-stemcell", err)
 	}
 	for _, known := range []struct {
 		kind error
 		code call.Code
 	}{
-		{stemcell.ErrInvalid, call.InvalidStemcell},
-		{stemcell.ErrFull, call.RegistryFull},
-		{stemcell.ErrNotFound, call.ImageMissing},
-		{stemcell.ErrDenied, call.RegistryDenied},
-		{stemcell.ErrUntrusted, call.RegistryUntrusted},
-		{stemcell.ErrUndeletable, call.RegistryUndeletable},
+		{stemcell.ErrInvalid, call.CodeInvalidStemcell},
+		{stemcell.ErrFull, call.CodeRegistryFull},
+		{stemcell.ErrNotFound, call.CodeImageNotFound},
+		{stemcell.ErrDenied, call.CodeRegistryDenied},
+		{stemcell.ErrUntrusted, call.CodeRegistryUntrusted},
+		{stemcell.ErrUndeletable, call.CodeRegistryUndeletable},
 	} {
 		if errors.Is(err, known.kind) {
 			return known.code.Wrap(err, false)
 		}
 	}
-	return call.RegistryFailed.Wrap(err, false)
+	return call.CodeRegistryFailed.Wrap(err, false)
 }
 
 // deleteStemcell deletes the image of a heavy stemcell from the registry, unless a VM uses it: the VM's node may have to pull it
@@ -113,7 +114,7 @@ func (s *requestSession) deleteStemcell(cid string) error {
 	case err != nil:
 		return err
 	case used:
-		return call.StemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, user.Name)
+		return call.CodeStemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, user.Name)
 	}
 	if err := s.deletePrefetch(cid); err != nil {
 		return err

@@ -142,7 +142,7 @@ var _ = Describe("The stemcell methods", func() {
 		Entry("full", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPatch, 507, "X")) },
 			"NoDiskSpace", "is full; free space there (delete images, run its garbage collection), and retry"),
 		Entry("denied", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPost, 403, "X")) },
-			"CloudError", "denied access; grant the account of stemcell.registry pull, push and delete in that repository"),
+			"CloudError", "denied access; grant the account of stemcell.registry the rights to pull, push and delete in that repository"),
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
 			"CloudError", "rejected the credentials; check stemcell.registry.username and password, or token"),
 		Entry("connection lost during the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },

@@ -84,7 +84,7 @@ func (t Timeouts) Validate() error {
 	return nil
 }
 
-// longest returns the longest timeout of a call: after this time, no call is still running.
+// longest returns the longest timeout of a call. No call runs longer.
 func (t Timeouts) longest() (longest time.Duration) {
 	for _, row := range t.table() {
 		if row.limitsCall() {

@@ -20,11 +20,11 @@ var trailingZeroUnits = regexp.MustCompile(`([hm])(?:0m)?0s$`)
 // timeoutDefaults returns the defaults of the table, as operators write them.
 func timeoutDefaults() map[string]string {
 	var t Timeouts
-	texts := map[string]string{}
+	defaults := map[string]string{}
 	for _, row := range t.table() {
-		texts[row.key] = trailingZeroUnits.ReplaceAllString(row.fallback.String(), "$1")
+		defaults[row.key] = trailingZeroUnits.ReplaceAllString(row.fallback.String(), "$1")
 	}
-	return texts
+	return defaults
 }
 
 var _ = Describe("The timeout table", func() {

@@ -1,4 +1,4 @@
-// Package docs embeds files of this folder for programs.
+// Package docs embeds files of this directory into programs.
 package docs
 
 import _ "embed"

@@ -7,28 +7,28 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Right is one verb on one kind of object, in the terms of an RBAC rule.
+// Right is one verb on one resource, as in an RBAC rule.
 type Right struct {
 	Group         string // "" is the core group
-	Resource      string // with its subresource, such as pods/ephemeralcontainers
+	Resource      string // may include a subresource, such as pods/ephemeralcontainers
 	Verb          string
-	Name          string // of one object; "" for all objects of the kind
-	ClusterScoped bool   // the kind has no namespace
+	Name          string // the object's name; "" means all objects
+	ClusterScoped bool
 }
 
 func (r Right) String() string { return r.Verb + " " + r.Resource }
 
-// Reviewer asks the API server which rights the client has.
+// Reviewer checks which rights the client has.
 type Reviewer struct {
-	via       connection
+	conn      connection
 	namespace string
 }
 
-// Reviewer returns a Reviewer for the client's namespace. Every authenticated user may create its SelfSubjectAccessReviews
-// (ClusterRole system:basic-user).
+// Reviewer returns a Reviewer for the client's namespace. It needs no rights: every authenticated user may create
+// SelfSubjectAccessReviews (ClusterRole system:basic-user).
 func (c *Client) Reviewer() (*Reviewer, error) {
-	via, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
-	return &Reviewer{via: via, namespace: c.Namespace}, err
+	conn, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
+	return &Reviewer{conn: conn, namespace: c.Namespace}, err
 }
 
 // IsAllowed reports whether the client has this right. It sends one SelfSubjectAccessReview.
@@ -42,9 +42,9 @@ func (r *Reviewer) IsAllowed(ctx context.Context, right Right) (bool, error) {
 		attributes.Namespace = ""
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
-	response, err := retry(ctx, r.via.retryPolicy, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
-		got := &authorizationv1.SelfSubjectAccessReview{}
-		return got, r.via.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(got)
+	response, err := retry(ctx, r.conn.retryPolicy, func(ctx context.Context) (*authorizationv1.SelfSubjectAccessReview, error) {
+		result := &authorizationv1.SelfSubjectAccessReview{}
+		return result, r.conn.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(result)
 	})
-	return err == nil && response.Status.Allowed, r.via.translate("ask for the right to "+right.String(), err)
+	return err == nil && response.Status.Allowed, r.conn.translate("check the right to "+right.String(), err)
 }

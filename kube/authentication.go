@@ -18,8 +18,8 @@ func hasAutoRenewal(config *rest.Config) bool {
 	return config.BearerTokenFile != "" || config.ExecProvider != nil
 }
 
-// rereadRejectedToken makes the client read its token file again after the API server has rejected the token. client-go alone
-// caches a token for most of a minute, whatever the API server answers.
+// rereadRejectedToken makes the client reread its token file after the API server rejects the token. Without it, client-go caches
+// a rejected token for almost a minute.
 func rereadRejectedToken(config *rest.Config) {
 	if config.BearerTokenFile == "" {
 		return
@@ -29,33 +29,33 @@ func rereadRejectedToken(config *rest.Config) {
 	config.BearerToken, config.BearerTokenFile, config.ExecProvider = "", "", nil
 }
 
-// isCredentialPluginError reports whether the kubeconfig's credential plugin has failed. Its errors come from client-go's
-// plugin/pkg/client/auth/exec, and have no type.
+// isCredentialPluginError reports whether the kubeconfig's credential plugin failed. The errors of client-go's
+// plugin/pkg/client/auth/exec have no type.
 func isCredentialPluginError(err error) bool {
 	urlErr, ok := errors.AsType[*url.Error](err)
 	return ok && strings.HasPrefix(urlErr.Err.Error(), "getting credentials: ")
 }
 
-// isMissingCredentialPlugin reports whether the credential plugin is not installed on this host.
-func isMissingCredentialPlugin(err error) bool {
+// isCredentialPluginNotFound reports whether the credential plugin is not installed on this host.
+func isCredentialPluginNotFound(err error) bool {
 	_, message, found := strings.Cut(err.Error(), "getting credentials: exec: executable ")
 	return found && isCredentialPluginError(err) && strings.Contains(message, " not found")
 }
 
-// isClientCertRejected reports whether the other side has aborted the TLS handshake because of the client certificate, as load
-// balancers do. The API server itself answers 401. crypto/tls has no type for an alert of the other side.
+// isClientCertRejected reports whether the peer aborted the TLS handshake because of the client certificate. Load balancers do
+// that; the API server responds with 401. crypto/tls has no type for an alert that it receives.
 func isClientCertRejected(err error) bool {
 	netErr, ok := errors.AsType[*net.OpError](err)
 	return ok && netErr.Op == "remote error" && strings.Contains(netErr.Err.Error(), "certificate")
 }
 
-// translate is the package's translate, and adds to an error about credentials what is wrong with them.
-func (via connection) translate(action string, err error) error {
-	return explainCredentialError(via.config, translate(action, err))
+// translate is like the function translate, but also explains credential errors.
+func (conn connection) translate(action string, err error) error {
+	return explainCredentialError(conn.config, translate(action, err))
 }
 
-// explainCredentialError adds to an error about credentials which credentials they are, and when they expired. It reads and
-// parses the credentials only for such an error.
+// explainCredentialError adds the kind of the credentials and their expiry to a credential error. It returns other errors
+// unchanged, without reading the credentials.
 func explainCredentialError(config *rest.Config, err error) error {
 	failed, ok := errors.AsType[*Error](err)
 	if !ok {
@@ -71,9 +71,9 @@ func explainCredentialError(config *rest.Config, err error) error {
 }
 
 func credentialPluginMessage(command string, err error) string {
-	if isMissingCredentialPlugin(err) {
+	if isCredentialPluginNotFound(err) {
 		return fmt.Sprintf("credential plugin %s of the kubeconfig is not installed on this host; "+
-			"on a director VM use the Pod's service account or a token", command)
+			"use the Pod's service account or a token", command)
 	}
 	return "credential plugin " + command + " returned no credentials"
 }
@@ -88,7 +88,8 @@ func rejectedCredentialsMessage(config *rest.Config) string {
 	case credentials.Expired(time.Now()):
 		return "the " + credentials.Kind + " expired on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
 	case !credentials.ExpiresAt.IsZero():
-		return "the API server rejected the " + credentials.Kind + ", which expires only on " + credentials.ExpiresAt.UTC().Format(time.RFC3339)
+		return "the API server rejected the " + credentials.Kind + ", which does not expire until " +
+			credentials.ExpiresAt.UTC().Format(time.RFC3339)
 	}
 	return "the API server rejected the " + credentials.Kind
 }

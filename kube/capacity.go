@@ -9,29 +9,30 @@ import (
 	quantity "k8s.io/apimachinery/pkg/api/resource"
 )
 
-// InsufficientCapacity returns the scheduler's message if the Pod waits for capacity on a node that is suitable otherwise; or "".
+// InsufficientCapacity returns the scheduler's message if the Pod waits for capacity on an otherwise suitable node. Otherwise it
+// returns "".
 func InsufficientCapacity(pod *corev1.Pod) string {
 	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{"Insufficient ", "Too many pods", "exceed max volume count"},
-		func(words string) bool { return strings.Contains(reason, words) }) {
+		func(phrase string) bool { return strings.Contains(reason, phrase) }) {
 		return reason
 	}
 	return ""
 }
 
-// AutoscalerDecision is what an autoscaler has reported about a Pod that fits on no node.
+// AutoscalerDecision is the decision of an autoscaler about a Pod that fits on no node.
 type AutoscalerDecision struct {
-	ScalesUp bool   // it adds a node
-	Refusal  string // why it will not add one, or ""
+	ScalesUp bool   // the autoscaler adds a node
+	Reason   string // why it does not add a node, or ""
 }
 
-// AutoscalerDecisionOf returns the last decision in the events about a Pod, of the cluster autoscaler
-// (https://github.com/kubernetes/autoscaler, processors/status/eventing_scale_up_processor.go) or of Karpenter. A refusal during
-// the backoff after a failed scale-up counts as ScalesUp: the autoscaler tries again.
+// AutoscalerDecisionOf returns the last decision in the events about a Pod. It supports the cluster autoscaler
+// (https://github.com/kubernetes/autoscaler, processors/status/eventing_scale_up_processor.go) and Karpenter. An autoscaler in its
+// backoff after a failed scale-up counts as ScalesUp, because it tries again.
 func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) {
-	inOrder := slices.Clone(events)
-	slices.SortStableFunc(inOrder, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
-	for _, event := range inOrder {
+	sorted := slices.Clone(events)
+	slices.SortStableFunc(sorted, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+	for _, event := range sorted {
 		switch event.Reason {
 		case "TriggeredScaleUp", "Nominated":
 			decision = AutoscalerDecision{ScalesUp: true}
@@ -40,15 +41,15 @@ func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) 
 				decision = AutoscalerDecision{ScalesUp: true}
 				continue
 			}
-			decision = AutoscalerDecision{Refusal: event.Message}
+			decision = AutoscalerDecision{Reason: event.Message}
 		}
 	}
 	return decision
 }
 
-// TooLarge returns a resource that the Pod requests more of than any of the nodes has when it is empty, as "NAME: QUANTITY"; or
-// "". It compares each resource on its own, and returns "" without nodes.
-func TooLarge(pod *corev1.Pod, nodes []*corev1.Node) string {
+// UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, as
+// "NAME: QUANTITY". It returns "" if there is no such request, or no node.
+func UnsatisfiableRequest(pod *corev1.Pod, nodes []*corev1.Node) string {
 	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {
 		for name, amount := range container.Resources.Requests {

@@ -14,27 +14,26 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Credentials are what a client authenticates with.
+// Credentials describe the credentials of a client.
 type Credentials struct {
-	Kind      string    // "client certificate", "token" and so on
-	ExpiresAt time.Time // zero if unknown, or never
-	// AutoRenewed means that the kubelet or a credential plugin replaces them before they expire.
+	Kind      string    // such as "client certificate" or "token"
+	ExpiresAt time.Time // zero if unknown or never
+	// AutoRenewed means that the kubelet or a credential plugin renews the credentials before they expire.
 	AutoRenewed bool
 }
 
-// noCredentials is the Kind for a user of a kubeconfig without credentials.
+// noCredentials is the Kind if the kubeconfig's user has no credentials.
 const noCredentials = "none"
 
-// Expired reports whether the credentials are known to expire at or before this time.
-func (c Credentials) Expired(by time.Time) bool {
-	return !c.ExpiresAt.IsZero() && !by.Before(c.ExpiresAt)
+// Expired reports whether the credentials are known to expire at or before t.
+func (c Credentials) Expired(t time.Time) bool {
+	return !c.ExpiresAt.IsZero() && !t.Before(c.ExpiresAt)
 }
 
-// Credentials returns the credentials of the configured kubeconfig or service account. It reads their files, and fails if one of
-// them cannot be read or parsed.
+// Credentials returns the credentials of the kubeconfig or service account. It fails if it cannot read or parse a credential file.
 func (c *Client) Credentials() (Credentials, error) { return credentialsOf(c.config) }
 
-// credentialsOf returns the credentials in connection settings, in the order in which client-go prefers them.
+// credentialsOf returns the credentials that client-go uses with config: it has the same order of precedence.
 func credentialsOf(config *rest.Config) (Credentials, error) {
 	switch {
 	case config.BearerTokenFile != "":
@@ -74,7 +73,8 @@ func certificateCredentials(content []byte, file string) (Credentials, error) {
 	return credentials, nil
 }
 
-// tokenExpiry returns the time of a JWT's exp claim (RFC 7519, section 4.1.4); zero for a JWT without it and for any other token.
+// tokenExpiry returns the time of a JWT's exp claim (RFC 7519, section 4.1.4). It returns zero if the token is not a JWT, or has
+// no such claim.
 func tokenExpiry(token string) time.Time {
 	parts := strings.Split(strings.TrimSpace(token), ".")
 	if len(parts) != 3 {

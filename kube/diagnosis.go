@@ -10,17 +10,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// EventsAbout selects the events about exactly this object, by UID. It leaves out the CPI's own events, which repeat those of
-// others.
-func EventsAbout(object metav1.Object) Selection {
-	return Selection{Fields: "involvedObject.uid=" + string(object.GetUID()) + ",reportingComponent!=" + Component}
+// EventsAbout selects the events about exactly this object, by UID. It excludes the program's own events, which only repeat others.
+func (c *Client) EventsAbout(object metav1.Object) Selection {
+	fields := "involvedObject.uid=" + string(object.GetUID())
+	if c.component != "" {
+		fields += ",reportingComponent!=" + c.component
+	}
+	return Selection{Fields: fields}
 }
 
-// DescribePod returns one line on why the Pod is not up: the last reports of the scheduler, the kubelet and the containers, and
-// the newest warning event of each reason. It sends one request, for the events, and leaves them out if that fails.
+// DescribePod returns one line that explains why the Pod is not running: the latest messages of the scheduler, the kubelet and the
+// containers, and the newest warning event of each reason. It omits the events if it cannot list them.
 func (c *Client) DescribePod(ctx context.Context, pod *corev1.Pod) string {
 	messages := statusMessages(pod)
-	events, err := c.Events.List(ctx, EventsAbout(pod))
+	events, err := c.Events.List(ctx, c.EventsAbout(pod))
 	if err == nil {
 		messages = append(messages, warningMessages(events.Items)...)
 	}
@@ -52,7 +55,7 @@ func statusMessages(pod *corev1.Pod) []string {
 	return messages
 }
 
-// warningMessages returns the newest warning of each reason, oldest first.
+// warningMessages returns the newest warning for each reason, oldest first.
 func warningMessages(events []*corev1.Event) []string {
 	newest := map[string]*corev1.Event{}
 	for _, event := range events {

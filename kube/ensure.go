@@ -5,16 +5,15 @@ import (
 	"errors"
 )
 
-// Plan is what to do about an object that may exist: Create, if it does not exist; otherwise Patch, a strategic merge patch. A nil
-// Patch leaves the object unchanged.
+// Plan is the change that CreateOrPatch makes.
 type Plan[T object] struct {
-	Create T
-	Patch  []byte
+	Create T      // the object to create if it does not exist
+	Patch  []byte // the strategic merge patch for an existing object; nil leaves it unchanged
 }
 
-// CreateOrPatch gets the object, and applies what plan returns for it. It starts over when the object was created, changed or
-// deleted in between (ErrExists, ErrConflict, ErrNotFound), and waits while an existing object is being deleted. It returns the
-// errors of plan and all other errors of requests.
+// CreateOrPatch gets the object, calls plan, and applies the returned Plan. It starts over if the object is created, changed or
+// deleted in the meantime. If an existing object is being deleted, CreateOrPatch waits for that first. It returns the errors of
+// plan, and those of requests except ErrExists, ErrConflict and ErrNotFound.
 func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan func(existing T, exists bool) (Plan[T], error)) error {
 	for pause := conflictBackoff(); ; {
 		existing, err := r.Get(ctx, name)
@@ -28,14 +27,14 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 			}
 			continue
 		}
-		change, err := plan(existing, exists)
+		planned, err := plan(existing, exists)
 		switch {
 		case err != nil:
 			return err
 		case !exists:
-			_, err = r.Create(ctx, change.Create)
-		case change.Patch != nil:
-			_, err = r.Patch(ctx, name, change.Patch)
+			_, err = r.Create(ctx, planned.Create)
+		case planned.Patch != nil:
+			_, err = r.Patch(ctx, name, planned.Patch)
 		}
 		if !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
 			return err
@@ -46,12 +45,12 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 	}
 }
 
-// Ensure creates the object, or keeps one that exists. For an existing object of that name it calls resolve, which either
-// reports that the object can be kept, or deletes it or waits, before Ensure tries to create it again.
+// Ensure creates the object, or keeps an existing one. If an object of that name exists, Ensure calls resolve. It keeps the object
+// if resolve returns true, and otherwise tries to create it again: resolve then has to delete the existing object, or wait.
 //
-// It returns the object that exists in the end. created means that this call has certainly created it: after a lost answer,
-// resolve gets the object that an earlier attempt of this call has created. It returns the errors of resolve, and those of
-// requests except ErrExists, and ErrNotFound between two attempts.
+// Ensure returns the object that exists in the end. created reports whether Ensure knows that it created the object. It is false
+// after a lost response: then resolve gets the object that Ensure created itself. Ensure returns the errors of resolve, and those
+// of requests except ErrExists and ErrNotFound.
 func (r *Resource[T, L]) Ensure(
 	ctx context.Context,
 	desired T,

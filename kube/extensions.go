@@ -7,12 +7,12 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// IPPools returns Calico's address pools. They have no namespace.
+// IPPools returns Calico's IPPools, which are cluster-scoped.
 func (c *Client) IPPools() (*Resource[*extension.IPPool, *extension.List[extension.IPPool]], error) {
 	return newExtensionResource[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
 }
 
-// IPReservations returns Calico's address reservations. They have no namespace.
+// IPReservations returns Calico's IPReservations, which are cluster-scoped.
 func (c *Client) IPReservations() (*Resource[*extension.IPReservation, *extension.List[extension.IPReservation]], error) {
 	return newExtensionResource[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
 }
@@ -34,13 +34,13 @@ func (c *Client) VolumeSnapshotClasses() (
 	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 
-// newExtensionResource returns the objects of a kind that package extension defines, in a namespace; or with namespace "", those
-// of a kind that has none. Its requests fail with ErrNotServed if the cluster does not have the API group.
+// newExtensionResource returns the Resource of a kind that package extension defines. The namespace is "" for cluster-scoped kinds.
+// Requests fail with ErrNotServed if the cluster does not have the API group.
 func newExtensionResource[T any, P interface {
 	*T
 	object
 }](c *Client, namespace string, group schema.GroupVersion, kind, plural string) (*Resource[P, *extension.List[T]], error) {
-	via, err := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
+	conn, err := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
 		scheme.AddKnownTypeWithName(group.WithKind(kind), P(new(T)))
 		scheme.AddKnownTypeWithName(group.WithKind(kind+"List"), &extension.List[T]{})
 		return nil
@@ -48,6 +48,6 @@ func newExtensionResource[T any, P interface {
 	if err != nil {
 		return nil, err
 	}
-	via.namespace = namespace
-	return newResource(via, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
+	conn.namespace = namespace
+	return newResource(conn, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
 }

@@ -15,7 +15,7 @@ import (
 var _ = Describe("Find", func() {
 	var (
 		continueTokens []string // the continue token of each request
-		expiredPage    string   // the continue token that is answered with 410 Gone, once
+		expiredPage    string   // the continue token for which the server responds once with 410 Gone
 	)
 	find := func(ctx context.Context, name string) (*corev1.Pod, bool, error) {
 		continueTokens = nil
@@ -23,27 +23,24 @@ var _ = Describe("Find", func() {
 			query := r.URL.Query()
 			Expect(query.Get("limit")).To(Equal("250"))
 			Expect(query.Get("labelSelector")).To(Equal("a=b"))
-			from := query.Get("continue")
-			continueTokens = append(continueTokens, from)
-			if from != "" && from == expiredPage {
+			token := query.Get("continue")
+			continueTokens = append(continueTokens, token)
+			if token != "" && token == expiredPage {
 				expiredPage = ""
 				statusResponse(http.StatusGone, "Expired")(w, r)
 				return
 			}
-			number, _ := strconv.Atoi(from)
+			page, _ := strconv.Atoi(token)
 			next := ""
-			if number < 2 {
-				next = strconv.Itoa(number + 1)
+			if page < 2 {
+				next = strconv.Itoa(page + 1)
 			}
 			w.Header().Set("Content-Type", "application/json")
 			Expect(json.NewEncoder(w).Encode(map[string]any{"kind": "PodList", "apiVersion": "v1",
 				"metadata": map[string]any{"resourceVersion": "7", "continue": next},
-				"items":    []any{map[string]any{"metadata": map[string]any{"name": fmt.Sprint("pod-", number)}}}})).To(Succeed())
+				"items":    []any{map[string]any{"metadata": map[string]any{"name": fmt.Sprint("pod-", page)}}}})).To(Succeed())
 		})
-		client, err := New(Options{Kubeconfig: fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it, namespace: bosh}}],
-			clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, trustedCA(server))}, 0)
-		Expect(err).NotTo(HaveOccurred())
-		return client.Pods.Find(ctx, Selection{Labels: "a=b"}, func(pod *corev1.Pod) bool { return pod.Name == name })
+		return newTestClient(server, trustServer(server)).Pods.Find(ctx, Selection{Labels: "a=b"}, func(pod *corev1.Pod) bool { return pod.Name == name })
 	}
 
 	It("reads pages up to the first match", func(ctx context.Context) {
@@ -61,7 +58,7 @@ var _ = Describe("Find", func() {
 		Expect(continueTokens).To(HaveExactElements("", "1", "2"))
 	})
 
-	It("starts over when a page has expired", func(ctx context.Context) {
+	It("starts over if a page expired", func(ctx context.Context) {
 		expiredPage = "2"
 		_, ok, err := find(ctx, "pod-2")
 		Expect(err).NotTo(HaveOccurred())

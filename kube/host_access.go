@@ -9,17 +9,17 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// HostAccess is what Options use of the host that the CPI runs on.
+// HostAccess lists the programs and files of the local host that Options refer to.
 type HostAccess struct {
-	Commands []HostResource // run to get credentials
-	Files    []HostResource // read; their content may be sent to a server
+	Commands []HostResource // programs that are run to get credentials
+	Files    []HostResource // files with content that may be sent to a server
 }
 
-// HostResource is a program or file, and the option that names it.
+// HostResource is a program or file, and the option that refers to it.
 type HostResource struct{ Field, Name string }
 
-// HostAccess returns the programs that the options run, and the files that they read, apart from a Pod's service account. It
-// fails if Kubeconfig is not the content of a kubeconfig file.
+// HostAccess returns the programs and files that the options refer to, except those of a Pod's service account. It fails if
+// Kubeconfig is not a valid kubeconfig.
 func (o Options) HostAccess() (HostAccess, error) {
 	var access HostAccess
 	if o.KubeconfigPath != "" {
@@ -43,18 +43,18 @@ func (o Options) HostAccess() (HostAccess, error) {
 	return access, nil
 }
 
-func (r *HostAccess) addUser(field string, user *clientcmdapi.AuthInfo) {
-	r.Files = append(r.Files, HostResource{field + "tokenFile", user.TokenFile},
+func (a *HostAccess) addUser(field string, user *clientcmdapi.AuthInfo) {
+	a.Files = append(a.Files, HostResource{field + "tokenFile", user.TokenFile},
 		HostResource{field + "client-certificate", user.ClientCertificate}, HostResource{field + "client-key", user.ClientKey})
 	if user.Exec != nil {
-		r.Commands = append(r.Commands, HostResource{field + "exec", user.Exec.Command})
+		a.Commands = append(a.Commands, HostResource{field + "exec", user.Exec.Command})
 	}
 	if user.AuthProvider != nil {
-		r.Commands = append(r.Commands, HostResource{field + "auth-provider", "auth-provider " + user.AuthProvider.Name})
+		a.Commands = append(a.Commands, HostResource{field + "auth-provider", "auth-provider " + user.AuthProvider.Name})
 	}
 }
 
-// sortNonEmpty returns the resources that have a name, sorted by field.
+// sortNonEmpty returns the resources with a name, sorted by field.
 func sortNonEmpty(resources []HostResource) []HostResource {
 	slices.SortFunc(resources, func(a, b HostResource) int { return cmp.Compare(a.Field, b.Field) })
 	return slices.DeleteFunc(resources, func(resource HostResource) bool { return resource.Name == "" })

@@ -31,16 +31,16 @@ var _ = Describe("A node", func() {
 		return n
 	}
 
-	It("is lost if its kubelet does not report, but not if that reports that it is not ready", func() {
-		at, silent := kube.NodeLost(node(corev1.ConditionUnknown))
-		Expect(silent).To(BeTrue())
-		Expect(at).To(Equal(since))
+	It("is lost if its kubelet does not report, but not if it reports that it is not ready", func() {
+		lostSince, lost := kube.NodeLost(node(corev1.ConditionUnknown))
+		Expect(lost).To(BeTrue())
+		Expect(lostSince).To(Equal(since))
 		for _, ready := range []corev1.ConditionStatus{corev1.ConditionTrue, corev1.ConditionFalse} {
-			_, silent := kube.NodeLost(node(ready))
-			Expect(silent).To(BeFalse())
+			_, lost := kube.NodeLost(node(ready))
+			Expect(lost).To(BeFalse())
 		}
-		_, silent = kube.NodeLost(&corev1.Node{})
-		Expect(silent).To(BeFalse())
+		_, lost = kube.NodeLost(&corev1.Node{})
+		Expect(lost).To(BeFalse())
 	})
 
 	It("is out of service if it has the taint and is not ready", func() {
@@ -58,12 +58,12 @@ var _ = Describe("VolumeProvisioning", func() {
 
 	It("returns the last message after three failures since the first call", func() {
 		var provisioning kube.VolumeProvisioning
-		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since")})).To(BeEmpty())
-		Expect(provisioning.Failure([]*corev1.Event{failed(7, "mended since"), failed(2, "quota")})).To(BeEmpty())
+		Expect(provisioning.Failure([]*corev1.Event{failed(7, "fixed")})).To(BeEmpty())
+		Expect(provisioning.Failure([]*corev1.Event{failed(7, "fixed"), failed(2, "quota")})).To(BeEmpty())
 		Expect(provisioning.Failure([]*corev1.Event{failed(8, "no zone"), failed(2, "quota"), {Reason: "Provisioning", Count: 9}})).To(Equal("no zone"))
 	})
 
-	It("returns an error that the provisioner calls infeasible", func() {
+	It("returns an error that the provisioner reports as infeasible", func() {
 		var provisioning kube.VolumeProvisioning
 		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
 		Expect(provisioning.Failure([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
@@ -72,46 +72,46 @@ var _ = Describe("VolumeProvisioning", func() {
 
 var _ = Describe("MultusNetworks", func() {
 	const (
-		missing = `cannot find a network-attachment-definition (storage) in namespace (infra): network-attachment-definitions.k8s.cni.cncf.io "storage" not found`
-		silent  = `cannot find a network-attachment-definition (storage) in namespace (infra): Get "https://10.96.0.1:443": dial tcp: connection refused`
-		noAPI   = `cannot find a network-attachment-definition (storage) in namespace (infra): the server could not find the requested resource`
+		notFound    = `cannot find a network-attachment-definition (storage) in namespace (infra): network-attachment-definitions.k8s.cni.cncf.io "storage" not found`
+		unreachable = `cannot find a network-attachment-definition (storage) in namespace (infra): Get "https://10.96.0.1:443": dial tcp: connection refused`
+		noAPI       = `cannot find a network-attachment-definition (storage) in namespace (infra): the server could not find the requested resource`
 	)
 	reported := func(reason, message string, count int32) *corev1.Event {
 		return &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: count}
 	}
-	// missingAfter calls Missing with the earlier events, and returns the result for the later ones.
+	// missingAfter calls Missing with the earlier events, and returns the result of a second call with the later events.
 	missingAfter := func(earlier, later []*corev1.Event) (string, string) {
 		var networks kube.MultusNetworks
-		attachment, message := networks.Missing(earlier, []string{"bosh/lab", "infra/storage"})
-		Expect([]string{attachment, message}).To(Equal([]string{"", ""}), "the network may have been created since")
-		return networks.Missing(later, []string{"bosh/lab", "infra/storage"})
+		network, message := networks.Missing(earlier, []string{"default/lab", "infra/storage"})
+		Expect([]string{network, message}).To(Equal([]string{"", ""}), "the network may exist by now")
+		return networks.Missing(later, []string{"default/lab", "infra/storage"})
 	}
 
-	DescribeTable("returns a network that does not exist", func(words string, earlier, later []*corev1.Event) {
-		attachment, message := missingAfter(earlier, later)
-		Expect(attachment).To(Equal("infra/storage"))
-		Expect(message).To(Equal(words))
+	DescribeTable("returns a network that does not exist", func(cause string, earlier, later []*corev1.Event) {
+		network, message := missingAfter(earlier, later)
+		Expect(network).To(Equal("infra/storage"))
+		Expect(message).To(Equal(cause))
 	},
 		Entry("if Multus reports it", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			nil, []*corev1.Event{reported("NoNetworkFound", missing, 1)}),
+			nil, []*corev1.Event{reported("NoNetworkFound", notFound, 1)}),
 		Entry("if the kubelet repeats the report", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			nil, []*corev1.Event{reported("FailedCreatePodSandBox", "plugin type=\"multus\" failed (add): getKubernetesDelegate: "+missing, 1)}),
+			nil, []*corev1.Event{reported("FailedCreatePodSandBox", "plugin type=\"multus\" failed (add): getKubernetesDelegate: "+notFound, 1)}),
 		Entry("if it is reported again after the first call", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			[]*corev1.Event{reported("NoNetworkFound", missing, 1)}, []*corev1.Event{reported("NoNetworkFound", missing, 2)}),
+			[]*corev1.Event{reported("NoNetworkFound", notFound, 1)}, []*corev1.Event{reported("NoNetworkFound", notFound, 2)}),
 		Entry("if the cluster does not have the resource", "the server could not find the requested resource",
 			nil, []*corev1.Event{reported("NoNetworkFound", noAPI, 1)}),
 	)
 
 	DescribeTable("returns nothing", func(earlier, later []*corev1.Event) {
-		attachment, _ := missingAfter(earlier, later)
-		Expect(attachment).To(BeEmpty())
+		network, _ := missingAfter(earlier, later)
+		Expect(network).To(BeEmpty())
 	},
-		Entry("without a new report", []*corev1.Event{reported("NoNetworkFound", missing, 3)}, []*corev1.Event{reported("NoNetworkFound", missing, 3)}),
-		Entry("if Multus cannot reach the API server", nil, []*corev1.Event{reported("NoNetworkFound", silent, 1)}),
+		Entry("without a new report", []*corev1.Event{reported("NoNetworkFound", notFound, 3)}, []*corev1.Event{reported("NoNetworkFound", notFound, 3)}),
+		Entry("if Multus cannot reach the API server", nil, []*corev1.Event{reported("NoNetworkFound", unreachable, 1)}),
 		Entry("for the cluster's default network, which Multus then finds in a file", nil,
-			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "storage", "cluster-network"), 1)}),
+			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(notFound, "storage", "cluster-network"), 1)}),
 		Entry("for a network of the same name in another namespace", nil,
-			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(missing, "infra", "bosh"), 1)}),
+			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(notFound, "infra", "default"), 1)}),
 	)
 })
 
@@ -120,7 +120,7 @@ var _ = Describe("VolumeNodeConflict", func() {
 		return &corev1.Pod{Status: corev1.PodStatus{Conditions: []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Message: message}}}}
 	}
 
-	It("returns the scheduler's message if the node cannot use the volume, and not if it lacks capacity", func() {
+	It("returns the scheduler's message if the node cannot use the volume, but not if the node lacks capacity", func() {
 		elsewhere := "0/2 nodes are available: 1 node(s) didn't match PersistentVolume's node affinity, 1 node(s) didn't match Pod's node affinity/selector."
 		Expect(kube.VolumeNodeConflict(unschedulable(elsewhere))).To(Equal(elsewhere))
 		Expect(kube.VolumeNodeConflict(unschedulable("0/1 nodes are available: 1 Insufficient memory."))).To(BeEmpty())

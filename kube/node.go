@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// NodeLost reports whether the node's kubelet does not report to the cluster any more (condition Ready is Unknown), and since
-// when. The node's Pods may still run: the cluster cannot distinguish a node that is off from one that is cut off.
-func NodeLost(node *corev1.Node) (since time.Time, silent bool) {
+// NodeLost reports whether, and since when, the node's kubelet no longer reports to the cluster (the condition Ready is Unknown).
+// The node's Pods may still run: the cluster cannot distinguish a node that is off from a disconnected one.
+func NodeLost(node *corev1.Node) (since time.Time, lost bool) {
 	ready := readyCondition(node)
 	if ready == nil || ready.Status != corev1.ConditionUnknown {
 		return time.Time{}, false
@@ -17,9 +17,8 @@ func NodeLost(node *corev1.Node) (since time.Time, silent bool) {
 	return ready.LastTransitionTime.Time, true
 }
 
-// OutOfService reports whether an operator has declared the node to be off, with the taint
-// node.kubernetes.io/out-of-service. Like Kubernetes, it ignores the taint of a node that is ready, where it may have been
-// forgotten.
+// OutOfService reports whether an operator declared the node to be off, with the taint node.kubernetes.io/out-of-service. Like
+// Kubernetes, it ignores the taint on a ready node, from which the operator may have forgotten to remove it.
 func OutOfService(node *corev1.Node) bool {
 	ready := readyCondition(node)
 	if ready != nil && ready.Status == corev1.ConditionTrue {

@@ -15,41 +15,38 @@ import (
 
 // Options select an API server, a namespace, and how to authenticate.
 type Options struct {
-	// Kubeconfig is the content of a kubeconfig file. Without it and KubeconfigPath, the service
-	// account of the Pod that the CPI runs in is used.
+	// Kubeconfig is the content of a kubeconfig file. If neither Kubeconfig nor KubeconfigPath is set, the program uses the
+	// service account of its Pod.
 	Kubeconfig string `json:"kubeconfig"`
 	// KubeconfigPath is the path of a kubeconfig file.
 	KubeconfigPath string `json:"kubeconfig_path"`
-	// Context is the kubeconfig's context to use; its current one by default.
+	// Context is a context of the kubeconfig. The default is the current context.
 	Context string `json:"context"`
-	// Namespace holds every object; by default that of the context, or of the service account.
+	// Namespace is the namespace of all namespaced objects. The default is the namespace of the context or service account.
 	Namespace string `json:"namespace"`
 }
 
-// Validate returns an error for options that exclude or require each other. It reads no files and sends no requests.
+// Validate checks the combination of the options. It reads no files and sends no requests.
 func (o Options) Validate() error {
 	switch {
 	case o.Kubeconfig != "" && o.KubeconfigPath != "":
-		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path exclude each other; remove one")
+		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path are mutually exclusive; remove one")
 	case o.Context != "" && o.Kubeconfig == "" && o.KubeconfigPath == "":
 		return errors.New("kubernetes.context requires kubernetes.kubeconfig or kubernetes.kubeconfig_path")
 	}
 	return nil
 }
 
-// The files that the kubelet mounts into a Pod with a service account, see
-// https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/.
+// How a Pod reaches the API server; see https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/.
 const (
 	serviceAccountDir = "/var/run/secrets/kubernetes.io/serviceaccount"
 	inClusterURL      = "https://kubernetes.default.svc:443"
-	// apiServerURLFile is where a VM stores the API server's URL: cpi/node/lib/api-server.sh.
-	apiServerURLFile = "/etc/bosh-kubernetes-cpi/api-server"
 )
 
 // restConfig returns the connection settings and the namespace.
-func (o Options) restConfig() (*rest.Config, string, error) {
+func (o Options) restConfig(component string) (*rest.Config, string, error) {
 	if o.Kubeconfig == "" && o.KubeconfigPath == "" {
-		return inClusterConfig(o.Namespace)
+		return inClusterConfig(component, o.Namespace)
 	}
 	var source clientcmd.ClientConfig
 	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
@@ -77,24 +74,25 @@ func (o Options) restConfig() (*rest.Config, string, error) {
 	return config, namespace, nil
 }
 
-// inClusterConfig is rest.InClusterConfig without its dependence on KUBERNETES_SERVICE_HOST: the director starts a CPI with an
-// empty environment. The client reads the token file again while the process runs, since the kubelet renews the token.
-func inClusterConfig(namespace string) (*rest.Config, string, error) {
+// inClusterConfig is like rest.InClusterConfig, but also works in a process without the environment variables of its container:
+// the file /etc/COMPONENT/api-server can contain the API server's URL. The client rereads the token file, because the kubelet
+// renews the token.
+func inClusterConfig(component, namespace string) (*rest.Config, string, error) {
 	token := serviceAccountDir + "/token"
 	if _, err := os.Stat(token); err != nil {
 		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account; "+
 			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path: %w", err)
 	}
-	server, err := apiServerURL(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), apiServerURLFile)
+	server, err := apiServerURL(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), "/etc/"+component+"/api-server")
 	if err != nil {
 		return nil, "", err
 	}
 	if namespace == "" {
-		own, err := os.ReadFile(serviceAccountDir + "/namespace")
+		content, err := os.ReadFile(serviceAccountDir + "/namespace")
 		if err != nil {
 			return nil, "", fmt.Errorf("cannot read the service account's namespace; set kubernetes.namespace: %w", err)
 		}
-		namespace = string(own)
+		namespace = string(content)
 	}
 	return &rest.Config{
 		Host:            server,
@@ -103,8 +101,8 @@ func inClusterConfig(namespace string) (*rest.Config, string, error) {
 	}, namespace, nil
 }
 
-// apiServerURL returns the API server's URL: from the variables that the kubelet sets in a container; or from the file that a VM
-// writes when it boots; or else its DNS name, which needs the cluster's name servers.
+// apiServerURL returns the API server's URL, from the environment variables of the container or else from the file. Without them,
+// it returns the URL with the DNS name, which requires the cluster's name servers.
 func apiServerURL(host, port, file string) (string, error) {
 	if host != "" && port != "" {
 		return "https://" + net.JoinHostPort(host, port), nil
@@ -119,6 +117,5 @@ func apiServerURL(host, port, file string) (string, error) {
 	return strings.TrimSpace(string(content)), nil
 }
 
-// DefaultRetryTimeout is how long a request is repeated while the API server cannot be reached: long enough for a control plane
-// to restart.
+// DefaultRetryTimeout is how long requests are retried while the API server is unreachable. A control plane can restart within it.
 const DefaultRetryTimeout = 30 * time.Second

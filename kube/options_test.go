@@ -16,16 +16,16 @@ var _ = Describe("The API server's URL with a Pod's service account", func() {
 		return path
 	}
 
-	It("is that of the variables that the kubelet sets", func() {
+	It("is from the environment variables that the kubelet sets", func() {
 		Expect(apiServerURL("10.96.0.1", "443", writeURLFile("https://10.96.0.2:443\n"))).To(Equal("https://10.96.0.1:443"))
 		Expect(apiServerURL("fd00::1", "443", "")).To(Equal("https://[fd00::1]:443"))
 	})
 
-	It("is that of the file which the VM writes at its boot, without the variables", func() {
+	It("is from the file if the environment variables are not set", func() {
 		Expect(apiServerURL("", "", writeURLFile("https://[fd00::1]:6443\n"))).To(Equal("https://[fd00::1]:6443"))
 	})
 
-	It("is the DNS name, without the file", func() {
+	It("has the DNS name if there is no file either", func() {
 		Expect(apiServerURL("", "", filepath.Join(GinkgoT().TempDir(), "api-server"))).To(Equal("https://kubernetes.default.svc:443"))
 	})
 

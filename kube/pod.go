@@ -8,10 +8,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// IsActive reports whether the Pod has not finished and is not being deleted.
+// IsActive reports whether the Pod is neither finished nor being deleted.
 func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
 
-// ActivePods returns the Pods that are active, see IsActive.
+// ActivePods returns the active Pods; see IsActive.
 func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	for _, pod := range pods {
 		if IsActive(pod) {
@@ -21,7 +21,7 @@ func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	return matching
 }
 
-// PodsWithLabel returns the Pods with this value of the label.
+// PodsWithLabel returns the Pods that have the label with this value.
 func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.Pod) {
 	for _, pod := range pods {
 		if pod.Labels[label] == value {
@@ -31,7 +31,7 @@ func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.
 	return matching
 }
 
-// NodeOf returns the node of the first Pod that has one, or "".
+// NodeOf returns the node of the first scheduled Pod, or "".
 func NodeOf(pods []*corev1.Pod) string {
 	for _, pod := range pods {
 		if pod.Spec.NodeName != "" {
@@ -41,7 +41,7 @@ func NodeOf(pods []*corev1.Pod) string {
 	return ""
 }
 
-// OwnedBy reports whether an owner reference of the object has this UID.
+// OwnedBy reports whether the object has an owner reference with this UID.
 func OwnedBy(object metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
 }
@@ -58,16 +58,17 @@ func Finished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
-// HasRun reports whether the container has ever started.
-func HasRun(s corev1.ContainerStatus) bool {
-	return s.State.Running != nil || s.State.Terminated != nil || s.LastTerminationState.Terminated != nil || s.RestartCount > 0
+// HasRun reports whether the container was ever started.
+func HasRun(status corev1.ContainerStatus) bool {
+	return status.State.Running != nil || status.State.Terminated != nil || status.LastTerminationState.Terminated != nil ||
+		status.RestartCount > 0
 }
 
 func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// UnschedulableReason returns why the scheduler has found no node for the Pod, or "". A scheduling gate is not such a reason.
+// UnschedulableReason returns why the scheduler found no node for the Pod, or "". It ignores scheduling gates.
 func UnschedulableReason(pod *corev1.Pod) string {
 	for _, c := range pod.Status.Conditions {
 		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
@@ -77,7 +78,7 @@ func UnschedulableReason(pod *corev1.Pod) string {
 	return ""
 }
 
-// EphemeralTermination returns how the ephemeral container of this name has terminated, or nil if it has not.
+// EphemeralTermination returns the terminated state of the ephemeral container of this name, or nil if it did not terminate.
 func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {
@@ -87,17 +88,17 @@ func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTe
 	return nil
 }
 
-// Aborted reports whether a container's program did not exit by itself: it could not be started, was killed, or the runtime
-// does not know its exit status. The exit codes are those of shells and container runtimes: 126 to 128 for a program that
-// cannot be started, 128 plus its number for a signal, and 255 for an unknown status.
-func Aborted(ended *corev1.ContainerStateTerminated) bool { return ended.ExitCode >= 126 }
+// Aborted reports whether a container's program did not exit by itself: it failed to start, was killed, or its exit status is
+// unknown. Shells and container runtimes use exit codes 126 to 128 for a program that fails to start, 128 plus the signal's number
+// for a killed program, and 255 for an unknown status.
+func Aborted(state *corev1.ContainerStateTerminated) bool { return state.ExitCode >= 126 }
 
-// FailedToStart reports whether a container's program could not be started, see Aborted.
-func FailedToStart(ended *corev1.ContainerStateTerminated) bool {
-	return Aborted(ended) && ended.ExitCode <= 128
+// FailedToStart reports whether a container's program failed to start; see Aborted.
+func FailedToStart(state *corev1.ContainerStateTerminated) bool {
+	return Aborted(state) && state.ExitCode <= 128
 }
 
-// EphemeralImagePullFailed reports whether the image of the ephemeral container of this name cannot be pulled at present.
+// EphemeralImagePullFailed reports whether the last attempt to pull the image of the ephemeral container of this name failed.
 func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		waiting := s.State.Waiting
@@ -105,7 +106,7 @@ func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	})
 }
 
-// EphemeralNotStarted reports whether the ephemeral container of this name was created by the runtime, and was not started.
+// EphemeralNotStarted reports whether the runtime created, but did not start, the ephemeral container of this name.
 func EphemeralNotStarted(pod *corev1.Pod, name string) bool {
 	for _, status := range pod.Status.EphemeralContainerStatuses {
 		if status.Name == name {

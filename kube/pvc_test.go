@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, phase corev1.PersistentVolumeClaimPhase, is string) {
+var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, phase corev1.PersistentVolumeClaimPhase, want string) {
 	pvc := &corev1.PersistentVolumeClaim{
 		Spec:   corev1.PersistentVolumeClaimSpec{VolumeName: volume},
 		Status: corev1.PersistentVolumeClaimStatus{Phase: phase},
@@ -18,20 +18,20 @@ var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, 
 		pvc.ObjectMeta = metav1.ObjectMeta{Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}
 	}
 	states := []string{}
-	for name, holds := range map[string]bool{"never bound": kube.NeverBound(pvc), "bound": kube.Bound(pvc), "binding": kube.Binding(pvc)} {
-		if holds {
+	for name, matches := range map[string]bool{"never bound": kube.NeverBound(pvc), "bound": kube.Bound(pvc), "binding": kube.Binding(pvc)} {
+		if matches {
 			states = append(states, name)
 		}
 	}
-	if is == "" {
+	if want == "" {
 		Expect(states).To(BeEmpty())
 	} else {
-		Expect(states).To(ConsistOf(is))
+		Expect(states).To(ConsistOf(want))
 	}
 },
 	Entry("is never bound if it is new", "", false, corev1.ClaimPending, "never bound"),
-	Entry("is in none of these states if it names a volume that is not bound to it yet, and may contain data", "v", false, corev1.ClaimPending, ""),
+	Entry("is in none of these states if it names an existing volume that is not bound yet and may contain data", "v", false, corev1.ClaimPending, ""),
 	Entry("is binding until its status is updated", "v", true, corev1.ClaimPending, "binding"),
 	Entry("is bound", "v", true, corev1.ClaimBound, "bound"),
-	Entry("is in none of these states if it has lost its volume, which may contain data", "v", true, corev1.ClaimLost, ""),
+	Entry("is in none of these states if it lost its volume, which may contain data", "v", true, corev1.ClaimLost, ""),
 )

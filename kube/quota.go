@@ -2,8 +2,6 @@ package kube
 
 import corev1 "k8s.io/api/core/v1"
 
-// The CPI's methods need none of these resources: they are for preflight checks and kubectl-bosh.
-
 // ResourceQuotas returns the namespace's ResourceQuotas.
 func (c *Client) ResourceQuotas() *Resource[*corev1.ResourceQuota, *corev1.ResourceQuotaList] {
 	return newResource(c.Pods.connection, "ResourceQuota", "resourcequotas", newOf[corev1.ResourceQuota], newOf[corev1.ResourceQuotaList])

@@ -12,10 +12,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// requests sends single requests about one kind of object. It neither repeats them nor translates their errors.
+// requests sends single requests about one kind of object. It neither retries them nor translates their errors.
 //
-// It replaces client-go's gentype, which links client-go's fakes, and with them OpenAPI, managed fields and a second protobuf,
-// into every program: 2.5 MB of its size and 2.7 MiB of its memory.
+// It replaces client-go's gentype. gentype links client-go's fakes, OpenAPI, managed fields and a second protobuf library into
+// every program, which costs 2.5 MB of file size and 2.7 MiB of memory.
 type requests[T object, L runtime.Object] struct {
 	connection
 	plural    string
@@ -23,7 +23,7 @@ type requests[T object, L runtime.Object] struct {
 	newList   func() L
 }
 
-// forObject completes a request for this kind, and unless name is empty, for the object of this name.
+// forObject adds the kind to the request, and the object's name unless it is empty.
 func (r requests[T, L]) forObject(request *rest.Request, name string) *rest.Request {
 	request = request.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.plural)
 	if r.accept != "" {
@@ -35,7 +35,7 @@ func (r requests[T, L]) forObject(request *rest.Request, name string) *rest.Requ
 	return request
 }
 
-// URL returns the URL of the object's subresource, for protocols that upgrade the connection, such as exec and port-forward.
+// URL returns the URL of the object's subresource, for protocols such as exec and port-forward that upgrade the connection.
 func (r requests[T, L]) URL(name, subresource string) *url.URL {
 	return r.forObject(r.client.Get(), name).SubResource(subresource).URL()
 }
@@ -45,19 +45,19 @@ func (r requests[T, L]) stream(ctx context.Context, name, subresource string, op
 }
 
 func (r requests[T, L]) get(ctx context.Context, name string) (T, error) {
-	got := r.newObject()
-	return got, r.forObject(r.client.Get(), name).Do(ctx).Into(got)
+	result := r.newObject()
+	return result, r.forObject(r.client.Get(), name).Do(ctx).Into(result)
 }
 
 func (r requests[T, L]) create(ctx context.Context, desired T) (T, error) {
-	got := r.newObject()
-	return got, r.forObject(r.client.Post(), "").Body(desired).Do(ctx).Into(got)
+	result := r.newObject()
+	return result, r.forObject(r.client.Post(), "").Body(desired).Do(ctx).Into(result)
 }
 
-// dryRunCreate is create, except that the API server stores nothing.
+// dryRunCreate is like create, but the API server does not store the object.
 func (r requests[T, L]) dryRunCreate(ctx context.Context, desired T) (T, error) {
-	got := r.newObject()
-	return got, r.forObject(r.client.Post(), "").Param("dryRun", metav1.DryRunAll).Body(desired).Do(ctx).Into(got)
+	result := r.newObject()
+	return result, r.forObject(r.client.Post(), "").Param("dryRun", metav1.DryRunAll).Body(desired).Do(ctx).Into(result)
 }
 
 func (r requests[T, L]) delete(ctx context.Context, name string, options metav1.DeleteOptions) error {
@@ -65,18 +65,18 @@ func (r requests[T, L]) delete(ctx context.Context, name string, options metav1.
 }
 
 func (r requests[T, L]) patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
-	got := r.newObject()
-	return got, r.forObject(r.client.Patch(r.patches), name).SubResource(subresources...).Body(patch).Do(ctx).Into(got)
+	result := r.newObject()
+	return result, r.forObject(r.client.Patch(r.patches), name).SubResource(subresources...).Body(patch).Do(ctx).Into(result)
 }
 
 func (r requests[T, L]) patchJSON(ctx context.Context, name string, patch []byte) (T, error) {
-	got := r.newObject()
-	return got, r.forObject(r.client.Patch(types.JSONPatchType), name).Body(patch).Do(ctx).Into(got)
+	result := r.newObject()
+	return result, r.forObject(r.client.Patch(types.JSONPatchType), name).Body(patch).Do(ctx).Into(result)
 }
 
 func (r requests[T, L]) list(ctx context.Context, options metav1.ListOptions) (L, error) {
-	got := r.newList()
-	return got, r.forObject(r.client.Get(), "").VersionedParams(&options, r.codec).Do(ctx).Into(got)
+	result := r.newList()
+	return result, r.forObject(r.client.Get(), "").VersionedParams(&options, r.codec).Do(ctx).Into(result)
 }
 
 func (r requests[T, L]) watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {

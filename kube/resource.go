@@ -18,14 +18,14 @@ type object interface {
 	metav1.Object
 }
 
-// Resource sends requests about one kind of object, in one namespace, or without one for cluster-scoped kinds. Requests are
-// repeated while the API server cannot be reached; their errors are of type *Error.
+// Resource sends requests about one kind of object, in one namespace or for cluster-scoped objects. It retries while the API server
+// is unreachable. The errors of requests are of type *Error.
 type Resource[T object, L runtime.Object] struct {
 	requests[T, L]
 	kind string
 }
 
-// isValidName reports whether an object can have this name: it has to be one segment of a request's path.
+// isValidName reports whether the name is a segment of a URL path, as the names of objects must be.
 func isValidName(name string) bool { return name != "" && len(content.IsPathSegmentName(name)) == 0 }
 
 func (r *Resource[T, L]) action(verb, name string) string {
@@ -35,20 +35,19 @@ func (r *Resource[T, L]) action(verb, name string) string {
 	return verb + " " + r.kind + " " + name
 }
 
-// Get returns the object of this name, or ErrNotFound.
+// Get returns the object of this name. It returns ErrNotFound if there is none.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	if !isValidName(name) {
 		var none T
 		return none, invalidNameError(r.action("get", name))
 	}
-	got, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
 		return r.get(ctx, name)
 	})
-	return got, r.translate(r.action("get", name), err)
+	return result, r.translate(r.action("get", name), err)
 }
 
-// Stream opens a subresource of the object of this name as a stream, such as its log. The stream ends with the context. The
-// request is not repeated.
+// Stream opens a subresource of the object, such as its log, as a stream. The stream ends with the context. Stream does not retry.
 func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
 	if !isValidName(name) {
 		return nil, invalidNameError(r.action("get "+subresource+" of", name))
@@ -57,24 +56,23 @@ func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, o
 	return stream, r.translate(r.action("get "+subresource+" of", name), err)
 }
 
-// Create returns the object as the API server stored it, or ErrExists. If the answer to a first request is lost, the repeated
-// one returns ErrExists for the object that the first one has created: compare the existing object before you decide.
+// Create creates the object, and returns it as stored by the API server. It returns ErrExists if the name exists. That object may
+// be the one that this call created: if the response to the first request is lost, the retried request fails with ErrExists.
 func (r *Resource[T, L]) Create(ctx context.Context, desired T) (T, error) {
-	got, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	result, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
 		return r.create(ctx, desired)
 	})
-	return got, r.translate(r.action("create", desired.GetName()), err)
+	return result, r.translate(r.action("create", desired.GetName()), err)
 }
 
-// DryRunCreate returns the object as the API server would store it after admission, or the error that Create would return.
-// Nothing is stored.
+// DryRunCreate is like Create, but the API server does not store the object.
 func (r *Resource[T, L]) DryRunCreate(ctx context.Context, desired T) (T, error) {
-	got, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) { return r.dryRunCreate(ctx, desired) })
-	return got, r.translate(r.action("create", desired.GetName()), err)
+	result, err := retryCreate(ctx, r.retryPolicy, func(ctx context.Context) (T, error) { return r.dryRunCreate(ctx, desired) })
+	return result, r.translate(r.action("create", desired.GetName()), err)
 }
 
-// Delete requests the deletion of exactly this object, by UID, and not of a successor with the same name. It does not wait for
-// the deletion, and returns nil if the object does not exist any more.
+// Delete requests the deletion of exactly this object, by UID, and never of a new object of the same name. It does not wait for the
+// deletion. It returns nil if the object no longer exists.
 func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 	for retried := false; ; retried = true {
 		err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID())})
@@ -84,7 +82,7 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 		if !errors.Is(err, ErrConflict) || retried {
 			return err
 		}
-		// Either there is a successor, or something else, such as a webhook, has answered with a conflict.
+		// There is a new object of this name, or something else, such as a webhook, caused the conflict.
 		current, getErr := r.Get(ctx, obj.GetName())
 		if errors.Is(getErr, ErrNotFound) || getErr == nil && current.GetUID() != obj.GetUID() {
 			return nil
@@ -95,9 +93,8 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 	}
 }
 
-// DeleteUnchanged requests the deletion of the object if it is as it was read, and returns ErrConflict if it has changed. The
-// deletion itself changes the object: if the answer to a first request is lost, the repeated one conflicts with it. Therefore an
-// object that is being deleted is not a conflict.
+// DeleteUnchanged is like Delete, but returns ErrConflict if the object changed since it was read. It returns nil for an object that
+// is being deleted: if the response to the first request is lost, the deletion itself is a change that the retried request finds.
 func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
 	err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
 	if errors.Is(err, ErrNotFound) {
@@ -131,43 +128,42 @@ func (r *Resource[T, L]) delete(ctx context.Context, obj T, preconditions metav1
 	return r.translate(r.action("delete", obj.GetName()), err)
 }
 
-// Patch applies the patch to the object, or to its subresource, and returns the result. The patch is a strategic merge patch, or
-// for kinds of package extension a JSON merge patch. Patch returns ErrNotFound if the object does not exist, and ErrConflict if
-// the patch contains another uid or resourceVersion than the object has.
+// Patch applies the patch to the object or its subresource, and returns the result. The patch is a strategic merge patch, or a JSON
+// merge patch for kinds of package extension. Patch returns ErrNotFound if the object does not exist, and ErrConflict if the
+// patch contains a uid or resourceVersion that differs from the object's.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
 	if !isValidName(name) {
 		var none T
 		return none, invalidNameError(r.action("patch", name))
 	}
-	got, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, patch, subresources...)
 	})
-	return got, r.translate(r.action("patch", name), err)
+	return result, r.translate(r.action("patch", name), err)
 }
 
-// PatchJSON applies a JSON patch (RFC 6902), with its test operations as preconditions. If one of them fails, PatchJSON returns
-// ErrConflict and nothing has changed. It also returns ErrConflict if the patch was applied, the answer was lost, and the
-// repeated request no longer finds the tested values: read the object, then decide again.
+// PatchJSON applies a JSON patch (RFC 6902). It returns ErrConflict if a test operation of the patch fails. That does not mean that
+// the object is unchanged: if the response to the first request is lost, the retried request may fail because the first one
+// changed the tested values.
 func (r *Resource[T, L]) PatchJSON(ctx context.Context, name string, patch []byte) (T, error) {
 	if !isValidName(name) {
 		var none T
 		return none, invalidNameError(r.action("patch", name))
 	}
-	got, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
 		return r.patchJSON(ctx, name, patch)
 	})
 	if isFailedPatchTest(err) {
-		return got, &Error{Action: r.action("patch", name), Kind: ErrConflict, Err: err}
+		return result, &Error{Action: r.action("patch", name), Kind: ErrConflict, Err: err}
 	}
-	return got, r.translate(r.action("patch", name), err)
+	return result, r.translate(r.action("patch", name), err)
 }
 
-// Selection selects one object by Name, or the objects that match the label selector Labels and the field selector Fields. Name
-// replaces Fields. The zero value selects all objects.
+// Selection selects the objects that match all of its fields. The zero value selects all objects.
 type Selection struct {
 	Name   string
-	Labels string
-	Fields string
+	Labels string // label selector
+	Fields string // field selector; ignored if Name is set
 }
 
 func (s Selection) options() metav1.ListOptions {
@@ -195,7 +191,7 @@ func (s Selection) String() string {
 type ObjectList[T object] struct {
 	Items           []T
 	ResourceVersion string
-	continueToken   string // for the next page; "" on the last
+	continueToken   string // for the next page; "" for the last page
 }
 
 // List returns the selected objects.
@@ -207,17 +203,17 @@ func (r *Resource[T, L]) List(ctx context.Context, selection Selection) (ObjectL
 	return newObjectList[T](list)
 }
 
-// pageSize is how many objects Find asks for at once.
+// pageSize is the number of objects that Find requests at a time.
 const pageSize = 250
 
-// Find returns a selected object for which matches returns true; ok is false if there is none. It reads the objects in pages, and
-// stops at the first match: use it for selections that may contain all objects of a namespace or cluster.
+// Find returns the first selected object for which matches returns true; ok is false if there is none. It reads the objects in pages
+// up to the first match. Use it instead of List for selections that may contain all objects of a namespace or cluster.
 func (r *Resource[T, L]) Find(ctx context.Context, selection Selection, matches func(T) bool) (found T, ok bool, err error) {
 	options := selection.options()
 	options.Limit = pageSize
 	for {
 		list, err := r.page(ctx, selection, options)
-		if options.Continue != "" && apierrors.IsResourceExpired(err) { // the next page has expired: start over
+		if options.Continue != "" && apierrors.IsResourceExpired(err) { // the next page expired: start over
 			options.Continue = ""
 			continue
 		}
@@ -243,15 +239,15 @@ func (r *Resource[T, L]) page(ctx context.Context, selection Selection, options 
 }
 
 func newObjectList[T object](list runtime.Object) (ObjectList[T], error) {
-	snapshot := ObjectList[T]{}
+	result := ObjectList[T]{}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {
-		return snapshot, err
+		return result, err
 	}
-	snapshot.ResourceVersion, snapshot.continueToken = accessor.GetResourceVersion(), accessor.GetContinue()
+	result.ResourceVersion, result.continueToken = accessor.GetResourceVersion(), accessor.GetContinue()
 	err = meta.EachListItem(list, func(item runtime.Object) error {
-		snapshot.Items = append(snapshot.Items, item.(T))
+		result.Items = append(result.Items, item.(T))
 		return nil
 	})
-	return snapshot, err
+	return result, err
 }

@@ -17,9 +17,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// startServer starts a server of HTTP/2 with TLS, like an API server.
-func startServer(answer http.HandlerFunc) *httptest.Server {
-	server := httptest.NewUnstartedServer(answer)
+// startServer starts an HTTP/2 server with TLS, like an API server.
+func startServer(handler http.HandlerFunc) *httptest.Server {
+	server := httptest.NewUnstartedServer(handler)
 	server.EnableHTTP2 = true
 	server.Config.ErrorLog = log.New(io.Discard, "", 0) // handshakes that are meant to fail
 	server.StartTLS()
@@ -27,20 +27,27 @@ func startServer(answer http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// getPod gets a Pod from the server, once, and returns the error.
+// newTestClient returns a client for the server that does not retry. clusterSettings are added to the cluster in its kubeconfig.
+func newTestClient(server *httptest.Server, clusterSettings string) *Client {
+	GinkgoHelper()
+	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it}}],
+		clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, clusterSettings)
+	client, err := New(Options{Kubeconfig: kubeconfig}, "test", 0)
+	Expect(err).NotTo(HaveOccurred())
+	return client
+}
+
+// getPod requests a Pod once, and returns the error.
 func getPod(ctx context.Context, server *httptest.Server, clusterSettings string) error {
 	GinkgoHelper()
-	client, err := New(Options{Kubeconfig: fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it, namespace: bosh}}],
-		clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, clusterSettings)}, 0)
-	Expect(err).NotTo(HaveOccurred())
-	_, err = client.Pods.Get(ctx, "agent-1")
+	_, err := newTestClient(server, clusterSettings).Pods.Get(ctx, "web")
 	return err
 }
 
-// trustedCA returns the cluster settings of a kubeconfig that trust the server's certificate.
-func trustedCA(server *httptest.Server) string {
-	own := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(own)
+// trustServer returns cluster settings that trust the server's certificate.
+func trustServer(server *httptest.Server) string {
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(certificate)
 }
 
 func statusResponse(code int, reason string) http.HandlerFunc {
@@ -55,7 +62,7 @@ func htmlResponse(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>no", code) }
 }
 
-// truncatedResponse closes the connection in the middle of an answer.
+// truncatedResponse closes the connection in the middle of a response.
 func truncatedResponse(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	_, _ = io.WriteString(w, `{"kind":"Pod",`)
@@ -63,54 +70,54 @@ func truncatedResponse(w http.ResponseWriter, _ *http.Request) {
 	panic(http.ErrAbortHandler)
 }
 
-// expectRequestError checks the kinds of a request's error, and by its cause whether the request would be repeated.
-func expectRequestError(err error, retried bool, want []error) {
+// expectRequestError checks the kinds of err, and whether its cause is retriable.
+func expectRequestError(err error, isRetriable bool, kinds []error) {
 	GinkgoHelper()
-	Expect(matchingKinds(err)).To(ConsistOf(want), "%v", err)
+	Expect(matchingKinds(err)).To(ConsistOf(kinds), "%v", err)
 	var failed *Error
 	Expect(errors.As(err, &failed)).To(BeTrue())
-	Expect(isTransient(failed.Err)).To(Equal(retried), "repeated: %v", err)
+	Expect(isTransient(failed.Err)).To(Equal(isRetriable), "retriable: %v", err)
 }
 
-// The tables in errors_test.go assume which errors client-go creates for answers. These specs check that with a server.
-var _ = Describe("A server's answer", func() {
-	DescribeTable("is recognized as one of Kubernetes or of a proxy", func(ctx context.Context, answer http.HandlerFunc, retried bool, want ...error) {
-		server := startServer(answer)
-		expectRequestError(getPod(ctx, server, trustedCA(server)), retried, want)
+// The tables in errors_test.go assume how client-go translates responses into errors. These specs verify that with a real server.
+var _ = Describe("A server's response", func() {
+	DescribeTable("is attributed to the API server or to a proxy", func(ctx context.Context, handler http.HandlerFunc, isRetriable bool, kinds ...error) {
+		server := startServer(handler)
+		expectRequestError(getPod(ctx, server, trustServer(server)), isRetriable, kinds)
 	},
-		Entry("no such Pod", statusResponse(http.StatusNotFound, "NotFound"), final, ErrNotFound),
-		Entry("no such path", htmlResponse(http.StatusNotFound), final, ErrNotServed),
-		Entry("unauthorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrRefused),
-		Entry("unauthorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrRefused),
-		Entry("forbidden", statusResponse(http.StatusForbidden, "Forbidden"), final, ErrRefused),
-		Entry("forbidden by a proxy", htmlResponse(http.StatusForbidden), final, ErrRefused),
-		Entry("failed", statusResponse(http.StatusInternalServerError, "InternalError"), repeated, ErrUnreachable),
-		Entry("failed in a proxy", htmlResponse(http.StatusInternalServerError), repeated, ErrUnreachable),
-		Entry("not reached by a proxy", htmlResponse(http.StatusBadGateway), repeated, ErrUnreachable),
-		Entry("unavailable", statusResponse(http.StatusServiceUnavailable, "ServiceUnavailable"), repeated, ErrUnreachable),
-		Entry("unavailable for a proxy", htmlResponse(http.StatusServiceUnavailable), repeated, ErrUnreachable),
-		Entry("truncated", http.HandlerFunc(truncatedResponse), repeated, ErrUnreachable),
+		Entry("Pod not found", statusResponse(http.StatusNotFound, "NotFound"), final, ErrNotFound),
+		Entry("path not found", htmlResponse(http.StatusNotFound), final, ErrNotServed),
+		Entry("unauthorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrRejected),
+		Entry("unauthorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrRejected),
+		Entry("forbidden", statusResponse(http.StatusForbidden, "Forbidden"), final, ErrRejected),
+		Entry("forbidden by a proxy", htmlResponse(http.StatusForbidden), final, ErrRejected),
+		Entry("internal error", statusResponse(http.StatusInternalServerError, "InternalError"), retriable, ErrUnreachable),
+		Entry("internal error of a proxy", htmlResponse(http.StatusInternalServerError), retriable, ErrUnreachable),
+		Entry("bad gateway", htmlResponse(http.StatusBadGateway), retriable, ErrUnreachable),
+		Entry("service unavailable", statusResponse(http.StatusServiceUnavailable, "ServiceUnavailable"), retriable, ErrUnreachable),
+		Entry("service unavailable from a proxy", htmlResponse(http.StatusServiceUnavailable), retriable, ErrUnreachable),
+		Entry("truncated", http.HandlerFunc(truncatedResponse), retriable, ErrUnreachable),
 	)
 
-	It("is transient if it is truncated over HTTP/1.1", func(ctx context.Context) {
+	It("is retriable if it is truncated over HTTP/1.1", func(ctx context.Context) {
 		server := httptest.NewTLSServer(http.HandlerFunc(truncatedResponse))
 		DeferCleanup(server.Close)
-		expectRequestError(getPod(ctx, server, trustedCA(server)), repeated, []error{ErrUnreachable})
+		expectRequestError(getPod(ctx, server, trustServer(server)), retriable, []error{ErrUnreachable})
 	})
 
-	It("is transient if it is missing because the server is gone", func(ctx context.Context) {
+	It("is retriable if the server is down", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
 		server.Close()
-		expectRequestError(getPod(ctx, server, trustedCA(server)), repeated, []error{ErrUnreachable})
+		expectRequestError(getPod(ctx, server, trustServer(server)), retriable, []error{ErrUnreachable})
 	})
 
-	It("is final if the certificate is of an unknown authority", func(ctx context.Context) {
+	It("is final if the certificate is from an unknown authority", func(ctx context.Context) {
 		expectRequestError(getPod(ctx, startServer(htmlResponse(http.StatusOK)), ""), final, []error{ErrUnreachable})
 	})
 
 	It("is final if the certificate is for another name", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
-		settings := trustedCA(server)
+		settings := trustServer(server)
 		server.URL = strings.Replace(server.URL, "127.0.0.1", "localhost", 1)
 		expectRequestError(getPod(ctx, server, settings), final, []error{ErrUnreachable})
 	})
@@ -123,18 +130,18 @@ var _ = Describe("A server's answer", func() {
 		server.StartTLS()
 		DeferCleanup(server.Close)
 		var err error
-		Eventually(func() error { // the connection may break before the TLS alert is read, and that error is transient
-			err = getPod(ctx, server, trustedCA(server))
+		Eventually(func() error { // the connection may break before the client reads the TLS alert; that error is retriable
+			err = getPod(ctx, server, trustServer(server))
 			return err
 		}).WithContext(ctx).Should(MatchError(ErrUnauthorized))
-		expectRequestError(err, final, []error{ErrUnauthorized, ErrRefused})
+		expectRequestError(err, final, []error{ErrUnauthorized, ErrRejected})
 		Expect(err).To(MatchError(And(ContainSubstring("the user of the kubeconfig has no credentials"), ContainSubstring("certificate required"))))
 	})
 
-	It("is not awaited after the context is canceled", func(ctx context.Context) {
+	It("is not awaited if the context is canceled", func(ctx context.Context) {
 		server := startServer(htmlResponse(http.StatusOK))
 		ctx, cancel := context.WithCancel(ctx)
 		cancel()
-		expectRequestError(getPod(ctx, server, trustedCA(server)), final, []error{ErrCanceled})
+		expectRequestError(getPod(ctx, server, trustServer(server)), final, []error{ErrCanceled})
 	})
 })

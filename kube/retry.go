@@ -15,16 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// isTransport reports whether the request or its answer was lost in transit, even in the middle of the answer's body.
-func isTransport(err error) bool {
+// isTransportError reports whether the request or its response was lost in transit, at the latest in the middle of the response body.
+func isTransportError(err error) bool {
 	var urlErr *url.Error
 	var stream http2.StreamError
 	return errors.As(err, &urlErr) || errors.As(err, &stream) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// isTransient reports whether the same request may succeed a moment later: the connection broke, or the API server (or its
-// etcd) answered that it is unavailable. client-go itself repeats only GETs after a broken connection, and after an answer only
-// if that has a Retry-After header.
+// isTransient reports whether the same request may succeed later, because the connection broke, or the API server or etcd is
+// unavailable. client-go alone retries only GETs after a broken connection, and responses with a Retry-After header.
 func isTransient(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
@@ -35,41 +34,41 @@ func isTransient(err error) bool {
 	var verification *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case isMissingCredentialPlugin(err), isClientCertRejected(err):
+	case isCredentialPluginNotFound(err), isClientCertRejected(err):
 		return false
 	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid),
 		errors.As(err, &verification), errors.As(err, &record):
 		return false
-	case isTransport(err):
+	case isTransportError(err):
 		return true
 	}
-	if apierrors.IsUnexpectedServerError(err) { // the body is not a Status of Kubernetes: the answer of a proxy, for example
-		var answer apierrors.APIStatus
-		return errors.As(err, &answer) && answer.Status().Code >= http.StatusInternalServerError
+	if apierrors.IsUnexpectedServerError(err) { // the response is not from an API server, but from a proxy, for example
+		var response apierrors.APIStatus
+		return errors.As(err, &response) && response.Status().Code >= http.StatusInternalServerError
 	}
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// backoff returns the pauses between attempts: short at first, since most outages are a restart of the API server.
+// backoff returns the pauses between attempts. The first ones are short, because most outages are restarts of the API server.
 func backoff() wait.Backoff {
 	return wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.2, Steps: 30, Cap: 3 * time.Second}
 }
 
-// conflictBackoff returns the pauses between attempts while another call changes the same object: short at first, since such
-// calls usually alternate, and longer later, for example while a finalizer delays the object's deletion.
+// conflictBackoff returns the pauses between attempts while another client changes the same object. The first ones are short,
+// because clients usually take turns. Later ones are longer, for example because a finalizer delays the object's deletion.
 func conflictBackoff() wait.Backoff {
 	return wait.Backoff{Duration: 10 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 30, Cap: 3 * time.Second}
 }
 
-// NewConflictBackoff returns a function that pauses before the next attempt while another call, or the cluster, changes the same
-// object: 10 ms at first, then up to 3 s. The function returns false if the context ends before the end of the pause.
+// NewConflictBackoff returns a function that pauses before the next attempt while another client changes the same object: 10 ms at
+// first, then up to 3 s. The function returns false if the context ends during the pause.
 func NewConflictBackoff() func(context.Context) bool {
 	pause := conflictBackoff()
 	return func(ctx context.Context) bool { return sleep(ctx, pause.Step()) }
 }
 
-// sleep pauses, and returns false if the context ends before the end of the pause.
+// sleep pauses, and returns false if the context ends during the pause.
 func sleep(ctx context.Context, pause time.Duration) bool {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -81,37 +80,40 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// retryPolicy determines which requests are repeated, and for how long.
+// retryPolicy determines which requests are retried, and for how long.
 type retryPolicy struct {
-	// timeout is how long requests are repeated while the API server cannot be reached.
+	// timeout is how long requests are retried while the API server is unreachable.
 	timeout time.Duration
-	// autoRenewed means that the kubelet or a credential plugin renews the credentials. After ErrUnauthorized, a request is
-	// repeated once, with the renewed ones.
+	// autoRenewed means that the kubelet or a credential plugin renews the credentials. Requests that fail with ErrUnauthorized
+	// are retried once.
 	autoRenewed bool
-	// isStarting reports whether an API server that forbids requests may do so only because it has just started; nil: never.
+	// isStarting reports whether an API server that forbids requests since then may be starting up. It may be nil.
 	isStarting func(ctx context.Context, since time.Time) bool
 }
 
-// retry repeats a request until it succeeds, fails with an error that is not transient, or policy.timeout has passed.
+// retry sends a request until it succeeds, fails with an error that is not transient, or policy.timeout passes.
 //
-// Every request of this package may be repeated: names are deterministic (a second POST returns ErrExists), deletions carry a
-// UID, and patches set absolute values.
+// All requests of this package are idempotent: a second POST fails with ErrExists, because names are deterministic; deletions
+// contain a UID; and patches set absolute values.
 func retry[R any](ctx context.Context, policy retryPolicy, request func(context.Context) (R, error)) (R, error) {
 	return retryIf(ctx, policy, isTransient, request)
 }
 
-// retryCreate is retry for the creation of an object. It also repeats a request after a Conflict, which is about another object:
-// the namespace's ResourceQuota, when many creations update its usage at the same time.
+// retryCreate is like retry, for creating an object. It also retries after a conflict, which is about the namespace's ResourceQuota:
+// many creations at the same time update its usage.
 func retryCreate[R any](ctx context.Context, policy retryPolicy, request func(context.Context) (R, error)) (R, error) {
 	return retryIf(ctx, policy, func(err error) bool { return isTransient(err) || apierrors.IsConflict(err) }, request)
 }
 
 func retryIf[R any](
-	ctx context.Context, policy retryPolicy, isRetryable func(error) bool, request func(context.Context) (R, error)) (R, error) {
-
+	ctx context.Context,
+	policy retryPolicy,
+	isRetriable func(error) bool,
+	request func(context.Context) (R, error),
+) (R, error) {
 	started := time.Now()
 	pause := backoff()
-	var refused time.Time
+	var forbiddenSince time.Time
 	for ready := false; ; {
 		result, err := request(ctx)
 		if policy.autoRenewed && apierrors.IsUnauthorized(err) {
@@ -122,12 +124,12 @@ func retryIf[R any](
 			return result, err
 		}
 		if policy.isStarting != nil && isAPIServerForbidden(err) && !ready {
-			if refused.IsZero() {
-				refused = time.Now()
+			if forbiddenSince.IsZero() {
+				forbiddenSince = time.Now()
 			}
-			// A server that is ready now may not have been ready when it answered: repeat the request once more.
-			ready = !policy.isStarting(ctx, refused)
-		} else if !isRetryable(err) {
+			// A server that is ready now may not have been ready when it sent the response: retry once more.
+			ready = !policy.isStarting(ctx, forbiddenSince)
+		} else if !isRetriable(err) {
 			return result, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -17,26 +17,26 @@ import (
 type ServerInfo struct {
 	URL     string
 	Version string // for example v1.36.3
-	Minor   int    // for example 36; 0 if the version has another form
+	Minor   int    // for example 36; 0 if the version has an unknown format
 	// ClockSkew is how far the server's clock is ahead of this host's, rounded to a second.
 	ClockSkew time.Duration
 }
 
 // GetServerInfo gets /version, which every authenticated user may read (ClusterRole system:public-info-viewer). It returns
-// ErrUnauthorized if the server rejects the credentials, and ErrNotServed if it does not answer like an API server.
+// ErrUnauthorized if the server rejects the credentials, and ErrNotServed if the response is not from an API server.
 func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
-	server := ServerInfo{URL: c.config.Host}
+	info := ServerInfo{URL: c.config.Host}
 	client, err := rest.HTTPClientFor(c.config)
 	if err != nil {
-		return server, err
+		return info, err
 	}
-	target, _, err := rest.DefaultServerUrlFor(c.config)
+	baseURL, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
-		return server, err
+		return info, err
 	}
 	var sent, received time.Time
-	answer, err := retry(ctx, c.retryPolicy, func(ctx context.Context) (*http.Response, error) {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(target.String(), "/")+"/version", http.NoBody)
+	response, err := retry(ctx, c.retryPolicy, func(ctx context.Context) (*http.Response, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(baseURL.String(), "/")+"/version", http.NoBody)
 		if err != nil {
 			return nil, err
 		}
@@ -47,25 +47,25 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	})
 	const action = "get /version"
 	if err != nil {
-		return server, explainCredentialError(c.config, translate(action, err))
+		return info, explainCredentialError(c.config, translate(action, err))
 	}
-	defer answer.Body.Close()
+	defer response.Body.Close()
 	var version struct{ GitVersion, Minor string }
-	err = json.NewDecoder(answer.Body).Decode(&version)
+	err = json.NewDecoder(response.Body).Decode(&version)
 	switch {
-	case answer.StatusCode == http.StatusUnauthorized:
-		refused := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(server.URL + " rejected the credentials")}
-		return server, explainCredentialError(c.config, refused)
-	case answer.StatusCode != http.StatusOK || err != nil || version.GitVersion == "":
-		cause := fmt.Errorf("%s answered %s without a Kubernetes version", server.URL, answer.Status)
-		return server, &Error{Action: action, Kind: ErrNotServed, Err: cause}
+	case response.StatusCode == http.StatusUnauthorized:
+		rejected := &Error{Action: action, Kind: ErrUnauthorized, Err: errors.New(info.URL + " rejected the credentials")}
+		return info, explainCredentialError(c.config, rejected)
+	case response.StatusCode != http.StatusOK || err != nil || version.GitVersion == "":
+		cause := fmt.Errorf("response of %s (%s) contains no Kubernetes version", info.URL, response.Status)
+		return info, &Error{Action: action, Kind: ErrNotServed, Err: cause}
 	}
-	server.Version = version.GitVersion
-	server.Minor, _ = strconv.Atoi(strings.TrimSuffix(version.Minor, "+"))
-	if date, err := http.ParseTime(answer.Header.Get("Date")); err == nil {
-		// The header has no fractions of a second, and the server may have written it at any time in between.
+	info.Version = version.GitVersion
+	info.Minor, _ = strconv.Atoi(strings.TrimSuffix(version.Minor, "+"))
+	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
+		// The header has a resolution of one second, and was written some time between request and response.
 		halfway := sent.Add(received.Sub(sent) / 2)
-		server.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
+		info.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
 	}
-	return server, nil
+	return info, nil
 }

@@ -10,27 +10,27 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// rolesLoadTimeout is how long a new API server may take to load its roles, if it forbids access to /readyz, too.
+// rolesLoadTimeout is how long a new API server that forbids even /readyz may take to load its roles.
 const rolesLoadTimeout = 5 * time.Second
 
-// isAPIServerForbidden reports whether the API server itself forbids the request, and not a proxy in front of it.
+// isAPIServerForbidden reports whether the API server, and not a proxy in front of it, forbids the request.
 func isAPIServerForbidden(err error) bool {
 	return apierrors.IsForbidden(err) && !apierrors.IsUnexpectedServerError(err)
 }
 
-// startupCheck returns a function that asks the API server's /readyz whether the server has only just started. Until such a
-// server has loaded its roles, it forbids requests that it allows a second later. Access to /readyz depends on roles, too: while
-// it is forbidden, the function returns true until rolesLoadTimeout after since, the time of the first forbidden request.
+// startupCheck returns a function that checks with /readyz whether the API server is starting up. A new server forbids requests
+// until its roles are loaded. That can include requests for /readyz: while these are forbidden, the function returns true until
+// rolesLoadTimeout after since, the time of the first forbidden request.
 func startupCheck(client rest.Interface) func(context.Context, time.Time) bool {
 	return func(ctx context.Context, since time.Time) bool {
 		err := client.Get().AbsPath("/readyz").Do(ctx).Error()
-		var answer apierrors.APIStatus
+		var response apierrors.APIStatus
 		switch {
-		case !errors.As(err, &answer):
-			return isTransport(err)
-		case answer.Status().Code == http.StatusForbidden:
+		case !errors.As(err, &response):
+			return isTransportError(err)
+		case response.Status().Code == http.StatusForbidden:
 			return time.Since(since) < rolesLoadTimeout
 		}
-		return answer.Status().Code >= http.StatusInternalServerError
+		return response.Status().Code >= http.StatusInternalServerError
 	}
 }

@@ -12,68 +12,68 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const podJSON = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"agent-1"}}`
+const podJSON = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"web"}}`
 
 var _ = Describe("A request that the API server forbids", func() {
-	// forbidUntil starts a server that forbids requests until /readyz, which readiness serves, was requested this many times.
-	var readinessChecks, refused *atomic.Int32
-	forbidUntil := func(readiness http.HandlerFunc, until int32) *rest.Config {
-		readinessChecks, refused = new(atomic.Int32), new(atomic.Int32)
-		serving := startServer(func(w http.ResponseWriter, r *http.Request) {
+	var readinessChecks, forbidden *atomic.Int32
+	// forbidUntil starts a server that forbids requests until it receives n requests for /readyz. readiness handles these.
+	forbidUntil := func(readiness http.HandlerFunc, n int32) *rest.Config {
+		readinessChecks, forbidden = new(atomic.Int32), new(atomic.Int32)
+		server := startServer(func(w http.ResponseWriter, r *http.Request) {
 			switch {
 			case r.URL.Path == "/readyz":
 				readinessChecks.Add(1)
 				readiness(w, r)
-			case readinessChecks.Load() < until:
-				refused.Add(1)
+			case readinessChecks.Load() < n:
+				forbidden.Add(1)
 				statusResponse(http.StatusForbidden, "Forbidden")(w, r)
 			default:
 				w.Header().Set("Content-Type", "application/json")
 				_, _ = io.WriteString(w, podJSON)
 			}
 		})
-		return &rest.Config{Host: serving.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+		return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
 	}
 	get := func(ctx context.Context, config *rest.Config) error {
 		GinkgoHelper()
-		client, err := NewFor(config, "bosh", time.Minute)
+		client, err := NewFor(config, "default", time.Minute)
 		Expect(err).NotTo(HaveOccurred())
-		_, err = client.Pods.Get(ctx, "agent-1")
+		_, err = client.Pods.Get(ctx, "web")
 		return err
 	}
 
-	It("is repeated while the server reports that it is not ready", func(ctx context.Context) {
+	It("is retried while the server reports that it is not ready", func(ctx context.Context) {
 		Expect(get(ctx, forbidUntil(htmlResponse(http.StatusInternalServerError), 2))).To(Succeed())
 		Expect(readinessChecks.Load()).To(BeEquivalentTo(2))
 	})
 
-	It("is repeated once if the server has become ready meanwhile", func(ctx context.Context) {
+	It("is retried once if the server is ready by now", func(ctx context.Context) {
 		ready := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })
 		Expect(get(ctx, forbidUntil(ready, 1))).To(Succeed())
-		Expect(refused.Load()).To(BeEquivalentTo(1))
+		Expect(forbidden.Load()).To(BeEquivalentTo(1))
 	})
 
-	It("is repeated for a while if /readyz is forbidden, too, as in a server's first second", func(ctx context.Context) {
+	It("is retried for a while if /readyz is forbidden, too, as in a server's first second", func(ctx context.Context) {
 		Expect(get(ctx, forbidUntil(statusResponse(http.StatusForbidden, "Forbidden"), 2))).To(Succeed())
 	})
 
-	It("is not repeated if a proxy forbids it", func(ctx context.Context) {
+	It("is not retried if a proxy forbids it", func(ctx context.Context) {
 		var requestCount atomic.Int32
 		server := startServer(func(w http.ResponseWriter, r *http.Request) {
 			requestCount.Add(1)
 			htmlResponse(http.StatusForbidden)(w, r)
 		})
-		Expect(get(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})).To(MatchError(ErrRefused))
+		Expect(get(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})).To(MatchError(ErrRejected))
 		Expect(requestCount.Load()).To(BeEquivalentTo(1))
 	})
 
-	DescribeTable("is final if /readyz answers with", func(ctx context.Context, readiness http.HandlerFunc) {
-		Expect(get(ctx, forbidUntil(readiness, 2))).To(MatchError(ErrRefused))
+	DescribeTable("is final if the response of /readyz is", func(ctx context.Context, readiness http.HandlerFunc) {
+		Expect(get(ctx, forbidUntil(readiness, 2))).To(MatchError(ErrRejected))
 		Expect(readinessChecks.Load()).To(BeEquivalentTo(1))
-		Expect(refused.Load()).To(BeEquivalentTo(2), "the first answer may have been that of a server that had just started")
+		Expect(forbidden.Load()).To(BeEquivalentTo(2), "the server may have been starting at the first request")
 	},
 		Entry("ok", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") })),
-		Entry("404 of a proxy", htmlResponse(http.StatusNotFound)),
+		Entry("404 from a proxy", htmlResponse(http.StatusNotFound)),
 		Entry("401", statusResponse(http.StatusUnauthorized, "Unauthorized")),
 	)
 })

@@ -10,42 +10,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PodStartup follows a Pod that starts, and finds failures for which it is useless to wait longer. The zero value is ready to use.
+// PodStartup detects permanent failures of a Pod that starts. The zero value is ready to use.
 type PodStartup struct {
-	failedPulls int    // how often the image could not be pulled
-	lastReason  string // why a container waited at the previous change
+	failedPulls int
+	lastReason  string // why a container waited at the last change
 }
 
-// A VM that has crashed this often did not crash by chance, and an image that was missing twice is not just late.
+// Failures are permanent if they occur this often.
 const (
 	maxCrashes     = 3
 	maxFailedPulls = 2
 )
 
-// Reasons of a waiting container if the kubelet cannot pull its image: Kubernetes' pkg/kubelet/images/types.go.
+// Reasons of a waiting container if the kubelet cannot pull its image, from Kubernetes' pkg/kubelet/images/types.go.
 const (
 	reasonErrImagePull     = "ErrImagePull"
 	reasonImagePullBackOff = "ImagePullBackOff"
 )
 
-// Failed reports whether the Pod can only start if the request or the cluster changes. Call it for every change of the Pod: it
-// counts failures.
-func (o *PodStartup) Failed(pod *corev1.Pod) bool {
+// Failed reports whether the Pod cannot start without a change of the Pod or the cluster. It counts failures: call it for every
+// change of the Pod.
+func (s *PodStartup) Failed(pod *corev1.Pod) bool {
 	for _, status := range containerStatuses(pod) {
 		waiting := status.State.Waiting
 		if waiting == nil {
-			o.lastReason = ""
+			s.lastReason = ""
 			continue
 		}
-		if waiting.Reason == reasonErrImagePull && o.lastReason != waiting.Reason {
-			o.failedPulls++
+		if waiting.Reason == reasonErrImagePull && s.lastReason != waiting.Reason {
+			s.failedPulls++
 		}
-		o.lastReason = waiting.Reason
+		s.lastReason = waiting.Reason
 		switch waiting.Reason {
 		case "InvalidImageName", "CreateContainerConfigError":
 			return true
 		case reasonErrImagePull, reasonImagePullBackOff:
-			return o.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
+			return s.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
 		case "CrashLoopBackOff":
 			return status.RestartCount >= maxCrashes
 		}
@@ -53,26 +53,25 @@ func (o *PodStartup) Failed(pod *corev1.Pod) bool {
 	return false
 }
 
-// isPermanentPullError distinguishes a permanent answer of a registry from an outage, by the words of the message.
+// isPermanentPullError reports whether the message of a failed pull describes a permanent error, and not an outage.
 func isPermanentPullError(message string) bool {
 	message = strings.ToLower(message)
 	return slices.ContainsFunc([]string{
 		"not found", "manifest unknown", "unauthorized", "denied", "authorization failed", "forbidden",
-	}, func(words string) bool { return strings.Contains(message, words) })
+	}, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
-// WrongPlatform reports whether the Pod's node cannot run its image, which is for other operating systems or architectures. It
-// searches for the words of containerd and CRI-O.
+// WrongPlatform reports whether the Pod's image is for other operating systems or architectures than its node. It recognizes the
+// messages of containerd and CRI-O.
 func WrongPlatform(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(containerStatuses(pod), func(status corev1.ContainerStatus) bool {
 		waiting := status.State.Waiting
-		return waiting != nil && (waiting.Reason == "ErrImagePull" || waiting.Reason == "ImagePullBackOff") &&
+		return waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff) &&
 			(strings.Contains(waiting.Message, "no match for platform") || strings.Contains(waiting.Message, "no image found in"))
 	})
 }
 
-// WaitsForNode reports whether the Pod waits for a node that it can run on, and not for a PVC of its own that does not exist or
-// is not bound yet.
+// WaitsForNode reports whether the Pod waits for a suitable node, and not for the creation or binding of a PVC.
 func WaitsForNode(pod *corev1.Pod) bool {
 	reason := UnschedulableReason(pod)
 	return reason != "" && !strings.Contains(reason, "ephemeral volume controller") && !HasUnboundPVC(pod)
@@ -83,11 +82,11 @@ func HasUnboundPVC(pod *corev1.Pod) bool {
 	return strings.Contains(UnschedulableReason(pod), "unbound immediate PersistentVolumeClaim")
 }
 
-// pvcEventTimeout is how soon the controllers report that they cannot provide a PVC's volume.
+// pvcEventTimeout limits how long MissingStorageClass waits for the first event about a PVC.
 const pvcEventTimeout = 5 * time.Second
 
-// MissingStorageClass returns the message of an event that the PVC's StorageClass does not exist, or "". It waits up to 5 s for
-// the first event, and returns "" for a PVC that does not exist.
+// MissingStorageClass returns the message of the event that reports that the PVC's StorageClass does not exist. It returns "" if
+// there is no such event, or no such PVC. It waits up to 5 s for the first event about the PVC.
 func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, error) {
 	pvc, err := c.PVCs.Get(ctx, name)
 	if errors.Is(err, ErrNotFound) {
@@ -99,7 +98,7 @@ func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, 
 	ctx, cancel := context.WithTimeout(ctx, pvcEventTimeout)
 	defer cancel()
 	message := ""
-	err = c.Events.Wait(ctx, EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
+	err = c.Events.Wait(ctx, c.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
 		for _, event := range events {
 			if strings.Contains(event.Message, "storageclass") && strings.Contains(event.Message, "not found") {
 				message = event.Message
@@ -113,44 +112,42 @@ func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, 
 	return message, err
 }
 
-// VolumeNodeConflict returns the scheduler's message if the Pod, which can run on one node only, waits for a volume that is not
-// available there; or "".
+// VolumeNodeConflict returns the scheduler's message if a Pod that can run on one node only waits for a volume that is not available
+// on that node. Otherwise it returns "".
 func VolumeNodeConflict(pod *corev1.Pod) string {
 	reason := UnschedulableReason(pod)
 	if slices.ContainsFunc([]string{
-		"didn't match PersistentVolume's node affinity", // it is available elsewhere
+		"didn't match PersistentVolume's node affinity", // the volume is available on other nodes
 		"volume node affinity conflict",                 // the same in older schedulers
 		"didn't find available persistent volumes to bind",
-	}, func(words string) bool { return strings.Contains(reason, words) }) {
+	}, func(phrase string) bool { return strings.Contains(reason, phrase) }) {
 		return reason
 	}
 	return ""
 }
 
-// IsPermanentSnapshotError reports whether a VolumeSnapshot's error is permanent, since there is no suitable CSI driver or
-// VolumeSnapshotClass. It searches for the words of external-snapshotter (pkg/common-controller/snapshot_controller.go) and
-// gRPC.
+// IsPermanentSnapshotError reports whether a VolumeSnapshot's error is permanent, because there is no suitable CSI driver or
+// VolumeSnapshotClass. It recognizes the messages of external-snapshotter (pkg/common-controller/snapshot_controller.go) and gRPC.
 func IsPermanentSnapshotError(message string) bool {
 	return slices.ContainsFunc([]string{
 		"Failed to set default snapshot class with error",
 		"Failed to get snapshot class with error",
 		"cannot find CSI PersistentVolumeSource for volume",
 		"code = Unimplemented",
-	}, func(words string) bool { return strings.Contains(message, words) })
+	}, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
-// maxProvisioningFailures is after how many failures during the wait a provisioner is not expected to succeed any more.
+// maxProvisioningFailures is the number of failures that make Failure report a permanent failure.
 const maxProvisioningFailures = 3
 
-// VolumeProvisioning follows the events of a PVC that waits for its volume, and finds failures for which it is useless to wait
-// longer. The zero value is ready to use.
+// VolumeProvisioning detects permanent failures to provision the volume of a PVC. The zero value is ready to use.
 type VolumeProvisioning struct {
 	initialized     bool
-	initialFailures int // failures before the first call: their cause may be fixed since
+	initialFailures int // failures before the first call, which do not count: their cause may be fixed
 }
 
-// Failure returns the provisioner's last message if it has failed three times since the first call, or calls the request
-// infeasible; or "". Call it for every change of the PVC's events.
+// Failure returns the provisioner's last message if it failed three times since the first call, or reports an infeasible request.
+// Otherwise it returns "". Call Failure for every change of the PVC's events.
 func (p *VolumeProvisioning) Failure(events []*corev1.Event) string {
 	var failures int
 	var last *corev1.Event
@@ -166,42 +163,41 @@ func (p *VolumeProvisioning) Failure(events []*corev1.Event) string {
 	if !p.initialized {
 		p.initialized, p.initialFailures = true, failures
 	}
-	// A provisioner repeats a request that it calls infeasible only minutes later.
+	// A provisioner retries an infeasible request only after minutes.
 	if failures-p.initialFailures >= maxProvisioningFailures || last != nil && strings.Contains(last.Message, "infeasible error") {
 		return last.Message
 	}
 	return ""
 }
 
-// MultusNetworks follows the events of a Pod that requests networks from Multus, and finds networks that do not exist. The zero
-// value is ready to use.
+// MultusNetworks detects Multus networks that a Pod requests and that do not exist. The zero value is ready to use.
 type MultusNetworks struct {
 	initialized    bool
-	initialReports int // reports before the first call: the network may exist since
+	initialReports int // reports before the first call, which do not count: the network may exist by now
 }
 
-// Missing returns one of the networks (namespace/name) that an event since the first call reports as missing, and the reported
-// cause; or "", "". Call it for every change of the Pod's events.
+// Missing returns one of the networks (NAMESPACE/NAME) that does not exist according to the events since the first call, and the
+// reported cause. Otherwise it returns empty strings. Call Missing for every change of the Pod's events.
 //
-// Multus reports a missing NetworkAttachmentDefinition (pkg/k8sclient/k8sclient.go) in an event NoNetworkFound, and the kubelet
-// repeats the message. Multus also reports the cluster's default network as missing, before it finds that elsewhere.
-func (a *MultusNetworks) Missing(events []*corev1.Event, networks []string) (network, message string) {
+// For a NetworkAttachmentDefinition that does not exist, Multus creates an event NoNetworkFound (pkg/k8sclient/k8sclient.go), and
+// the kubelet repeats its message. Multus may also create such an event for the cluster's default network, although that exists.
+func (n *MultusNetworks) Missing(events []*corev1.Event, networks []string) (network, message string) {
 	var reports int
 	for _, event := range events {
 		for _, candidate := range networks {
 			namespace, name, _ := strings.Cut(candidate, "/")
-			words := "cannot find a network-attachment-definition (" + name + ") in namespace (" + namespace + "): "
-			_, cause, found := strings.Cut(event.Message, words)
+			prefix := "cannot find a network-attachment-definition (" + name + ") in namespace (" + namespace + "): "
+			_, cause, found := strings.Cut(event.Message, prefix)
 			if found && (strings.Contains(cause, "not found") || strings.Contains(cause, "could not find the requested resource")) {
 				reports += int(max(event.Count, 1))
 				network, message = candidate, cause
 			}
 		}
 	}
-	if !a.initialized {
-		a.initialized, a.initialReports = true, reports
+	if !n.initialized {
+		n.initialized, n.initialReports = true, reports
 	}
-	if reports == a.initialReports {
+	if reports == n.initialReports {
 		return "", ""
 	}
 	return network, message

@@ -8,52 +8,52 @@ import (
 	storagev1 "k8s.io/api/storage/v1"
 )
 
-// StorageClasses returns the cluster's StorageClasses. Few calls need the kinds of this group, so each method creates a connection.
+// StorageClasses returns the cluster's StorageClasses. Each call creates a connection, because few programs need this API group.
 func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1.StorageClassList], error) {
-	via, err := c.storageConnection()
+	conn, err := c.storageConnection()
 	if err != nil {
 		return nil, err
 	}
-	return newResource(via, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
+	return newResource(conn, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
 }
 
 // CSIDrivers returns the cluster's CSIDrivers.
 func (c *Client) CSIDrivers() (*Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList], error) {
-	via, err := c.storageConnection()
+	conn, err := c.storageConnection()
 	if err != nil {
 		return nil, err
 	}
-	return newResource(via, "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList]), nil
+	return newResource(conn, "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList]), nil
 }
 
-// CSINodes returns the cluster's CSINodes, which contain the volume limit of each driver on each node.
+// CSINodes returns the cluster's CSINodes, which contain the volume limits of each node's drivers.
 func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeList], error) {
-	via, err := c.storageConnection()
+	conn, err := c.storageConnection()
 	if err != nil {
 		return nil, err
 	}
-	return newResource(via, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
+	return newResource(conn, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
 }
 
-// VolumeAttachments returns the cluster's VolumeAttachments, which contain the volumes of each node.
+// VolumeAttachments returns the cluster's VolumeAttachments, which show the volumes of each node.
 func (c *Client) VolumeAttachments() (*Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList], error) {
-	via, err := c.storageConnection()
+	conn, err := c.storageConnection()
 	if err != nil {
 		return nil, err
 	}
-	return newResource(via, "VolumeAttachment", "volumeattachments",
+	return newResource(conn, "VolumeAttachment", "volumeattachments",
 		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList]), nil
 }
 
-// storageConnection returns a connection for the kinds of storage.k8s.io that have no namespace.
+// storageConnection returns a connection for the cluster-scoped kinds of storage.k8s.io.
 func (c *Client) storageConnection() (connection, error) {
-	via, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
-	via.namespace = ""
-	return via, err
+	conn, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
+	conn.namespace = ""
+	return conn, err
 }
 
-// VolumeLimitExceeded returns why the volumes, all of CSI drivers, cannot be attached to the node in addition to its present
-// ones; or "". It compares the limits in the CSINode with the volumes in the status of the Node.
+// VolumeLimitExceeded returns an explanation if attaching the CSI volumes to the node would exceed its volume limit. Otherwise it
+// returns "". It compares the limits in the CSINode with the attached volumes in the node's status.
 func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes []*corev1.PersistentVolume) string {
 	attached := map[string]bool{}
 	for _, volume := range node.Status.VolumesAttached {
@@ -63,7 +63,7 @@ func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes [
 		if driver.Allocatable == nil || driver.Allocatable.Count == nil {
 			continue
 		}
-		// The attach-detach controller forms the name: Kubernetes' pkg/volume/util, GetUniqueVolumeName.
+		// The attach-detach controller uses this name: GetUniqueVolumeName in Kubernetes' pkg/volume/util.
 		prefix, attachedCount, additional := "kubernetes.io/csi/"+driver.Name+"^", 0, 0
 		for name := range attached {
 			if strings.HasPrefix(name, prefix) {
@@ -76,7 +76,7 @@ func VolumeLimitExceeded(node *corev1.Node, limits *storagev1.CSINode, volumes [
 			}
 		}
 		if limit := int(*driver.Allocatable.Count); additional > 0 && attachedCount+additional > limit {
-			return fmt.Sprintf("driver %s can attach %d volumes, has %d and would need %d more", driver.Name, limit, attachedCount, additional)
+			return fmt.Sprintf("driver %s has %d of %d volumes attached and would need %d more", driver.Name, attachedCount, limit, additional)
 		}
 	}
 	return ""

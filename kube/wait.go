@@ -9,16 +9,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// errRelist reports a watch that cannot continue: it was closed, or its resource version has expired (410 Gone).
+// errRelist means that a watch cannot continue, because it was closed or its resource version expired (410 Gone).
 var errRelist = errors.New("the watch must start over")
 
-// Wait follows the selected objects until condition returns true or an error.
+// Wait watches the selected objects until condition returns true or an error.
 //
-// condition gets all selected objects that exist: first those in since (if since is nil, Wait lists them), then again after each
-// change. It may act, for example delete an object that has become free; the watch stays open meanwhile. When a watch ends,
-// Wait lists the objects again and continues from there.
+// Wait calls condition with all selected objects that exist: first with those in since, and then after each change. If since is nil,
+// or a watch ends, Wait lists the objects. condition may send requests; the watch stays open meanwhile.
 //
-// If the context ends first, Wait returns ErrTimeout after its deadline, and ErrCanceled otherwise.
+// If the context ends first, Wait returns ErrTimeout or ErrCanceled.
 func (r *Resource[T, L]) Wait(ctx context.Context, selection Selection, since *ObjectList[T], condition func([]T) (bool, error)) error {
 	pause := backoff()
 	for {
@@ -43,7 +42,7 @@ func (r *Resource[T, L]) Wait(ctx context.Context, selection Selection, since *O
 	}
 }
 
-// interruptedError returns the error of a wait after its context has ended.
+// interruptedError returns the error of a wait after its context ended.
 func (r *Resource[T, L]) interruptedError(ctx context.Context, selection Selection) error {
 	return r.translate(r.action("wait for", selection.String()), ctx.Err())
 }
@@ -90,7 +89,7 @@ func (r *Resource[T, L]) watchUntil(
 	}
 }
 
-// replace returns the objects with changed instead of its former version; without it if it was deleted.
+// replace returns the objects with changed instead of its previous version, or without it if it was deleted.
 func replace[T object](present []T, changed T, deleted bool) []T {
 	updated := make([]T, 0, len(present)+1)
 	for _, item := range present {
@@ -104,12 +103,12 @@ func replace[T object](present []T, changed T, deleted bool) []T {
 	return updated
 }
 
-// ListOf returns a list of only this object, as the API server has returned it: Wait can watch from there without listing first.
+// ListOf returns a list of only this object, as returned by the API server. Wait can start from it instead of listing objects.
 func ListOf[T object](obj T) *ObjectList[T] {
 	return &ObjectList[T]{Items: []T{obj}, ResourceVersion: obj.GetResourceVersion()}
 }
 
-// WaitDeleted waits until exactly this object, by UID, is gone; a successor of the same name may exist. For errors, see Wait.
+// WaitDeleted waits until exactly this object, by UID, is gone; a new object of the same name may exist. For errors, see Wait.
 func (r *Resource[T, L]) WaitDeleted(ctx context.Context, obj T) error {
 	return r.Wait(ctx, Selection{Name: obj.GetName()}, nil, func(present []T) (bool, error) {
 		return len(present) == 0 || present[0].GetUID() != obj.GetUID(), nil

@@ -22,24 +22,24 @@ import (
 const benchSize = 600 << 20
 
 // BenchmarkHeavyStemcell compares create_stemcell with `crane append`, which builds an image from the same archive and pushes it to the
-// same registry. For both processes it measures the time, the peak of resident memory (VmHWM), and the peak of anonymous memory (RssAnon),
+// same registry. For both processes, it measures the time, the peak of resident memory (VmHWM), and the peak of anonymous memory (RssAnon),
 // which excludes pages of the program file.
 //
-// Both read and hash the compressed archive, decompress and hash it for the image's configuration, and upload it unchanged; neither
-// compresses. The registry discards uploads. scripts/build-tools builds crane.
+// Both hash the compressed archive, decompress and hash it for the image's configuration, and upload it unchanged. The registry discards
+// uploads. scripts/build-tools builds crane.
 func BenchmarkHeavyStemcell(b *testing.B) {
 	crane, err := exec.LookPath("crane")
 	if err != nil {
 		b.Fatal("crane not found: run `scripts/build-tools crane`, and add the output of `scripts/build-tools --path crane` to $PATH")
 	}
-	folder := b.TempDir()
-	program, image := filepath.Join(folder, "cpi"), filepath.Join(folder, "image")
+	dir := b.TempDir()
+	program, image := filepath.Join(dir, "cpi"), filepath.Join(dir, "image")
 	build := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0") // as in the release
 	if out, err := build.CombinedOutput(); err != nil {
 		b.Fatalf("%v: %s", err, out)
 	}
-	if err := largeImage(image); err != nil {
+	if err := writeLargeImage(image); err != nil {
 		b.Fatal(err)
 	}
 	registry := stemcells.NewRegistry(false)
@@ -47,7 +47,7 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	registry.SetFault(discardUploads)
 
 	b.Run("cpi", func(b *testing.B) {
-		config := filepath.Join(folder, "cpi.json")
+		config := filepath.Join(dir, "cpi.json")
 		content := fmt.Sprintf(
 			`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/cpi", "insecure": true}}}`,
 			registry.Host())
@@ -75,7 +75,7 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	})
 }
 
-// measure runs the commands in the loop of the benchmark, and reports the highest peak of memory.
+// measure runs the commands in the benchmark loop, and reports the highest memory peaks.
 func measure(b *testing.B, newCommand func() *exec.Cmd, check func([]byte) error) {
 	var peak memory
 	for b.Loop() {
@@ -109,7 +109,7 @@ func (m memory) max(other memory) memory {
 	return memory{max(m.resident, other.resident), max(m.anonymous, other.anonymous)}
 }
 
-// watchMemory samples the memory usage of a process until it has exited, and sends the peaks. rusage is not usable, because it includes the
+// watchMemory samples the memory usage of a process until it exits, and then sends the peaks. It does not use rusage, which includes the
 // resident memory of this process at the fork.
 func watchMemory(pid int, exited <-chan struct{}) <-chan memory {
 	peaks := make(chan memory, 1)
@@ -130,7 +130,7 @@ func watchMemory(pid int, exited <-chan struct{}) <-chan memory {
 	return peaks
 }
 
-// procStatusField returns a number in /proc/PID/status, or 0 if the process has exited.
+// procStatusField returns a number in /proc/PID/status, or 0 if the process exited.
 func procStatusField(pid int, name string) int {
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, after, found := strings.Cut(string(status), name)
@@ -144,8 +144,8 @@ func procStatusField(pid int, name string) int {
 	return kib
 }
 
-// largeImage writes a stemcell image of about benchSize with the compression ratio of programs: half of its blocks repeat earlier blocks.
-func largeImage(path string) error {
+// writeLargeImage writes a stemcell image of about benchSize. Half of its blocks repeat earlier blocks, so that it compresses like programs.
+func writeLargeImage(path string) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err

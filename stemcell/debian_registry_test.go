@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// scripts/test installs Debian's registry if it can. Without it these specs are omitted.
+// scripts/test installs Debian's registry if possible. Without it, these specs are omitted.
 var _ = func() bool {
 	if _, err := exec.LookPath(stemcells.DebianProgram); err == nil {
 		Describe("Debian's docker-registry with TLS and basic authentication", debianRegistry)

@@ -1,8 +1,8 @@
 // Package stemcell provides stemcells as container images.
 //
-// A light stemcell refers to an image in a registry. The package looks up its digest once, to pin the reference, and never changes the
-// image. A heavy stemcell contains a root filesystem. The package pushes it as an image to the operator's registry, and deletes that image
-// with the stemcell.
+// A light stemcell refers to an image in a registry. The package looks up the image's digest once, to pin the reference, and never changes
+// the image. A heavy stemcell contains a root filesystem. The package pushes it as an image to the operator's registry, and deletes the
+// image with the stemcell.
 //
 // The package is independent of the Kubernetes API and of the CPI protocol.
 package stemcell

@@ -17,19 +17,19 @@ import (
 
 // Kinds of errors, for errors.Is.
 var (
-	// ErrInvalid means that the stemcell is invalid: a retry cannot succeed.
+	// ErrInvalid means that the stemcell is invalid. A retry cannot succeed.
 	ErrInvalid = errors.New("invalid stemcell")
 	// ErrNoRegistry means that a heavy stemcell cannot be pushed, because no registry is configured.
 	ErrNoRegistry = errors.New("no registry is configured")
 	// ErrNotFound means that the registry does not have the image or repository.
 	ErrNotFound = errors.New("image not found")
-	// ErrDenied means that the registry has rejected the credentials, or that they lack rights.
+	// ErrDenied means that the registry rejected the credentials, or that they lack rights.
 	ErrDenied = errors.New("denied by the registry")
 	// ErrFull means that the registry, or a proxy, has no space for the image.
 	ErrFull = errors.New("the registry is full")
-	// ErrUntrusted means that the certificate of the registry is not trusted, or that the registry does not serve TLS.
+	// ErrUntrusted means that the registry's certificate is not trusted, or that the registry does not serve TLS.
 	ErrUntrusted = errors.New("the registry is not trusted")
-	// ErrUndeletable means that the registry does not support the deletion of images.
+	// ErrUndeletable means that the registry does not allow the deletion of images.
 	ErrUndeletable = errors.New("the registry does not delete images")
 
 	errPlainHTTP = errors.New("plain HTTP is not allowed")
@@ -49,7 +49,7 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
-// explain returns the error of a request to a registry as an error of this package. action is what failed, for example
+// explain translates the error of a request to a registry. action describes the request, for example
 // "push registry.example.com/stemcells".
 func explain(action, registry string, err error) error {
 	if err == nil {
@@ -82,7 +82,7 @@ func explain(action, registry string, err error) error {
 		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly; "+
 			"check the network, proxies and the registry's log, and retry: %w", action, registry, err)
 	}
-	return fmt.Errorf("%s: registry %s does not answer like a registry; check its address and the network: %w", action, registry, err)
+	return fmt.Errorf("%s: registry %s does not respond like a registry; check its address and the network: %w", action, registry, err)
 }
 
 func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {
@@ -91,7 +91,7 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
 		return wrap(ErrDenied, "registry "+registry+" denied access; "+
-			"grant the account of stemcell.registry pull, push and delete in that repository")
+			"grant the account of stemcell.registry the rights to pull, push and delete in that repository")
 	case http.StatusNotFound:
 		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:
@@ -101,7 +101,7 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
 		return wrap(ErrUndeletable, "registry "+registry+" does not allow deletion; enable it there "+
-			"(REGISTRY_STORAGE_DELETE_ENABLED=true for the registry of Docker and Debian)")
+			"(Docker's and Debian's registry: REGISTRY_STORAGE_DELETE_ENABLED=true)")
 	}
 	if strings.Contains(response.Error(), "no space left") {
 		return wrap(ErrFull, "the disk of registry "+registry+" is full; free space there, and retry")
@@ -127,7 +127,7 @@ func isConnectionLost(err error) bool {
 	return false
 }
 
-// isPlainHTTPError reports whether the server has answered a TLS handshake in plain HTTP. net/http has no type for this error.
+// isPlainHTTPError reports whether the server responded to a TLS handshake in plain HTTP. net/http has no type for this error.
 func isPlainHTTPError(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")

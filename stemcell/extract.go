@@ -20,8 +20,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// MinAPIVersion is the oldest supported api_version of stemcells. Since version 2, the director announces an attached disk to the agent;
-// before, the agent read its disks from its settings at boot.
+// MinAPIVersion is the oldest supported api_version of stemcells. Since version 2, the director announces attached disks to the agent.
+// Older agents read their disks from their settings at boot.
 const MinAPIVersion = 2
 
 // Manifest is the content of stemcell.MF: https://bosh.io/docs/build-stemcell/
@@ -35,7 +35,7 @@ type Manifest struct {
 	CloudProperties Properties `json:"cloud_properties"`
 }
 
-// ParseManifest decodes and validates stemcell.MF. Its error names the invalid field.
+// ParseManifest decodes and validates stemcell.MF. The error names the invalid field.
 func ParseManifest(content []byte) (Manifest, error) {
 	var manifest Manifest
 	var raw struct {
@@ -57,7 +57,7 @@ func ParseManifest(content []byte) (Manifest, error) {
 	return manifest, CheckAPIVersion(manifest.APIVersion)
 }
 
-// CheckAPIVersion rejects an api_version before MinAPIVersion. 0 stands for a stemcell.MF without api_version, which means 1.
+// CheckAPIVersion rejects an api_version older than MinAPIVersion. 0 means that stemcell.MF has no api_version, which is the same as 1.
 func CheckAPIVersion(version int) error {
 	if version < MinAPIVersion {
 		return invalid("stemcell.MF: api_version %d is not supported, because this CPI attaches disks to running VMs; "+
@@ -66,10 +66,10 @@ func CheckAPIVersion(version int) error {
 	return nil
 }
 
-// Extract extracts the image of a stemcell tarball to the folder, and verifies it with the sha1 of the manifest. It returns the manifest
-// and the path of the image.
-func Extract(tarball, folder string) (Manifest, string, error) {
-	manifest, image, err := unpackTarball(tarball, folder)
+// Extract extracts the image of a stemcell tarball to dir, and verifies it with the manifest's sha1. It returns the manifest and the path
+// of the image.
+func Extract(tarball, dir string) (Manifest, string, error) {
+	manifest, image, err := unpackTarball(tarball, dir)
 	if err != nil {
 		return manifest, "", err
 	}
@@ -77,7 +77,7 @@ func Extract(tarball, folder string) (Manifest, string, error) {
 		return manifest, "", err
 	}
 	if manifest.CloudProperties.IsLight() {
-		return manifest, "", invalid("%s is a light stemcell already; upload it without conversion", tarball)
+		return manifest, "", invalid("%s is already a light stemcell; upload it without conversion", tarball)
 	}
 	isHeavy := func(format string) bool { return format == "warden-tar" || format == "general-tar" }
 	if len(manifest.StemcellFormats) > 0 && !slices.ContainsFunc(manifest.StemcellFormats, isHeavy) {
@@ -87,7 +87,7 @@ func Extract(tarball, folder string) (Manifest, string, error) {
 	return manifest, image, nil
 }
 
-func unpackTarball(tarball, folder string) (manifest Manifest, image string, err error) {
+func unpackTarball(tarball, dir string) (manifest Manifest, image string, err error) {
 	file, err := os.Open(tarball)
 	if err != nil {
 		return manifest, "", err
@@ -117,7 +117,7 @@ func unpackTarball(tarball, folder string) (manifest Manifest, image string, err
 			}
 			hasManifest = true
 		case "image":
-			image = filepath.Join(folder, "image")
+			image = filepath.Join(dir, "image")
 			err := writeFile(image, archive)
 			if errors.Is(err, io.ErrUnexpectedEOF) {
 				return manifest, "", invalid("%s is damaged: %w", tarball, err)
@@ -145,8 +145,8 @@ func writeFile(path string, content io.Reader) error {
 	return errors.Join(err, file.Close())
 }
 
-// verifyChecksum compares the file with a BOSH digest: a SHA-1, or a list of digests that are separated by semicolons, each with the prefix
-// of its algorithm, for example sha256:.
+// verifyChecksum compares the file with a BOSH digest: a SHA-1 digest, or a semicolon-separated list of digests with their algorithms, such
+// as sha256:DIGEST.
 func verifyChecksum(path, expected string) error {
 	for digest := range strings.SplitSeq(expected, ";") {
 		algorithm, value, prefixed := strings.Cut(digest, ":")

@@ -16,10 +16,10 @@ import (
 
 var _ = Describe("A stemcell tarball", func() {
 	extract := func(image []byte, changes map[string]string) (stemcell.Manifest, string, error) {
-		folder := GinkgoT().TempDir()
-		tarball := filepath.Join(folder, "stemcell.tgz")
+		dir := GinkgoT().TempDir()
+		tarball := filepath.Join(dir, "stemcell.tgz")
 		stemcells.Tarball(tarball, image, changes)
-		return stemcell.Extract(tarball, folder)
+		return stemcell.Extract(tarball, dir)
 	}
 
 	It("contains a manifest and an image", func() {
@@ -33,7 +33,7 @@ var _ = Describe("A stemcell tarball", func() {
 		Expect(os.ReadFile(image)).To(Equal(content))
 	})
 
-	It("can have a digest of another algorithm in sha1", func() {
+	It("can have a digest with another algorithm in sha1", func() {
 		content := stemcells.Jammy.Image()
 		_, _, err := extract(content, map[string]string{"sha1": digestOf(content)})
 		Expect(err).NotTo(HaveOccurred())
@@ -54,21 +54,21 @@ var _ = Describe("A stemcell tarball", func() {
 		Entry("missing api_version", "api_version", "", "stemcell.MF: api_version 1 is not supported"),
 		Entry("unsupported api_version", "api_version", "1", "use a stemcell with api_version 2 or later"),
 		Entry("unsupported format", "stemcell_formats", "[openstack-raw]", "stemcell_formats openstack-raw are not supported"),
-		Entry("light stemcell", "cloud_properties", "{image_reference: ubuntu}", "is a light stemcell"),
+		Entry("light stemcell", "cloud_properties", "{image_reference: ubuntu}", "is already a light stemcell"),
 		Entry("manifest that is not YAML", "name", "[", "stemcell.MF"),
 	)
 
 	It("is rejected if it is not a complete stemcell tarball", func() {
-		folder := GinkgoT().TempDir()
-		_, _, err := stemcell.Extract(writeTempFile([]byte("PK")), folder)
+		dir := GinkgoT().TempDir()
+		_, _, err := stemcell.Extract(writeTempFile([]byte("PK")), dir)
 		Expect(err).To(MatchError(ContainSubstring("is not a gzipped tar archive")))
-		_, _, err = stemcell.Extract(writeTempFile(stemcells.Jammy.Image()), folder)
+		_, _, err = stemcell.Extract(writeTempFile(stemcells.Jammy.Image()), dir)
 		Expect(err).To(MatchError(ContainSubstring("has no stemcell.MF")))
-		complete := filepath.Join(folder, "stemcell.tgz")
+		complete := filepath.Join(dir, "stemcell.tgz")
 		stemcells.Tarball(complete, stemcells.Jammy.Image(), nil)
 		content, err := os.ReadFile(complete)
 		Expect(err).NotTo(HaveOccurred())
-		_, _, err = stemcell.Extract(writeTempFile(content[:len(content)/2]), folder)
+		_, _, err = stemcell.Extract(writeTempFile(content[:len(content)/2]), dir)
 		Expect(err).To(MatchError(ContainSubstring("is damaged")))
 	})
 })
@@ -112,16 +112,16 @@ var _ = Describe("Building the image of a light stemcell", func() {
 		Expect(err).To(MatchError(ContainSubstring("none of the known init programs")))
 	})
 
-	DescribeTable("fails with an invalid agent.json", func(ctx SpecContext, agentConfig, message string) {
+	DescribeTable("fails for an invalid agent.json", func(ctx SpecContext, agentConfig, message string) {
 		rootfs := stemcells.Jammy
 		rootfs.AgentConfig = agentConfig
 		_, err := build(ctx, rootfs)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("not JSON", "Platform:", "agent.json is not a JSON hash"),
-		Entry("two documents", "{} {}", "agent.json is not a JSON hash"),
-		Entry("list", "[]", "agent.json is not a JSON hash"),
-		Entry("null", "null", "agent.json is not a JSON hash: it is null"),
+		Entry("not JSON", "Platform:", "agent.json is not a JSON object"),
+		Entry("two documents", "{} {}", "agent.json is not a JSON object"),
+		Entry("list", "[]", "agent.json is not a JSON object"),
+		Entry("null", "null", "agent.json is not a JSON object: it is null"),
 	)
 })

@@ -38,7 +38,7 @@ func FuzzCID(f *testing.F) {
 			}
 		}
 		for _, architecture := range stemcell.Architectures(cid) {
-			// The API server rejects an invalid label value with an error that names the VM. But an architecture must be a single value.
+			// The API server rejects an invalid label value, but accepts several valid ones.
 			if strings.Contains(architecture, ",") {
 				t.Fatalf("CID %q has architecture %q", cid, architecture)
 			}
@@ -50,10 +50,9 @@ func FuzzCID(f *testing.F) {
 	})
 }
 
-// FuzzTarball checks that Extract accepts or rejects a tarball, and writes files only to its folder.
+// FuzzTarball checks that Extract accepts or rejects a tarball, and writes files only to the destination.
 func FuzzTarball(f *testing.F) {
-	folder := f.TempDir()
-	seed := filepath.Join(folder, "seed.tgz")
+	seed := filepath.Join(f.TempDir(), "seed.tgz")
 	for _, changes := range []map[string]string{nil, {"api_version": "1"}, {"sha1": "0"}, {"stemcell_formats": "[openstack]"}} {
 		stemcells.Tarball(seed, stemcells.Jammy.Image(), changes)
 		content, err := os.ReadFile(seed)
@@ -64,8 +63,8 @@ func FuzzTarball(f *testing.F) {
 	}
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, content []byte) {
-		folder := t.TempDir()
-		tarball, destination := filepath.Join(folder, "s.tgz"), filepath.Join(folder, "destination")
+		dir := t.TempDir()
+		tarball, destination := filepath.Join(dir, "s.tgz"), filepath.Join(dir, "destination")
 		if err := errors.Join(os.WriteFile(tarball, content, 0o600), os.Mkdir(destination, 0o700)); err != nil {
 			t.Fatal(err)
 		}
@@ -74,15 +73,15 @@ func FuzzTarball(f *testing.F) {
 			t.Fatalf("the error is not ErrInvalid: %v", err)
 		}
 		if err == nil && filepath.Dir(image) != destination {
-			t.Fatalf("the image is %s, outside of the folder", image)
+			t.Fatalf("image %s is outside of the destination", image)
 		}
-		if entries, _ := os.ReadDir(folder); len(entries) != 2 {
-			t.Fatalf("unexpected files outside of the folder: %v", entries)
+		if entries, _ := os.ReadDir(dir); len(entries) != 2 {
+			t.Fatalf("unexpected files outside of the destination: %v", entries)
 		}
 	})
 }
 
-// FuzzRootfs checks that Build accepts or rejects a root filesystem, and that it pushes no manifest of a rejected one.
+// FuzzRootfs checks that Build accepts or rejects a root filesystem, and pushes no manifest for a rejected one.
 func FuzzRootfs(f *testing.F) {
 	registry := stemcells.NewRegistry(false)
 	f.Cleanup(registry.Close)

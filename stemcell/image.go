@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// buildImage returns an OCI image of these layers. It contains no timestamps, and nothing that depends on the host, so that the same
-// stemcell always has the same digest.
+// buildImage returns an OCI image with these layers. The image contains no timestamps and nothing host-specific, so that the same stemcell
+// always has the same digest.
 func buildImage(rootfs *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.AppendLayers(image, layers...)
@@ -45,10 +45,11 @@ func initConfig(rootfs *contents) (v1.Config, error) {
 	return config, nil
 }
 
-// buildLabels returns the labels of the image, with those of https://github.com/opencontainers/image-spec/blob/main/annotations.md
-func buildLabels(name, version string, others map[string]string) map[string]string {
+// buildLabels returns the labels of the image: the given ones, and the title and version according to
+// https://github.com/opencontainers/image-spec/blob/main/annotations.md.
+func buildLabels(name, version string, additional map[string]string) map[string]string {
 	labels := map[string]string{}
-	maps.Copy(labels, others)
+	maps.Copy(labels, additional)
 	labels["org.opencontainers.image.title"], labels["org.opencontainers.image.version"] = name, version
 	maps.DeleteFunc(labels, func(_, value string) bool { return value == "" })
 	return labels

@@ -10,15 +10,15 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// ExistingImage is a stemcell image that is in a registry already, for example one that the BOSH project publishes.
+// ExistingImage is a stemcell image that is already in a registry, for example one published by the BOSH project.
 type ExistingImage struct {
 	Image     name.Digest
 	Platforms []v1.Platform
-	// OperatingSystem and Version are those of the stemcell, according to the labels or the reference of the image, or "".
+	// OperatingSystem and Version of the stemcell are from the labels or the reference of the image. They may be empty.
 	OperatingSystem, Version string
 }
 
-// InspectImage looks up an image, or an index with images for several architectures, in its registry. The errors are those of Push.
+// InspectImage looks up an image, or an index of images for several architectures, in its registry. It returns the same errors as Push.
 func (s Store) InspectImage(ctx context.Context, reference string) (ExistingImage, error) {
 	parsed, err := name.ParseReference(reference)
 	if err != nil {
@@ -57,8 +57,8 @@ func configOf(descriptor *remote.Descriptor) (v1.Config, error) {
 	return file.Config, nil
 }
 
-// stemcellInfo returns the operating system and the version of a stemcell image. They are in the labels, as set by Build, or in the name,
-// as in ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639, which the BOSH project publishes.
+// stemcellInfo returns the operating system and the version of a stemcell image. They are in the labels, as set by Build, or in the
+// reference, as in the BOSH project's ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639.
 func stemcellInfo(reference name.Reference, labels map[string]string) (operatingSystem, version string) {
 	version = labels["org.opencontainers.image.version"]
 	if tag, tagged := reference.(name.Tag); tagged && version == "" && tag.TagStr() != name.DefaultTag {

@@ -18,7 +18,7 @@ import (
 )
 
 var _ = Describe("A CPI process that is killed during an upload", func() {
-	It("leaves no incomplete image, and does not affect the next attempt", func() {
+	It("leaves no incomplete image and does not affect the next attempt", func() {
 		program, err := gexec.Build("bosh-kubernetes-cpi/cmd/cpi")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(gexec.CleanupBuildArtifacts)

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// layer is the image layer of a root filesystem: its unchanged file. It is uploaded while scan still reads it. The last bytes of the upload
-// are withheld until scan has succeeded, so that the registry never completes the upload of a damaged file.
+// layer is the image layer of a root filesystem: its unchanged file. The upload and the scan of the file run at the same time. The upload
+// withholds the last bytes until the scan succeeds, so that the registry never completes the upload of a damaged file.
 type layer struct {
 	fs       *rootfs
 	log      *slog.Logger
@@ -21,7 +21,7 @@ type layer struct {
 	err      error
 }
 
-// newLayer returns the layer, and starts to scan the archive until it is complete or the context ends.
+// newLayer returns the layer and starts the scan of the archive, which stops when the context ends.
 func newLayer(ctx context.Context, fs *rootfs, log *slog.Logger) *layer {
 	l := &layer{fs: fs, log: log, scanned: make(chan struct{})}
 	go func() {
@@ -31,13 +31,13 @@ func newLayer(ctx context.Context, fs *rootfs, log *slog.Logger) *layer {
 	return l
 }
 
-// wait waits for the end of the scan, and returns its result.
+// wait waits for the scan, and returns its result.
 func (l *layer) wait() (*contents, error) {
 	<-l.scanned
 	return l.contents, l.err
 }
 
-// scanError returns the error of the scan if it has failed already.
+// scanError returns the error of the scan if it already failed.
 func (l *layer) scanError() error {
 	select {
 	case <-l.scanned:
@@ -70,7 +70,7 @@ func (l *layer) Uncompressed() (io.ReadCloser, error) {
 	return nil, errors.New("the layer of a root filesystem has no uncompressed form")
 }
 
-// Compressed returns the file, from its beginning.
+// Compressed returns a reader of the file.
 func (l *layer) Compressed() (io.ReadCloser, error) {
 	file, err := os.Open(l.fs.path)
 	if err != nil {

@@ -16,9 +16,9 @@ func Formats() []string {
 }
 
 // Properties are the cloud_properties in stemcell.MF that identify the image. Other keys (infrastructure, architecture, …) are for the
-// director, and are ignored.
+// director and are ignored.
 type Properties struct {
-	// Name and Version are those of the stemcell.
+	// Name and Version are the stemcell's.
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	// Image is the image reference of an older Kubernetes stemcell.
@@ -28,7 +28,7 @@ type Properties struct {
 	Digest         string `json:"digest"`
 }
 
-// IsLight reports whether the stemcell is a light stemcell, which refers to an image.
+// IsLight reports whether the stemcell is light.
 func (p Properties) IsLight() bool { return p.Image != "" || p.ImageReference != "" }
 
 // Reference returns the image reference, with the digest if the stemcell has one.
@@ -54,14 +54,14 @@ func (p Properties) Reference() (name.Reference, error) {
 	return pinned, nil
 }
 
-// lookupTimeout limits the lookup in the registry, so that an upload does not hang if the network drops packets.
+// lookupTimeout limits the lookup in the registry, so that upload-stemcell does not hang if the network drops packets.
 const lookupTimeout = 10 * time.Second
 
-// Pin looks up the digest of a light stemcell's image in the registry or its mirror. It returns the CID: the image reference with the
-// digest, and the architectures of the image.
+// Pin looks up the digest of a light stemcell's image in the registry or its mirror. It returns the CID, which consists of the image
+// reference with the digest, and of the image's architectures.
 //
-// If the registry does not have the image, Pin returns ErrNotFound. If the lookup fails otherwise, Pin logs a warning and returns the
-// reference unchanged, because the nodes may be able to pull the image nevertheless.
+// If the registry does not have the image, Pin returns ErrNotFound. If the lookup fails for another reason, Pin logs a warning and returns
+// the reference unchanged, because the nodes may still be able to pull the image.
 func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	reference, err := properties.Reference()
 	if err != nil {

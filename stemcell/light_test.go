@@ -80,7 +80,7 @@ var _ = Describe("A light stemcell", func() {
 		Expect(store.Image(cid)).To(Equal(registry.Host() + "/ubuntu-jammy-stemcell@" + digest))
 	})
 
-	It("is looked up with the configured credentials, which are not sent to other registries", func(ctx SpecContext) {
+	It("is looked up with the configured credentials, but without them in other registries", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		store.Registry.Username, store.Registry.Password = "bosh", "sesame"
 		registry.Username, registry.Password = "bosh", "sesame"
@@ -126,14 +126,14 @@ var _ = Describe("The image reference of a CID", func() {
 		},
 		Registry: stemcell.Registry{Repository: "push.test/bosh/stemcells", PullRepository: "pull.test:5000/stemcells"},
 	}
-	DescribeTable("is the reference with which nodes pull the image", func(cid, image string) {
+	DescribeTable("is the reference that nodes use to pull the image", func(cid, image string) {
 		Expect(options.Validate()).To(Succeed())
 		Expect(options.Image(cid)).To(Equal(image))
 	},
 		Entry("heavy, with the pull repository", "heavy://push.test/bosh/stemcells@"+digest, "pull.test:5000/stemcells@"+digest),
 		Entry("heavy, with an architecture", "heavy://push.test/bosh/stemcells@"+digest+"#amd64", "pull.test:5000/stemcells@"+digest),
 		Entry("light, with architectures", "quay.io/a/b@"+digest+"#amd64,arm64", "quay.io/a/b@"+digest),
-		Entry("heavy, in a formerly configured repository", "heavy://old.test/stemcells@"+digest, "old.test/stemcells@"+digest),
+		Entry("heavy, in a previously configured repository", "heavy://old.test/stemcells@"+digest, "old.test/stemcells@"+digest),
 		Entry("light", "quay.io/a/b@"+digest, "quay.io/a/b@"+digest),
 		Entry("light, with a tag", "quay.io/a/b:1", "quay.io/a/b:1"),
 		Entry("light, with the longest matching mirror prefix", "ghcr.io/cloudfoundry/b@"+digest, "mirror.test/cf/b@"+digest),
@@ -178,7 +178,7 @@ var _ = Describe("The configuration", func() {
 		Entry("token and password",
 			func(o *stemcell.Options) { o.Registry.Username, o.Registry.Password, o.Registry.Token = "a", "b", "c" }, "stemcell.registry.token"),
 		Entry("CA that is not PEM",
-			func(o *stemcell.Options) { o.Registry.CA = "/etc/ca.crt" }, "stemcell.registry.ca has no certificate"),
+			func(o *stemcell.Options) { o.Registry.CA = "/etc/ca.crt" }, "stemcell.registry.ca contains no certificate"),
 		Entry("invalid name of the pull Secret",
 			func(o *stemcell.Options) { o.Registry.PullSecret.Name = "A_b" }, "stemcell.registry.pull_secret.name"),
 		Entry("pull Secret without a name",
@@ -191,7 +191,7 @@ var _ = Describe("The configuration", func() {
 			func(o *stemcell.Options) { o.RegistryMirrors = map[string]string{"library": "m.test"} }, "stemcell.registry_mirrors"),
 	)
 
-	It("redacts secrets when it is printed", func() {
+	It("is printed without its secrets", func() {
 		options := validOptions()
 		options.Registry.Username, options.Registry.Password = "bosh", "sesame"
 		for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
@@ -199,7 +199,7 @@ var _ = Describe("The configuration", func() {
 		}
 	})
 
-	It("provides credentials for nodes only for images in the configured registry", func() {
+	It("provides the nodes' credentials only for images in the configured registry", func() {
 		options := validOptions()
 		options.Registry.Username, options.Registry.Password = "bosh", "sesame"
 		options.Registry.PullRepository = "pull.test/stemcells"

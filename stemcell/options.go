@@ -17,7 +17,7 @@ import (
 // Options configure the registries for stemcell images.
 type Options struct {
 	// RegistryMirrors maps prefixes of image names (a registry, or a registry with a path) to their replacements. The longest matching
-	// prefix applies. Names are replaced when an image is used, so that mirrors also apply to stemcells that were uploaded before.
+	// prefix applies. Names are replaced when an image is used, so that mirrors also apply to stemcells that were uploaded earlier.
 	RegistryMirrors map[string]string `json:"registry_mirrors"`
 	// Registry is the registry for heavy stemcells.
 	Registry Registry `json:"registry"`
@@ -31,27 +31,27 @@ type Registry struct {
 	// Repository is the repository for images, for example registry.example.com/bosh/stemcells. Without it, only light stemcells can
 	// be uploaded.
 	Repository string `json:"repository"`
-	// PullRepository is the name of the same repository for the nodes, by default Repository.
+	// PullRepository is the name of the same repository for the nodes. The default is Repository.
 	PullRepository string `json:"pull_repository"`
 	// Username and Password are the credentials for the registry, or for its token server.
 	Username string `json:"username"`
 	Password Secret `json:"password"`
 	// Token is a bearer token for the registry, instead of Username and Password.
 	Token Secret `json:"token"`
-	// CA contains certificates (PEM) of authorities to trust, in addition to those of the system.
+	// CA contains PEM certificates of certificate authorities to trust, in addition to the system's.
 	CA string `json:"ca"`
-	// Insecure allows plain HTTP. The certificate of a registry with TLS is verified nevertheless.
+	// Insecure allows plain HTTP. The certificates of registries with TLS are still verified.
 	Insecure bool `json:"insecure"`
 	// PullSecret configures the Secret with the nodes' credentials.
 	PullSecret PullSecret `json:"pull_secret"`
 }
 
-// PullSecret is a Secret of type kubernetes.io/dockerconfigjson, which the CPI creates in the VMs' namespace. Each VM with an image in the
-// registry refers to it.
+// PullSecret is a Secret of type kubernetes.io/dockerconfigjson, which the CPI creates in the VMs' namespace. Each VM with an image from
+// the registry refers to it.
 type PullSecret struct {
 	// Name is the name of the Secret. Without it the CPI creates no Secret.
 	Name string `json:"name"`
-	// Username and Password are the credentials for the nodes, by default those of the registry. They need no write access.
+	// Username and Password are the nodes' credentials, which need no write access. The default is the registry's Username and Password.
 	Username string `json:"username"`
 	Password Secret `json:"password"`
 }
@@ -72,11 +72,11 @@ func (s Secret) GoString() string { return `"` + s.String() + `"` }
 // LogValue keeps the secret out of structured logs.
 func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
 
-// secretNamePattern matches names of Secrets; it is stricter than Kubernetes. The program runs once for each call, and few calls are about
-// stemcells: therefore regular expressions are compiled on first use.
+// secretNamePattern matches names of Secrets; it is stricter than Kubernetes. Regular expressions are compiled on first use, because the
+// program runs once for each call, and few calls are about stemcells.
 var secretNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`) })
 
-// Validate checks the options. Its error names the first property that is missing, invalid, or in conflict with another.
+// Validate checks the options. The error names the first property that is missing, invalid, or in conflict with another.
 func (o Options) Validate() error {
 	for from, to := range o.RegistryMirrors {
 		for _, prefix := range []string{from, to} {
@@ -111,12 +111,12 @@ func (r Registry) validate() error {
 	}
 	switch {
 	case r.Token != "" && (r.Username != "" || r.Password != ""):
-		return errors.New("stemcell.registry.token and stemcell.registry.username exclude each other; remove one")
+		return errors.New("stemcell.registry.token and stemcell.registry.username are mutually exclusive; remove one")
 	case (r.Username == "") != (r.Password == ""):
 		return errors.New("stemcell.registry.username and stemcell.registry.password require each other; set both or none")
 	}
 	if r.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(r.CA)) {
-		return errors.New("stemcell.registry.ca has no certificate; set it to PEM text (-----BEGIN CERTIFICATE-----…)")
+		return errors.New("stemcell.registry.ca contains no certificate; set it to PEM text (-----BEGIN CERTIFICATE-----…)")
 	}
 	return r.validatePullSecret()
 }
@@ -138,12 +138,12 @@ func (r Registry) validatePullSecret() error {
 		return nil
 	case !secretNamePattern().MatchString(pull.Name):
 		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a valid Secret name; "+
-			"use at most 63 lower-case letters, digits and '-'", pull.Name)
+			"use at most 63 lowercase letters, digits and '-'", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
 		return errors.New("stemcell.registry.pull_secret.username and password require each other; set both or none")
 	case pull.Username == "" && r.Username == "":
-		return errors.New("stemcell.registry.pull_secret requires a username and a password, its own or those of stemcell.registry; " +
-			"nodes cannot use a token")
+		return errors.New("stemcell.registry.pull_secret requires a username and a password; set them there or in stemcell.registry " +
+			"(nodes cannot use a token)")
 	}
 	return nil
 }
@@ -156,8 +156,8 @@ func (r Registry) pullRepository() string {
 	return r.Repository
 }
 
-// PullSecret returns the name and the content (.dockerconfigjson) of the Secret for nodes that pull this image. The name is "" if no Secret
-// is configured for the image's registry.
+// PullSecret returns the name and the content (.dockerconfigjson) of the Secret for pulling this image. The name is "" if no Secret is
+// configured for the image's registry.
 func (o Options) PullSecret(image string) (string, []byte, error) {
 	pull := o.Registry.PullSecret
 	if pull.Name == "" || registryHost(image) != registryHost(o.Registry.pullRepository()) {
@@ -176,7 +176,7 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 	return pull.Name, content, err
 }
 
-// registryHost returns the registry of an image name, which must contain one.
+// registryHost returns the registry in an image name. The name must contain one.
 func registryHost(image string) string {
 	registry, _, _ := strings.Cut(image, "/")
 	return registry

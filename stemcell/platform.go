@@ -11,22 +11,22 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// platformSeparator separates the image reference in a CID from the architectures of the image, if they are known:
+// platformSeparator separates the image reference in a CID from the image's architectures, if they are known:
 // registry/repository@sha256:…#amd64,arm64. It cannot occur in an image reference.
 const platformSeparator = "#"
 
 // architecturePattern matches valid values of the node label kubernetes.io/arch. A registry may report anything.
 var architecturePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]{1,63}$`) })
 
-// Architectures returns the architectures in the CID, as named by OCI and Kubernetes. There are none if they are unknown, for example in a
-// CID of an earlier version of the CPI.
+// Architectures returns the architectures in the CID, as named by OCI and Kubernetes. It returns none if they are unknown, for example
+// for a CID of an earlier version of the CPI.
 func Architectures(cid string) []string {
 	_, architectures, _ := strings.Cut(cid, platformSeparator)
 	return strings.FieldsFunc(architectures, func(char rune) bool { return char == ',' })
 }
 
 // SameImage reports whether the CIDs refer to the same image. It ignores the architectures in the CIDs.
-func SameImage(cid, other string) bool { return Reference(cid) == Reference(other) }
+func SameImage(a, b string) bool { return Reference(a) == Reference(b) }
 
 // Reference returns the CID without the architectures.
 func Reference(cid string) string {

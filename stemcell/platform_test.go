@@ -28,7 +28,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		tag, err = name.NewTag(registry.Host() + "/stemcell:1")
 		Expect(err).NotTo(HaveOccurred())
 	})
-	// imageFor returns an image with this platform in its configuration.
+	// imageFor returns an image for the platform.
 	imageFor := func(os, architecture string) v1.Image {
 		GinkgoHelper()
 		image, err := random.Image(1024, 1)
@@ -56,7 +56,7 @@ var _ = Describe("The architectures of a light stemcell", func() {
 		Expect(stemcell.Architectures(cid)).To(Equal([]string{"arm64"}))
 	})
 
-	It("are those of all Linux images in an index", func(ctx SpecContext) {
+	It("are from all Linux images in an index", func(ctx SpecContext) {
 		index := mutate.AppendManifests(empty.Index)
 		for _, platform := range []v1.Platform{
 			{OS: "linux", Architecture: "arm64", Variant: "v8"}, {OS: "linux", Architecture: "amd64"}, {OS: "windows", Architecture: "386"},

@@ -10,8 +10,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// Probe checks that a heavy stemcell can be pushed: it starts an upload to the configured repository, and cancels it. Without a configured
-// registry it returns ErrNoRegistry.
+// Probe checks that heavy stemcells can be pushed: it starts an upload to the configured repository, and cancels it. It returns
+// ErrNoRegistry if no registry is configured.
 func (s Store) Probe(ctx context.Context) error {
 	if s.Registry.Repository == "" {
 		return ErrNoRegistry

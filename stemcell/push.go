@@ -16,11 +16,11 @@ import (
 )
 
 // Push builds an image from the root filesystem of a heavy stemcell, pushes it to the configured registry, and returns the stemcell's CID.
-// The labels are part of the image, and change its digest: two owners of the same stemcell share the layer but not the image, and each can
-// delete its own.
+// The labels are part of the image and change its digest. Owners with different labels therefore share the layer but not the image, and
+// each of them can delete its image.
 //
-// Push uploads the manifest last, and a registry has an image only after that. So an interrupted push leaves no incomplete image, and Push
-// can be called again: it does not upload existing parts again. Its memory usage does not depend on the size of the stemcell.
+// Push uploads the manifest last, and the image exists only after that. An interrupted push therefore leaves no incomplete image, and can
+// be retried without uploading existing parts again. The memory usage does not depend on the size of the stemcell.
 func (s Store) Push(ctx context.Context, file string, properties Properties, labels map[string]string) (string, error) {
 	if s.Registry.Repository == "" {
 		return "", ErrNoRegistry
@@ -58,7 +58,7 @@ func (s Store) Build(ctx context.Context, file string, properties Properties) (n
 	})
 }
 
-// push uploads the root filesystem in file as a layer, and pushes and tags the image that build returns for it.
+// push uploads the root filesystem in file as a layer. It then pushes and tags the image that build returns for the layer.
 func (s Store) push(ctx context.Context, repository name.Repository, file string, properties Properties,
 	build func(*contents, v1.Layer) (v1.Image, error)) (name.Digest, error) {
 	action := "push the stemcell's image to " + repository.Name()

@@ -22,13 +22,13 @@ import (
 
 // parseHeavyCID returns the image reference in the CID of a heavy stemcell.
 func parseHeavyCID(cid string) name.Reference {
-	text, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
-	reference, err := name.ParseReference(text, name.Insecure)
+	pushed, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
+	reference, err := name.ParseReference(pushed, name.Insecure)
 	Expect(err).NotTo(HaveOccurred())
 	return reference
 }
 
-// pullImage pulls the image of a heavy stemcell completely, and validates it.
+// pullImage pulls and validates the image of a heavy stemcell.
 func pullImage(cid string) v1.Image {
 	image, err := remote.Image(parseHeavyCID(cid))
 	Expect(err).NotTo(HaveOccurred())
@@ -66,7 +66,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(log.String()).To(ContainSubstring("percent=100"))
 	})
 
-	It("tags the image readably, so that registries do not delete it as untagged", func(ctx SpecContext) {
+	It("tags the image with a readable name, so that registries do not delete it", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		cid, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
@@ -123,7 +123,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 		Expect(layers[0].DiffID()).To(HaveField("String()", digestOf(file)))
 	})
 
-	It("sets the architecture of the BOSH agent in the image and in the CID", func(ctx SpecContext) {
+	It("sets the BOSH agent's architecture in the image and in the CID", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		arm := stemcells.Noble
 		arm.ELFMachine = 183
@@ -170,7 +170,7 @@ var _ = Describe("Pushing a heavy stemcell", func() {
 	})
 })
 
-// discardUploads accepts uploads and discards them, so that the memory of the registry is not measured.
+// discardUploads accepts and discards uploads, so that tests do not measure the registry's memory.
 func discardUploads(w http.ResponseWriter, request *http.Request) bool {
 	if strings.Contains(request.URL.Path, "/manifests/") && request.Method == http.MethodPut {
 		w.WriteHeader(http.StatusCreated)
@@ -196,7 +196,7 @@ var _ = Describe("A damaged stemcell", func() {
 	withoutAgent := stemcells.Jammy
 	withoutAgent.AgentConfig = ""
 
-	DescribeTable("is rejected without a change in the registry", func(ctx SpecContext, content []byte, message string) {
+	DescribeTable("is rejected without changes in the registry", func(ctx SpecContext, content []byte, message string) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
 		_, err := store.Push(ctx, writeTempFile(content), jammy, nil)

@@ -7,14 +7,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// heavyPrefix is the prefix of the CIDs of heavy stemcells: the CPI has pushed their images, and may delete them. It is followed by the
-// reference of the pushed image, which cannot contain "://".
+// heavyPrefix begins the CIDs of heavy stemcells. The CPI pushed their images, and may delete them. The rest of the CID is the reference of
+// the pushed image, which cannot contain "://".
 const heavyPrefix = "heavy://"
 
-// IsHeavy reports whether this is the CID of a heavy stemcell, with an image that the CPI has pushed.
+// IsHeavy reports whether the CID is of a heavy stemcell.
 func IsHeavy(cid string) bool { return strings.HasPrefix(cid, heavyPrefix) }
 
-// SampleCID returns a CID in the format of heavy stemcells, for an image that does not exist, or "" if no registry is configured.
+// SampleCID returns a CID of a heavy stemcell for a fictitious image, or "" if no registry is configured.
 func (o Options) SampleCID() string {
 	if o.Registry.Repository == "" {
 		return ""
@@ -22,7 +22,7 @@ func (o Options) SampleCID() string {
 	return heavyPrefix + o.Registry.Repository + "@sha256:" + strings.Repeat("0", 64)
 }
 
-// Image returns the image reference with which nodes pull the image of a stemcell.
+// Image returns the image reference that nodes use to pull the stemcell's image.
 func (o Options) Image(cid string) (string, error) {
 	original := Reference(cid)
 	if IsHeavy(cid) {
@@ -68,8 +68,7 @@ func repositoryName(repository string) string {
 	return parsed.Name()
 }
 
-// applyMirror returns the reference in the mirror with the longest matching prefix, or the unchanged reference if no mirror is configured
-// for it.
+// applyMirror returns the reference in the mirror with the longest matching prefix, or the unchanged reference if no mirror matches.
 func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
 	repository := reference.Context().Name()
 	prefix, mirror := "", ""
@@ -95,7 +94,7 @@ func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
 	return parsed, nil
 }
 
-// canonicalPrefix returns the prefix with the name of Docker Hub in the form of go-containerregistry.
+// canonicalPrefix returns the prefix with go-containerregistry's name for Docker Hub.
 func canonicalPrefix(prefix string) string {
 	if registry, path, hasPath := strings.Cut(prefix, "/"); registry == "docker.io" {
 		if hasPath {

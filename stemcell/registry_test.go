@@ -30,7 +30,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
-	It("fails if the connection is lost repeatedly, and can be repeated", func(ctx SpecContext) {
+	It("fails if the connection is lost repeatedly, and can be retried", func(ctx SpecContext) {
 		registry.SetFault(stemcells.BreakUploads(1000))
 		Expect(push(ctx)).To(MatchError(And(
 			ContainSubstring("the connection to registry "+registry.Host()+" was lost repeatedly"),
@@ -42,7 +42,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 		Expect(registry.UploadCounts()).To(HaveEach(1))
 	})
 
-	It("uploads no layer again if only the manifest is missing", func(ctx SpecContext) {
+	It("does not upload the layer again if only the manifest failed", func(ctx SpecContext) {
 		rejectManifest := func(w http.ResponseWriter, request *http.Request) bool {
 			return strings.Contains(request.URL.Path, "/manifests/") &&
 				stemcells.RejectMethod(http.MethodPut, http.StatusInternalServerError, "UNKNOWN")(w, request)
@@ -66,7 +66,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 	},
 		Entry("rejected credentials", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied,
 			"check stemcell.registry.username and password"),
-		Entry("missing rights", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "pull, push and delete in that repository"),
+		Entry("missing rights", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "the rights to pull, push and delete in that repository"),
 		Entry("unknown repository", http.MethodPost, 404, "NAME_UNKNOWN", stemcell.ErrNotFound, "no such image or repository"),
 		Entry("full during the upload", http.MethodPatch, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
 		Entry("full at the end of the upload", http.MethodPut, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
@@ -86,7 +86,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 
 	It("fails if the registry is unreachable", func(ctx SpecContext) {
 		registry.Close()
-		Expect(push(ctx)).To(MatchError(ContainSubstring("does not answer like a registry; check its address and the network")))
+		Expect(push(ctx)).To(MatchError(ContainSubstring("does not respond like a registry; check its address and the network")))
 	})
 })
 
@@ -98,13 +98,13 @@ var _ = Describe("Authentication between the CPI and a registry", func() {
 	}
 	requireTLS := func(r *stemcell.Registry) { r.Insecure = false }
 
-	It("accepts a certificate of the configured authority", func(ctx SpecContext) {
+	It("accepts a certificate from the configured authority", func(ctx SpecContext) {
 		registry := startRegistry(true)
 		trustCA := func(r *stemcell.Registry) { r.Insecure, r.CA = false, registry.CA() }
 		Expect(push(ctx, registry, trustCA)).To(Succeed())
 	})
 
-	It("rejects a certificate of an unknown authority", func(ctx SpecContext) {
+	It("rejects a certificate from an unknown authority", func(ctx SpecContext) {
 		registry := startRegistry(true)
 		err := push(ctx, registry, requireTLS)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))

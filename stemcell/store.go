@@ -19,7 +19,7 @@ import (
 type Store struct {
 	Options
 	Log *slog.Logger
-	// Backoff is the delay between attempts of a request after a transient error, by default one and three seconds.
+	// Backoff is the delay between attempts after transient errors. The default is one second, and then three seconds.
 	Backoff remote.Backoff
 }
 
@@ -61,7 +61,7 @@ func isTransient(err error) bool {
 
 func (r Registry) authentication() remote.Option { return remote.WithAuthFromKeychain(r.keychain()) }
 
-// keychain returns the configured credentials, or by default those of the host.
+// keychain returns the configured credentials. The default is the host's.
 func (r Registry) keychain() authn.Keychain {
 	switch {
 	case r.Token != "":
@@ -80,8 +80,8 @@ func (c staticKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return c.Authenticator, nil
 }
 
-// transport returns a transport that trusts the certificate authorities of the system and the configured ones. It rejects plain HTTP unless
-// Insecure is set: go-containerregistry falls back to plain HTTP for private addresses, which would expose the credentials.
+// transport returns a transport that trusts the system's and the configured certificate authorities. It rejects plain HTTP unless Insecure
+// is set, because go-containerregistry falls back to plain HTTP for private addresses, which would expose the credentials.
 func (r Registry) transport() http.RoundTripper {
 	base := http.DefaultTransport.(*http.Transport).Clone()
 	if r.CA != "" {

@@ -21,7 +21,7 @@ func TestStemcell(t *testing.T) {
 	RunSpecs(t, "stemcell")
 }
 
-// newStore returns a store that pushes to this registry, and its log.
+// newStore returns a store that pushes to the registry, and the store's log.
 func newStore(registry *stemcells.Registry, changes ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
 	return newStoreWith(stemcell.Registry{
 		Repository: registry.Host() + "/bosh/stemcells", Username: registry.Username,
@@ -29,7 +29,7 @@ func newStore(registry *stemcells.Registry, changes ...func(*stemcell.Registry))
 	}, changes...)
 }
 
-// newStoreWith returns a store with these settings that retries almost without delay, and its log.
+// newStoreWith returns a store with these settings, and the store's log. The store retries almost without delay.
 func newStoreWith(registry stemcell.Registry, changes ...func(*stemcell.Registry)) (stemcell.Store, *bytes.Buffer) {
 	for _, change := range changes {
 		change(&registry)
@@ -50,7 +50,7 @@ func startRegistry(withTLS bool) *stemcells.Registry {
 	return registry
 }
 
-// writeTempFile writes a file with this content, which is deleted at the end of the spec, and returns its path.
+// writeTempFile writes the content to a temporary file, and returns its path. The file is deleted at the end of the spec.
 func writeTempFile(content []byte) string {
 	path := filepath.Join(GinkgoT().TempDir(), "image")
 	Expect(os.WriteFile(path, content, 0o600)).To(Succeed())

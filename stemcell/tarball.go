@@ -15,9 +15,9 @@ type LightTarball struct {
 	Name            string // for example bosh-kubernetes-ubuntu-jammy
 	Version         string
 	OperatingSystem string
-	Repository      string // of the image
-	Digest          string // of the image: sha256:…
-	APIVersion      int    // of the agent, at least MinAPIVersion
+	Repository      string // the image's repository
+	Digest          string // the image's digest: sha256:…
+	APIVersion      int    // the agent's api_version, at least MinAPIVersion
 }
 
 const manifestTemplate = `---

@@ -1,6 +1,6 @@
 // Command build-stemcell builds a light stemcell. It pushes the root filesystem of a warden stemcell, or a root filesystem tarball,
 // to a registry as a container image, and writes a light stemcell tarball that references the image by digest. It can also write
-// that tarball for an image that is in a registry already. It does not require Docker.
+// the tarball for an image that is already in a registry. It does not need Docker.
 package main
 
 import (
@@ -29,100 +29,116 @@ func main() {
 	switch {
 	case errors.Is(err, flag.ErrHelp):
 	case err != nil:
-		fmt.Fprintln(os.Stderr, "build-stemcell:", withFlagNames(err))
+		fmt.Fprintln(os.Stderr, "build-stemcell:", errorMessage(err))
 		os.Exit(1)
 	default:
 		fmt.Fprintln(os.Stdout, path)
 	}
 }
 
-// inputs are the values of the command line flags.
-type inputs struct {
-	tarball, rootfs, image   string
-	name, system, version    string
-	repository, ca, username string
-	insecure                 bool
-	output                   string
+const usage = `Build a light stemcell: push a root filesystem to a registry as a container image, and write a light stemcell tarball that
+references the image by digest. With -image, write the tarball for an image that is already in a registry.
+
+Usage:
+  build-stemcell -stemcell path -repository repository [flags]
+  build-stemcell -rootfs path -os system -version version -repository repository [flags]
+  build-stemcell -image image [flags]
+
+Flags:
+`
+
+// options are the values of the command line flags.
+type options struct {
+	stemcell, rootfs, image        string
+	name, operatingSystem, version string
+	repository, ca, username       string
+	insecure                       bool
+	output                         string
 }
 
-func parseFlags(arguments []string, log io.Writer) (inputs, error) {
-	var in inputs
+func parseFlags(args []string, log io.Writer) (options, error) {
+	var o options
 	flags := flag.NewFlagSet("build-stemcell", flag.ContinueOnError)
 	flags.SetOutput(log)
-	flags.StringVar(&in.tarball, "stemcell", "", "`path` of a stemcell tarball with a root filesystem (bosh-stemcell-…-warden-boshlite-….tgz)")
-	flags.StringVar(&in.rootfs, "rootfs", "", "instead of -stemcell: `path` of a root filesystem with a BOSH agent, "+
-		"as a tar archive that may be gzipped")
-	flags.StringVar(&in.image, "image", "", "instead of -stemcell: stemcell `image` in a registry, "+
+	flags.Usage = func() {
+		fmt.Fprint(log, usage)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.stemcell, "stemcell", "", "`path` of a stemcell tarball with a root filesystem "+
+		"(bosh-stemcell-…-warden-boshlite-….tgz)")
+	flags.StringVar(&o.rootfs, "rootfs", "", "instead of -stemcell: `path` of a root filesystem with a BOSH agent, "+
+		"as a tar archive, optionally gzipped")
+	flags.StringVar(&o.image, "image", "", "instead of -stemcell: stemcell `image` in a registry, "+
 		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
-	flags.StringVar(&in.system, "os", "", "operating_system of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
+	flags.StringVar(&o.operatingSystem, "os", "", "operating `system` of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
 		"and with -image unless the image's labels or name contain it")
-	flags.StringVar(&in.version, "version", "", "version of the stemcell; required under the same conditions as -os")
-	flags.StringVar(&in.name, "name", "", "name of the stemcell (default: bosh-kubernetes- and the operating system)")
-	flags.StringVar(&in.repository, "repository", "", "`repository` to push the image to, "+
-		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is given")
-	flags.StringVar(&in.ca, "ca", "", "`path` of a PEM file with the certificate authority of the registry")
-	flags.StringVar(&in.username, "username", "", "user `name` at the registry, with its password in $REGISTRY_PASSWORD; "+
-		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials of Docker's configuration)")
-	flags.BoolVar(&in.insecure, "insecure", false, "allow plain HTTP for the registry")
-	flags.StringVar(&in.output, "output", ".", "`folder` for the stemcell tarball")
-	if err := flags.Parse(arguments); err != nil {
-		return in, err
+	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required whenever -os is")
+	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
+	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
+		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is set")
+	flags.StringVar(&o.ca, "ca", "", "`path` of a PEM file with the certificate authority of the registry")
+	flags.StringVar(&o.username, "username", "", "`username` for the registry, with the password in $REGISTRY_PASSWORD; "+
+		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials in Docker's configuration)")
+	flags.BoolVar(&o.insecure, "insecure", false, "allow plain HTTP for the registry")
+	flags.StringVar(&o.output, "output", "", "`directory` for the stemcell tarball (default: the current directory)")
+	if err := flags.Parse(args); err != nil {
+		return o, err
 	}
-	if err := in.validate(flags.Args()); err != nil || in.image == "" {
-		return in, err
+	if err := o.validate(flags.Args()); err != nil || o.image == "" {
+		return o, err
 	}
-	reference, err := name.ParseReference(in.image)
+	reference, err := name.ParseReference(o.image)
 	if err != nil {
-		return in, fmt.Errorf("-image is not a valid image reference: %w", err)
+		return o, fmt.Errorf("-image is not a valid image reference: %w", err)
 	}
-	in.repository = reference.Context().Name()
-	return in, nil
+	o.repository = reference.Context().Name()
+	return o, nil
 }
 
-func (in inputs) validate(extra []string) error {
+func (o options) validate(args []string) error {
 	sources := 0
-	for _, source := range []string{in.tarball, in.rootfs, in.image} {
+	for _, source := range []string{o.stemcell, o.rootfs, o.image} {
 		if source != "" {
 			sources++
 		}
 	}
 	switch {
-	case len(extra) > 0:
-		return fmt.Errorf("unexpected argument %q; see -help", extra[0])
+	case len(args) > 0:
+		return fmt.Errorf("unexpected argument %q; see -help", args[0])
 	case sources != 1:
 		return errors.New("exactly one of -stemcell, -rootfs and -image is required; see -help")
-	case in.image != "" && in.repository != "":
-		return errors.New("-repository and -image exclude each other: the image is in a registry already; see -help")
-	case in.image == "" && in.repository == "":
-		return errors.New("-repository is missing; see -help")
-	case in.tarball != "" && (in.system != "" || in.version != ""):
+	case o.image != "" && o.repository != "":
+		return errors.New("-repository and -image are mutually exclusive: the image is already in a registry")
+	case o.image == "" && o.repository == "":
+		return errors.New("-repository is required unless -image is set")
+	case o.stemcell != "" && (o.operatingSystem != "" || o.version != ""):
 		return errors.New("-os and -version require -rootfs or -image; the stemcell.MF of a stemcell tarball contains them")
-	case in.rootfs != "" && (in.system == "" || in.version == ""):
-		return errors.New("-rootfs requires -os and -version; see -help")
+	case o.rootfs != "" && (o.operatingSystem == "" || o.version == ""):
+		return errors.New("-rootfs requires -os and -version")
 	}
 	return nil
 }
 
 // run builds the light stemcell and returns the path of its tarball.
-func run(ctx context.Context, arguments []string, env func(string) string, log io.Writer) (string, error) {
-	in, err := parseFlags(arguments, log)
+func run(ctx context.Context, args []string, env func(string) string, log io.Writer) (string, error) {
+	o, err := parseFlags(args, log)
 	if err != nil {
 		return "", err
 	}
-	store, err := in.newStore(env, log)
+	store, err := o.newStore(env, log)
 	if err != nil {
 		return "", err
 	}
 	var light stemcell.LightTarball
-	if in.image != "" {
-		light, err = in.inspectImage(ctx, store)
+	if o.image != "" {
+		light, err = o.inspectImage(ctx, store)
 	} else {
-		light, err = in.buildImage(ctx, store)
+		light, err = o.buildImage(ctx, store)
 	}
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(in.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", light.Version, light.OperatingSystem))
+	path := filepath.Join(o.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", light.Version, light.OperatingSystem))
 	if err := light.Write(path); err != nil {
 		return "", fmt.Errorf("write the stemcell tarball: %w", err)
 	}
@@ -133,38 +149,38 @@ func run(ctx context.Context, arguments []string, env func(string) string, log i
 const apiVersion = 3
 
 // buildImage builds and pushes an image, and returns a light stemcell that references it.
-func (in inputs) buildImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
-	manifest, image := stemcell.Manifest{OperatingSystem: in.system, Version: in.version, APIVersion: apiVersion}, in.rootfs
-	if in.tarball != "" {
-		folder, err := os.MkdirTemp("", "build-stemcell-")
+func (o options) buildImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+	manifest, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version, APIVersion: apiVersion}, o.rootfs
+	if o.stemcell != "" {
+		dir, err := os.MkdirTemp("", "build-stemcell-")
 		if err != nil {
 			return light, err
 		}
-		defer os.RemoveAll(folder)
-		if manifest, image, err = stemcell.Extract(in.tarball, folder); err != nil {
+		defer os.RemoveAll(dir)
+		if manifest, image, err = stemcell.Extract(o.stemcell, dir); err != nil {
 			return light, err
 		}
 	}
-	light = in.newLightTarball(manifest)
+	light = o.newLightTarball(manifest)
 	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
-	light.Repository, light.Digest = in.repository, pinned.DigestStr()
+	light.Repository, light.Digest = o.repository, pinned.DigestStr()
 	return light, err
 }
 
 // inspectImage returns a light stemcell that references an image in a registry.
-func (in inputs) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
-	info, err := store.InspectImage(ctx, in.image)
+func (o options) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+	info, err := store.InspectImage(ctx, o.image)
 	if err != nil {
 		return light, err
 	}
 	manifest := stemcell.Manifest{
-		OperatingSystem: cmp.Or(in.system, info.OperatingSystem), Version: cmp.Or(in.version, info.Version), APIVersion: apiVersion,
+		OperatingSystem: cmp.Or(o.operatingSystem, info.OperatingSystem), Version: cmp.Or(o.version, info.Version), APIVersion: apiVersion,
 	}
 	if manifest.OperatingSystem == "" || manifest.Version == "" {
-		return light, errors.New("the operating system and version of the image are unknown; give -os and -version")
+		return light, errors.New("the operating system and version of the image are unknown; set -os and -version")
 	}
-	light = in.newLightTarball(manifest)
-	light.Repository, light.Digest = in.repository, info.Image.DigestStr()
+	light = o.newLightTarball(manifest)
+	light.Repository, light.Digest = o.repository, info.Image.DigestStr()
 	for _, platform := range info.Platforms {
 		store.Log.Info("found image in registry", "image", info.Image.String(), "platform", platform.String())
 	}
@@ -172,42 +188,45 @@ func (in inputs) inspectImage(ctx context.Context, store stemcell.Store) (light 
 }
 
 // newLightTarball returns the light stemcell without its image reference.
-func (in inputs) newLightTarball(manifest stemcell.Manifest) stemcell.LightTarball {
+func (o options) newLightTarball(manifest stemcell.Manifest) stemcell.LightTarball {
 	return stemcell.LightTarball{
-		Name: cmp.Or(in.name, "bosh-kubernetes-"+manifest.OperatingSystem), Version: manifest.Version,
+		Name: cmp.Or(o.name, "bosh-kubernetes-"+manifest.OperatingSystem), Version: manifest.Version,
 		OperatingSystem: manifest.OperatingSystem, APIVersion: manifest.APIVersion,
 	}
 }
 
-// newStore returns a store for the registry of the command line.
-func (in inputs) newStore(env func(string) string, log io.Writer) (stemcell.Store, error) {
+// newStore returns a store for the registry that the flags select.
+func (o options) newStore(env func(string) string, log io.Writer) (stemcell.Store, error) {
 	registry := stemcell.Registry{
-		Repository: in.repository, Username: in.username, Password: stemcell.Secret(env("REGISTRY_PASSWORD")),
-		Token: stemcell.Secret(env("REGISTRY_TOKEN")), Insecure: in.insecure,
+		Repository: o.repository, Username: o.username, Password: stemcell.Secret(env("REGISTRY_PASSWORD")),
+		Token: stemcell.Secret(env("REGISTRY_TOKEN")), Insecure: o.insecure,
 	}
-	if in.username == "" {
+	if o.username == "" {
 		registry.Password = ""
 	}
-	if in.ca != "" {
-		pem, err := os.ReadFile(in.ca)
+	if o.ca != "" {
+		pem, err := os.ReadFile(o.ca)
 		if err != nil {
 			return stemcell.Store{}, fmt.Errorf("-ca: %w", err)
 		}
 		registry.CA = string(pem)
 	}
-	options := stemcell.Options{Registry: registry}
-	if err := options.Validate(); err != nil {
+	storeOptions := stemcell.Options{Registry: registry}
+	if err := storeOptions.Validate(); err != nil {
 		return stemcell.Store{}, err
 	}
-	return stemcell.Store{Options: options, Log: slog.New(slog.NewTextHandler(log, nil))}, nil
+	return stemcell.Store{Options: storeOptions, Log: slog.New(slog.NewTextHandler(log, nil))}, nil
 }
 
-// withFlagNames replaces the names of CPI properties in an error of package stemcell with those of flags and environment variables.
-func withFlagNames(err error) string {
-	return strings.NewReplacer(
-		"set stemcell.registry.insecure to true", "use -insecure",
-		"set stemcell.registry.ca to", "use -ca with a file that contains",
-		"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
-		"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
-		"the account of stemcell.registry", "the account", "stemcell.registry.", "-").Replace(err.Error())
-}
+// flagNames replaces the CPI properties in errors of package stemcell with flags and environment variables.
+var flagNames = strings.NewReplacer(
+	"set stemcell.registry.insecure to true", "use -insecure",
+	"set stemcell.registry.ca to", "use -ca with a file that contains",
+	"stemcell.registry.ca contains", "the file of -ca contains",
+	"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
+	"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
+	"the account of stemcell.registry", "the account", "stemcell.registry.", "-",
+)
+
+// errorMessage returns the message of an error in terms of flags and environment variables.
+func errorMessage(err error) string { return flagNames.Replace(err.Error()) }

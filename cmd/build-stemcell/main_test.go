@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -51,7 +52,7 @@ func readTarball(path string) map[string]string {
 var _ = Describe("build-stemcell", func() {
 	var (
 		registry      *stemcells.Registry
-		folder        string
+		dir           string
 		wardenTarball string
 		env           map[string]string
 		log           *bytes.Buffer
@@ -59,13 +60,13 @@ var _ = Describe("build-stemcell", func() {
 	BeforeEach(func() {
 		registry = stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
-		folder = GinkgoT().TempDir()
-		wardenTarball = filepath.Join(folder, "warden.tgz")
+		dir = GinkgoT().TempDir()
+		wardenTarball = filepath.Join(dir, "warden.tgz")
 		stemcells.Tarball(wardenTarball, stemcells.Jammy.Image(), nil)
 		env, log = map[string]string{}, &bytes.Buffer{}
 	})
 	build := func(ctx SpecContext, arguments ...string) (string, error) {
-		arguments = append(arguments, "-output", folder, "-repository", registry.Host()+"/stemcells/ubuntu-jammy", "-insecure")
+		arguments = append(arguments, "-output", dir, "-repository", registry.Host()+"/stemcells/ubuntu-jammy", "-insecure")
 		return run(ctx, arguments, func(key string) string { return env[key] }, log)
 	}
 
@@ -99,7 +100,7 @@ var _ = Describe("build-stemcell", func() {
 	})
 
 	It("builds a stemcell from a root filesystem", func(ctx SpecContext) {
-		rootfs := filepath.Join(folder, "rootfs.tar")
+		rootfs := filepath.Join(dir, "rootfs.tar")
 		Expect(os.WriteFile(rootfs, stemcells.Noble.Tar(), 0o600)).To(Succeed())
 		path, err := build(ctx, "-rootfs", rootfs, "-os", "ubuntu-noble", "-version", "2.0", "-name", "my-stemcell")
 		Expect(err).NotTo(HaveOccurred())
@@ -113,7 +114,7 @@ var _ = Describe("build-stemcell", func() {
 		// buildManifest builds a stemcell with these arguments and returns its manifest.
 		buildManifest := func(ctx SpecContext, arguments ...string) stemcell.Manifest {
 			GinkgoHelper()
-			path, err := run(ctx, append(arguments, "-output", folder, "-insecure"), func(key string) string { return env[key] }, log)
+			path, err := run(ctx, append(arguments, "-output", dir, "-insecure"), func(key string) string { return env[key] }, log)
 			Expect(err).NotTo(HaveOccurred())
 			manifest, err := stemcell.ParseManifest([]byte(readTarball(path)["stemcell.MF"]))
 			Expect(err).NotTo(HaveOccurred())
@@ -138,8 +139,8 @@ var _ = Describe("build-stemcell", func() {
 			Expect([]string{manifest.Name, manifest.OperatingSystem, manifest.Version}).To(Equal([]string{"mine", "ubuntu-noble", "2.0"}))
 		})
 
-		// unlabeled pushes an image without labels, or an index of two, as other projects publish them.
-		unlabeled := func(reference string, index bool) {
+		// pushUnlabeled pushes an image without labels, or an index of two such images, as other projects publish them.
+		pushUnlabeled := func(reference string, index bool) {
 			GinkgoHelper()
 			tag, err := name.NewTag(registry.Host()+"/"+reference, name.Insecure)
 			Expect(err).NotTo(HaveOccurred())
@@ -156,13 +157,13 @@ var _ = Describe("build-stemcell", func() {
 		}
 
 		It("takes operating system and version from the image name if it has no labels", func(ctx SpecContext) {
-			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", false)
+			pushUnlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", false)
 			manifest := buildManifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
 			Expect([]string{manifest.Name, manifest.OperatingSystem, manifest.Version}).To(Equal([]string{"bosh-kubernetes-ubuntu-noble", "ubuntu-noble", "1.204"}))
 		})
 
 		It("supports all architectures of an index", func(ctx SpecContext) {
-			unlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", true)
+			pushUnlabeled("cloudfoundry/ubuntu-noble-stemcell:1.204", true)
 			manifest := buildManifest(ctx, "-image", registry.Host()+"/cloudfoundry/ubuntu-noble-stemcell:1.204")
 			cid, err := stemcell.Store{}.Pin(ctx, manifest.CloudProperties)
 			Expect(err).NotTo(HaveOccurred())
@@ -170,10 +171,10 @@ var _ = Describe("build-stemcell", func() {
 			Expect(log.String()).To(And(ContainSubstring("linux/amd64"), ContainSubstring("linux/arm64")))
 		})
 
-		It("rejects an unknown operating system, a missing image and an invalid reference", func(ctx SpecContext) {
-			unlabeled("some/thing:latest", false)
-			for reference, message := range map[string]string{"some/thing": "give -os and -version", "some/other": "no such image", "Some": "-image is not a valid image reference"} {
-				_, err := run(ctx, []string{"-image", registry.Host() + "/" + reference, "-insecure", "-output", folder}, os.Getenv, log)
+		It("rejects an unknown operating system, an image that does not exist, and an invalid reference", func(ctx SpecContext) {
+			pushUnlabeled("some/thing:latest", false)
+			for reference, message := range map[string]string{"some/thing": "set -os and -version", "some/other": "no such image", "Some": "-image is not a valid image reference"} {
+				_, err := run(ctx, []string{"-image", registry.Host() + "/" + reference, "-insecure", "-output", dir}, os.Getenv, log)
 				Expect(err).To(MatchError(ContainSubstring(message)), reference)
 			}
 		})
@@ -182,11 +183,11 @@ var _ = Describe("build-stemcell", func() {
 	It("reads the registry credentials from the environment", func(ctx SpecContext) {
 		registry.Username, registry.Password = "bosh", "sesame"
 		_, err := build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
-		Expect(withFlagNames(err)).To(ContainSubstring("$REGISTRY_PASSWORD require each other"))
+		Expect(errorMessage(err)).To(ContainSubstring("$REGISTRY_PASSWORD require each other"))
 		env["REGISTRY_PASSWORD"] = "wrong"
 		_, err = build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
 		Expect(err).To(MatchError(stemcell.ErrDenied))
-		Expect(withFlagNames(err)).To(ContainSubstring("check -username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN"))
+		Expect(errorMessage(err)).To(ContainSubstring("check -username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN"))
 		env["REGISTRY_PASSWORD"] = "sesame"
 		_, err = build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
 		Expect(err).NotTo(HaveOccurred())
@@ -194,19 +195,36 @@ var _ = Describe("build-stemcell", func() {
 
 	It("names its own flags in errors about TLS", func(ctx SpecContext) {
 		_, err := run(ctx, []string{"-stemcell", wardenTarball, "-repository", registry.Host() + "/a"}, os.Getenv, log)
-		Expect(withFlagNames(err)).To(ContainSubstring("or use -insecure if the network to it is trusted"))
+		Expect(errorMessage(err)).To(ContainSubstring("or use -insecure if the network to it is trusted"))
 		secure := stemcells.NewRegistry(true)
 		DeferCleanup(secure.Close)
 		_, err = run(ctx, []string{"-stemcell", wardenTarball, "-repository", secure.Host() + "/a"}, os.Getenv, log)
-		Expect(withFlagNames(err)).To(ContainSubstring("use -ca with a file that contains the certificate authority that signed it"))
+		Expect(errorMessage(err)).To(ContainSubstring("use -ca with a file that contains the certificate authority that signed it"))
 	})
 
+	DescribeTable("names no property of the CPI in errors about", func(ctx SpecContext, message string, values map[string]string, args ...string) {
+		ca := filepath.Join(dir, "ca.pem")
+		Expect(os.WriteFile(ca, []byte("not a certificate"), 0o600)).To(Succeed())
+		args = append(args, "-stemcell", wardenTarball)
+		for i := range args {
+			args[i] = strings.ReplaceAll(args[i], "CA", ca)
+		}
+		_, err := run(ctx, args, func(key string) string { return values[key] }, log)
+		Expect(err).To(HaveOccurred())
+		Expect(errorMessage(err)).To(And(ContainSubstring(message), Not(ContainSubstring("stemcell.registry"))))
+	},
+		Entry("the repository", `-repository "r.test" is not valid`, nil, "-repository", "r.test"),
+		Entry("the certificate authority", "the file of -ca contains no certificate", nil, "-repository", "r.test/a", "-ca", "CA"),
+		Entry("two credentials", "$REGISTRY_TOKEN and -username are mutually exclusive",
+			map[string]string{"REGISTRY_PASSWORD": "sesame", "REGISTRY_TOKEN": "token"}, "-repository", "r.test/a", "-username", "bosh"),
+	)
+
 	It("writes no tarball when it fails", func(ctx SpecContext) {
-		old := filepath.Join(folder, "old.tgz")
+		old := filepath.Join(dir, "old.tgz")
 		stemcells.Tarball(old, stemcells.Jammy.Image(), map[string]string{"api_version": "1"})
 		_, err := build(ctx, "-stemcell", old)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
-		Expect(filepath.Glob(filepath.Join(folder, "light-*"))).To(BeEmpty())
+		Expect(filepath.Glob(filepath.Join(dir, "light-*"))).To(BeEmpty())
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
@@ -215,13 +233,13 @@ var _ = Describe("build-stemcell", func() {
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("no flags", "one of -stemcell, -rootfs and -image"),
-		Entry("no repository", "-repository is missing", "-rootfs", "a", "-os", "a", "-version", "1"),
-		Entry("a repository together with an image", "exclude each other", "-image", "r.test/a", "-repository", "r.test/a"),
+		Entry("no repository", "-repository is required", "-rootfs", "a", "-os", "a", "-version", "1"),
+		Entry("a repository together with an image", "mutually exclusive", "-image", "r.test/a", "-repository", "r.test/a"),
 		Entry("no source", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a"),
 		Entry("two sources", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
 		Entry("a root filesystem without a version", "-rootfs requires -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
 		Entry("a version of a stemcell tarball", "require -rootfs or -image", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
 		Entry("an argument", `unexpected argument "x"`, "x"),
-		Entry("a missing CA file", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
+		Entry("a CA file that does not exist", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
 	)
 })

@@ -12,37 +12,36 @@ import (
 // parseAddresses parses the value of the annotation: "ip" or "ip4,ip6".
 func parseAddresses(value string) ([]netip.Addr, error) {
 	var addresses []netip.Addr
-	for text := range strings.SplitSeq(value, ",") {
-		address, err := netip.ParseAddr(strings.TrimSpace(text))
+	for element := range strings.SplitSeq(value, ",") {
+		address, err := netip.ParseAddr(strings.TrimSpace(element))
 		switch {
 		case err != nil:
-			return nil, fmt.Errorf("%q is not an IP address", text)
+			return nil, fmt.Errorf("%q is not an IP address", element)
 		case address.Zone() != "" || address.Is4In6() || address.IsUnspecified() || address.IsLoopback() || address.IsMulticast():
 			return nil, fmt.Errorf("%s cannot be the address of a Pod", address)
 		case slices.ContainsFunc(addresses, func(other netip.Addr) bool { return other.Is4() == address.Is4() }):
-			return nil, errors.New("more than one address of a family; request at most one IPv4 and one IPv6 address")
+			return nil, errors.New("more than one address per IP family; request at most one IPv4 and one IPv6 address")
 		}
 		addresses = append(addresses, address)
 	}
 	return addresses, nil
 }
 
-// formatAddresses formats the addresses for the delegate: with the prefix length of their subnet, or without one if there are no
-// subnets.
+// formatAddresses formats the addresses for the delegate. If there are subnets, it adds the prefix length of the matching subnet.
 func formatAddresses(addresses []netip.Addr, subnets []netip.Prefix) ([]string, error) {
-	var texts []string
+	var formatted []string
 	for _, address := range addresses {
 		if len(subnets) == 0 {
-			texts = append(texts, address.String())
+			formatted = append(formatted, address.String())
 			continue
 		}
 		i := slices.IndexFunc(subnets, func(subnet netip.Prefix) bool { return subnet.Contains(address) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is not in the subnets of the shim's configuration: %v", address, subnets)
+			return nil, fmt.Errorf("%s is in none of the configured subnets %v", address, subnets)
 		}
-		texts = append(texts, netip.PrefixFrom(address, subnets[i].Bits()).String())
+		formatted = append(formatted, netip.PrefixFrom(address, subnets[i].Bits()).String())
 	}
-	return texts, nil
+	return formatted, nil
 }
 
 // resultAddresses returns the addresses in the result of ADD (specification, section 5: Result Types, Success).
@@ -62,18 +61,19 @@ func resultAddresses(result []byte) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// missingAddresses returns the requested addresses that were not assigned.
-func missingAddresses(requested, assigned []netip.Addr) []netip.Addr {
+// unassignedAddresses returns the requested addresses that were not assigned.
+func unassignedAddresses(requested, assigned []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(requested), func(address netip.Addr) bool { return slices.Contains(assigned, address) })
 }
 
-func joinAddresses(addresses []netip.Addr) string {
+// describeAddresses returns the addresses for a message, or "none".
+func describeAddresses(addresses []netip.Addr) string {
 	if len(addresses) == 0 {
 		return "none"
 	}
-	texts := make([]string, 0, len(addresses))
+	formatted := make([]string, 0, len(addresses))
 	for _, address := range addresses {
-		texts = append(texts, address.String())
+		formatted = append(formatted, address.String())
 	}
-	return strings.Join(texts, ",")
+	return strings.Join(formatted, ",")
 }

@@ -10,9 +10,9 @@ import (
 // Parameters).
 type arguments [][2]string
 
-func parseArguments(text string) (arguments, error) {
+func parseArguments(cniArgs string) (arguments, error) {
 	var parsed arguments
-	for pair := range strings.SplitSeq(text, ";") {
+	for pair := range strings.SplitSeq(cniArgs, ";") {
 		if pair == "" {
 			continue
 		}
@@ -25,7 +25,7 @@ func parseArguments(text string) (arguments, error) {
 	return parsed, nil
 }
 
-// get returns the value of the key, or "".
+// get returns the value of key, or "" if there is none.
 func (a arguments) get(key string) string {
 	for _, pair := range a {
 		if pair[0] == key {
@@ -35,15 +35,15 @@ func (a arguments) get(key string) string {
 	return ""
 }
 
-// with returns a copy in which the key occurs once, with this value.
+// with returns a copy in which key occurs once, with the given value.
 func (a arguments) with(key, value string) arguments {
-	var changed arguments
+	var result arguments
 	for _, pair := range a {
 		if pair[0] != key {
-			changed = append(changed, pair)
+			result = append(result, pair)
 		}
 	}
-	return append(changed, [2]string{key, value})
+	return append(result, [2]string{key, value})
 }
 
 func (a arguments) String() string {

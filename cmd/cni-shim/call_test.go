@@ -21,9 +21,9 @@ type call struct {
 	Kubeconfig       string         // path
 	Shim             map[string]any // additional configuration of the shim
 	Delegate         map[string]any // additional configuration of the delegate
-	Test             map[string]any // what the delegate does; see testdelegate
-	Path             string         // CNI_PATH; by default the plugins of the tests
-	Timeout          string         // of the API server; by default long enough for a busy host
+	Test             map[string]any // behavior of the delegate; see testdelegate
+	Path             string         // CNI_PATH, by default the plugins of the tests
+	Timeout          string         // for the API server, by default long enough for a busy host
 
 	dir string
 }
@@ -39,7 +39,7 @@ func newCall(command, version, pod string) call {
 
 func (c call) recordPath() string { return filepath.Join(c.dir, "calls") }
 
-// stdinConfig returns the configuration that a runtime derives for this call from the list of a network.
+// stdinConfig returns the configuration that a runtime derives from a network configuration for this call.
 func (c call) stdinConfig() []byte {
 	test := map[string]any{"record": c.recordPath()}
 	maps.Copy(test, c.Test)
@@ -61,7 +61,7 @@ func (c call) stdinConfig() []byte {
 	return raw
 }
 
-// outcome is what the runtime gets.
+// outcome is the exit status and the output of the shim.
 type outcome struct {
 	Status         int
 	Stdout, Stderr string
@@ -101,7 +101,7 @@ func (o outcome) expectError() errorDocument {
 	return d
 }
 
-// ips expects a result and returns its addresses, with prefix lengths.
+// ips expects a result, and returns its addresses with prefix lengths.
 func (o outcome) ips() []string {
 	GinkgoHelper()
 	Expect(o.Status).To(BeZero(), o.Stdout)
@@ -109,11 +109,11 @@ func (o outcome) ips() []string {
 		IPs []struct{ Address string } `json:"ips"`
 	}
 	Expect(json.Unmarshal([]byte(o.Stdout), &result)).To(Succeed(), o.Stdout)
-	var all []string
+	var ips []string
 	for _, ip := range result.IPs {
-		all = append(all, ip.Address)
+		ips = append(ips, ip.Address)
 	}
-	return all
+	return ips
 }
 
 // delegateCall is a recorded call of the delegate.
@@ -129,16 +129,16 @@ func (c call) delegateCalls() []delegateCall {
 		return nil
 	}
 	Expect(err).NotTo(HaveOccurred())
-	var all []delegateCall
+	var calls []delegateCall
 	for line := range strings.Lines(string(raw)) {
 		var entry delegateCall
 		Expect(json.Unmarshal([]byte(line), &entry)).To(Succeed())
-		all = append(all, entry)
+		calls = append(calls, entry)
 	}
-	return all
+	return calls
 }
 
-// writeKubeconfig writes a kubeconfig with this server and token, and returns its path.
+// writeKubeconfig writes a kubeconfig with the server and the token, and returns its path.
 func writeKubeconfig(dir, server, token, authority string) string {
 	cluster := map[string]any{"server": server}
 	if authority != "" {

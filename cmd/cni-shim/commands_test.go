@@ -19,12 +19,12 @@ var _ = Describe("CNI commands", func() {
 		}
 	}
 
-	BeforeEach(func(ctx SpecContext) { createPod(ctx, "asks", annotation) })
+	BeforeEach(func(ctx SpecContext) { createPod(ctx, "requesting", annotation) })
 
-	DescribeTable("reach the delegate as the runtime has sent them:", append(entries, func(command, version string, served bool) {
-		c := newCall(command, version, "asks")
+	DescribeTable("reach the delegate as sent by the runtime:", append(entries, func(command, version string, supported bool) {
+		c := newCall(command, version, "requesting")
 		got := c.run()
-		if !served {
+		if !supported {
 			Expect(got.expectError().Code).To(BeEquivalentTo(1), "error code of the specification for an incompatible version")
 			Expect(c.delegateCalls()).To(BeEmpty())
 			return
@@ -54,7 +54,7 @@ var _ = Describe("CNI commands", func() {
 	})...)
 
 	It("include VERSION, which works without a configuration", func() {
-		c := newCall("VERSION", "1.1.0", "asks")
+		c := newCall("VERSION", "1.1.0", "requesting")
 		got := c.run()
 		Expect(got.Status).To(BeZero())
 		Expect(got.Stdout).To(MatchJSON(`{"cniVersion":"1.1.0","supportedVersions":["0.3.1","0.4.0","1.0.0","1.1.0"]}`))
@@ -62,14 +62,14 @@ var _ = Describe("CNI commands", func() {
 	})
 
 	DescribeTable("are rejected for versions other than 0.3.1 to 1.1.0:", func(version string) {
-		c := newCall("ADD", version, "asks")
+		c := newCall("ADD", version, "requesting")
 		d := c.run().expectError()
 		Expect(d.Code).To(BeEquivalentTo(1))
 		Expect(c.delegateCalls()).To(BeEmpty())
 	}, Entry("older", "0.3.0"), Entry("newer", "2.0.0"))
 
 	It("are rejected if they are unknown", func() {
-		c := newCall("DANCE", "1.1.0", "asks")
+		c := newCall("DANCE", "1.1.0", "requesting")
 		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(4)), HaveField("CNIVersion", "1.1.0")))
 	})
 })
@@ -99,13 +99,13 @@ var _ = Describe("ADD", func() {
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.9/24"}))
 	})
 
-	It("reads the annotation that the configuration names", func(ctx SpecContext) {
+	It("reads the configured annotation", func(ctx SpecContext) {
 		c := add(`{"example.org/address":"10.9.9.51","bosh.cloudfoundry.org/ip-address":"10.9.9.50"}`)(ctx)
 		c.Shim["annotation"] = "example.org/address"
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.51/24"}))
 	})
 
-	It("replaces an address that the runtime has requested", func(ctx SpecContext) {
+	It("replaces an address requested by the runtime", func(ctx SpecContext) {
 		c := add(annotation)(ctx)
 		c.Args = "IP=10.9.9.77;" + c.Args
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.50/24"}))
@@ -158,7 +158,7 @@ var _ = Describe("ADD", func() {
 		Expect(c.delegateCalls()).To(BeEmpty())
 	},
 		Entry("empty", ""), Entry("a name", "web-0"), Entry("a list in JSON", `["10.9.9.50"]`), Entry("a prefix", "10.9.9.50/24"),
-		Entry("two of one family", "10.9.9.50,10.9.9.51"), Entry("a trailing comma", "10.9.9.50,"), Entry("a zone", "fe80::1%eth0"),
+		Entry("two of one IP family", "10.9.9.50,10.9.9.51"), Entry("a trailing comma", "10.9.9.50,"), Entry("a zone", "fe80::1%eth0"),
 		Entry("another variable", "10.9.9.50;GATEWAY=1.2.3.4"), Entry("unspecified", "0.0.0.0"), Entry("IPv4 in IPv6", "::ffff:10.9.9.50"),
 	)
 })

@@ -14,27 +14,27 @@ import (
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
 )
 
-// defaultTimeout bounds how long ADD waits for the API server: long enough for a restart of the API server, and short enough to
-// return before the kubelet's own timeout. The kubelet retries.
+// defaultTimeout bounds how long ADD waits for the API server. It is long enough for a restart of the API server, and shorter than the
+// timeout of the kubelet, which retries.
 const defaultTimeout = 10 * time.Second
 
-// config is the part of the plugin entry that is for the shim. Only ADD and STATUS read it.
+// config is the shim's own part of the plugin entry. Only ADD and STATUS read it.
 type config struct {
 	Kubernetes struct {
 		// Kubeconfig is the path, on the node, of a kubeconfig with the right to get Pods.
 		Kubeconfig string `json:"kubeconfig"`
-		// Context is the context of the kubeconfig; by default its current context.
+		// Context is a context of the kubeconfig, by default the current context.
 		Context string `json:"context"`
 		// Timeout bounds how long ADD waits for the API server.
 		Timeout metav1.Duration `json:"timeout"`
 	}
-	// Annotation is the name of the annotation with the addresses of a Pod: "ip" or "ip4,ip6".
+	// Annotation is the key of the Pod annotation that holds the requested addresses: "ip" or "ip4,ip6".
 	Annotation string
-	// Namespaces are the namespaces with Pods that may request addresses; empty for all. Pods of other namespaces are passed to
-	// the delegate, and never depend on the API server.
+	// Namespaces are the namespaces with Pods that may request addresses, by default all. The shim passes Pods of other namespaces to
+	// the delegate, so they do not depend on the API server.
 	Namespaces []string
-	// Subnets are the networks of the addresses. If there are any, addresses are passed with the prefix length of their network,
-	// which the plugin static requires.
+	// Subnets are the subnets of the requested addresses. If set, the delegate gets each address with the prefix length of its subnet,
+	// as the plugin static requires.
 	Subnets []netip.Prefix
 }
 
@@ -62,7 +62,7 @@ func parseConfig(entry object) (config, error) {
 			"kubernetes.kubeconfig is missing in the configuration of %s; set it to the path of a kubeconfig that may get Pods", install.PluginType)
 	case c.Kubernetes.Timeout.Duration <= 0:
 		return c, newError(types.ErrInvalidNetworkConfig,
-			"kubernetes.timeout in the configuration of %s is not positive; set it to, for example, \"10s\"", install.PluginType)
+			"kubernetes.timeout in the configuration of %s must be positive, for example \"10s\"", install.PluginType)
 	case c.Annotation == "":
 		return c, newError(types.ErrInvalidNetworkConfig,
 			"annotation in the configuration of %s is empty; omit it to use %s", install.PluginType, install.DefaultAnnotation)
@@ -75,15 +75,15 @@ func (c config) servesNamespace(namespace string) bool {
 	return len(c.Namespaces) == 0 || slices.Contains(c.Namespaces, namespace)
 }
 
-// object is a JSON object that keeps the values of keys that the shim does not know.
+// object is a JSON object that keeps keys unknown to the shim.
 type object map[string]json.RawMessage
 
-// shimKeys are the keys of the plugin entry that are not passed to the delegate.
+// shimKeys are the keys of the plugin entry that the delegate does not get.
 var shimKeys = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
 
-// delegateConfig returns the delegate's type and configuration. The configuration includes all keys that the runtime derives for a
-// call or copies from the list: cniVersion, name, prevResult, runtimeConfig, args, cni.dev/valid-attachments, and keys of later
-// versions of the specification (section 1: Network configuration format; section 4: Plugin Delegation).
+// delegateConfig returns the delegate's type and configuration. The configuration includes all keys that the runtime adds to a plugin
+// entry: cniVersion, name, prevResult, runtimeConfig, args, cni.dev/valid-attachments, and keys of later versions of the specification
+// (section 1: Network configuration format; section 4: Plugin Delegation).
 func delegateConfig(entry object) (string, object, error) {
 	var delegate object
 	if entry["delegate"] == nil {
@@ -110,7 +110,7 @@ func delegateConfig(entry object) (string, object, error) {
 	return kind, delegate, nil
 }
 
-// with returns a copy in which the key at path has this value; all other keys are unchanged.
+// with returns a copy in which the key at path has the given value.
 func (o object) with(value any, path ...string) (object, error) {
 	raw, err := json.Marshal(value)
 	if err != nil {

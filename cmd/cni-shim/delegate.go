@@ -11,10 +11,10 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// delegate is a call of the actual plugin: its type, program, configuration and arguments.
+// delegate is a call of the delegated plugin.
 type delegate struct {
-	kind   string
-	path   string
+	kind   string // type in the configuration
+	path   string // of the program
 	config object
 	args   string // CNI_ARGS
 }
@@ -32,7 +32,7 @@ func (s *shim) findDelegate(entry object, path, args string) (delegate, error) {
 }
 
 // run runs the delegate and returns its output. The delegate inherits the environment of this process, except for CNI_COMMAND and
-// CNI_ARGS. An error document of the delegate is returned unchanged.
+// CNI_ARGS. If the delegate prints an error document, run returns it unchanged.
 //
 // There is no deadline: the runtime has one, and cleans up when it expires.
 func (d delegate) run(command string) ([]byte, error) {
@@ -40,7 +40,7 @@ func (d delegate) run(command string) ([]byte, error) {
 	if err != nil {
 		return nil, newError(types.ErrInternal, "cannot encode the configuration of the delegate %s: %v", d.kind, err)
 	}
-	environment := append(os.Environ(), "CNI_COMMAND="+command, "CNI_ARGS="+d.args) // of duplicates, the last one applies
+	environment := append(os.Environ(), "CNI_COMMAND="+command, "CNI_ARGS="+d.args) // the last duplicate applies
 	exec := invoke.RawExec{Stderr: os.Stderr}
 	output, err := exec.ExecPlugin(context.Background(), d.path, stdin, environment)
 	var pluginErr *types.Error
@@ -51,8 +51,8 @@ func (d delegate) run(command string) ([]byte, error) {
 }
 
 // withAddresses returns the delegate with a request for the addresses, by all applicable conventions
-// (https://www.cni.dev/docs/conventions/): the first address as IP in CNI_ARGS, where plugins expect exactly one, and all addresses
-// as the capability ips if the configuration declares it. Without that capability, several addresses are requested as args.cni.ips.
+// (https://www.cni.dev/docs/conventions/). IP in CNI_ARGS requests the first address, because plugins expect exactly one there. The
+// capability ips requests all addresses if the configuration declares it. Otherwise, args.cni.ips requests several addresses.
 func (d delegate) withAddresses(a arguments, addresses []string) (delegate, error) {
 	d.args = a.with("IP", addresses[0]).String()
 	var capabilities map[string]bool

@@ -11,9 +11,9 @@ import (
 const (
 	// codeInvalidRequest: the Pod's annotation is malformed, or requests an address that cannot be assigned.
 	codeInvalidRequest uint = 100
-	// codeAddressIgnored: the delegate assigned another address than the requested one.
+	// codeAddressIgnored: the delegate did not assign a requested address.
 	codeAddressIgnored uint = 101
-	// codeForbidden: the shim does not have the right to get Pods.
+	// codeForbidden: the shim lacks the right to get Pods.
 	codeForbidden uint = 102
 
 	// codeUnavailable: the specification's code for STATUS, "the plugin cannot service ADD requests".

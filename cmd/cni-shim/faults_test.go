@@ -19,27 +19,27 @@ import (
 
 const secret = "s3cr3t-token"
 
-// endpoint is the URL of an API server and the certificate authority of its certificate.
+// endpoint is the URL of an API server and its certificate authority.
 type endpoint struct{ url, authority string }
 
-// kubeconfig writes a kubeconfig with a token that must never be printed. The token is sent over TLS only.
+// kubeconfig writes a kubeconfig with a token that must never be printed. Clients send the token over TLS only.
 func (e endpoint) kubeconfig(dir string) string {
 	return writeKubeconfig(dir, e.url, secret, e.authority)
 }
 
 // newFaultyServer starts an API server with this handler, and counts its requests.
-func newFaultyServer(answer http.HandlerFunc) (api endpoint, requests *atomic.Int32) {
+func newFaultyServer(handler http.HandlerFunc) (api endpoint, requests *atomic.Int32) {
 	requests = new(atomic.Int32)
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests.Add(1)
-		answer(w, r)
+		handler(w, r)
 	}))
 	DeferCleanup(server.Close)
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return endpoint{server.URL, string(authority)}, requests
 }
 
-// statusReasons are the reasons that an API server reports with a status code.
+// statusReasons are the reasons that API servers report with a status code.
 var statusReasons = map[int]metav1.StatusReason{
 	http.StatusUnauthorized: metav1.StatusReasonUnauthorized, http.StatusForbidden: metav1.StatusReasonForbidden,
 	http.StatusServiceUnavailable: metav1.StatusReasonServiceUnavailable,
@@ -59,8 +59,8 @@ var _ = Describe("An API server that cannot be used", func() {
 		Expect(err).NotTo(HaveOccurred())
 		return endpoint{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
 	}
-	faultyEndpoint := func(answer http.HandlerFunc) func() endpoint {
-		return func() endpoint { api, _ := newFaultyServer(answer); return api }
+	faultyEndpoint := func(handler http.HandlerFunc) func() endpoint {
+		return func() endpoint { api, _ := newFaultyServer(handler); return api }
 	}
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		select {
@@ -79,11 +79,11 @@ var _ = Describe("An API server that cannot be used", func() {
 		Expect(got.Stdout + got.Stderr).NotTo(ContainSubstring(secret))
 		Expect(c.delegateCalls()).To(BeEmpty())
 	},
-		Entry("nothing listens", closedPort, "2s", 11, "did not answer within 2s"),
-		Entry("it does not respond", faultyEndpoint(hang), "2s", 11, "did not answer within 2s"),
-		Entry("it is unavailable", faultyEndpoint(statusHandler(http.StatusServiceUnavailable)), "2s", 11, "did not answer within 2s"),
-		Entry("a proxy responds with a bad gateway", faultyEndpoint(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not answer within 2s"),
-		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "2s", 11, "does not accept the credentials"),
+		Entry("nothing listens", closedPort, "2s", 11, "did not respond within 2s"),
+		Entry("it does not respond", faultyEndpoint(hang), "2s", 11, "did not respond within 2s"),
+		Entry("it is unavailable", faultyEndpoint(statusHandler(http.StatusServiceUnavailable)), "2s", 11, "did not respond within 2s"),
+		Entry("a proxy responds with a bad gateway", faultyEndpoint(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not respond within 2s"),
+		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "2s", 11, "still rejects the credentials"),
 		Entry("it denies access", faultyEndpoint(statusHandler(http.StatusForbidden)), "1m", 102, "right to get pods"),
 	)
 
@@ -114,7 +114,7 @@ var _ = Describe("An API server that cannot be used", func() {
 		Expect(requests.Load()).To(BeZero())
 	})
 
-	It("gets a second request after the installer has renewed the token", func(ctx SpecContext) {
+	It("gets a second request after the installer renews the token", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		var dir string
 		api, _ := newFaultyServer(func(w http.ResponseWriter, r *http.Request) {
@@ -137,7 +137,7 @@ var _ = Describe("ADD for a Pod", func() {
 		Expect(c.delegateCalls()).To(BeEmpty())
 	})
 
-	It("that was replaced by another of the same name fails", func(ctx SpecContext) {
+	It("that was replaced by another Pod with the same name fails", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args += ";K8S_POD_UID=former"
@@ -175,24 +175,24 @@ var _ = Describe("A delegate", func() {
 		Expect(d.Msg).To(SatisfyAll(ContainSubstring("10.9.9.50"), ContainSubstring("assigned "+assigned), ContainSubstring("testdelegate"), ContainSubstring("bosh/pod")))
 		Expect(c.delegateCalls()).To(HaveExactElements(HaveField("Command", "ADD"), SatisfyAll(
 			HaveField("Command", "DEL"), HaveField("Stdin", HaveKeyWithValue("name", "net")))))
-		_, passed := c.delegateCalls()[1].Stdin["prevResult"]
-		Expect(passed).To(Equal(version != "0.3.1"), "DEL gets the result since version 0.4.0")
+		_, hasResult := c.delegateCalls()[1].Stdin["prevResult"]
+		Expect(hasResult).To(Equal(version != "0.3.1"), "DEL gets the result of ADD since version 0.4.0")
 	},
-		Entry("0.3.1", "0.3.1", map[string]any{"give": []string{"10.9.9.51/24"}}, "10.9.9.51"),
-		Entry("1.1.0", "1.1.0", map[string]any{"give": []string{"10.9.9.51/24", "fd00::1/64"}}, "10.9.9.51,fd00::1"),
+		Entry("0.3.1", "0.3.1", map[string]any{"assign": []string{"10.9.9.51/24"}}, "10.9.9.51"),
+		Entry("1.1.0", "1.1.0", map[string]any{"assign": []string{"10.9.9.51/24", "fd00::1/64"}}, "10.9.9.51,fd00::1"),
 		Entry("no address", "1.0.0", map[string]any{"print": `{"cniVersion":"1.0.0"}`}, "none"),
 	)
 
 	It("may assign more than the requested addresses", func(ctx SpecContext) {
 		c := newADD(ctx, "1.0.0")
-		c.Test["give"] = []string{"fd00::1/64", "10.9.9.50/24"}
+		c.Test["assign"] = []string{"fd00::1/64", "10.9.9.50/24"}
 		Expect(c.run().ips()).To(HaveLen(2))
 		Expect(c.delegateCalls()).To(HaveLen(1))
 	})
 
 	It("that also fails to roll back is reported", func(ctx SpecContext) {
 		c := newADD(ctx, "1.0.0")
-		c.Test["give"], c.Test["fail"] = []string{"10.9.9.51/24"}, []string{"DEL"}
+		c.Test["assign"], c.Test["fail"] = []string{"10.9.9.51/24"}, []string{"DEL"}
 		Expect(c.run().expectError()).To(SatisfyAll(HaveField("Code", BeEquivalentTo(101)), HaveField("Details", ContainSubstring("cannot DEL"))))
 	})
 
@@ -203,7 +203,7 @@ var _ = Describe("A delegate", func() {
 		Expect(c.delegateCalls()).To(HaveExactElements(HaveField("Command", "ADD"), HaveField("Command", "DEL")))
 	})
 
-	DescribeTable("that fails has its error document returned for", func(ctx SpecContext, command string) {
+	DescribeTable("that fails with an error document has it returned for", func(ctx SpecContext, command string) {
 		c := newADD(ctx, "1.1.0")
 		c.Command, c.Test["fail"] = command, []string{command}
 		Expect(c.run().expectError()).To(Equal(errorDocument{CNIVersion: "1.1.0", Code: 117, Msg: "the delegate cannot " + command, Details: "for a test"}))
@@ -234,7 +234,7 @@ var _ = Describe("The shim's configuration", func() {
 		c.Kubeconfig = filepath.Join(c.dir, "garbage")
 		Expect(os.WriteFile(c.Kubeconfig, []byte("users:\n- token\n  "+secret+": [\n"), 0o600)).To(Succeed())
 	}
-	DescribeTable("is rejected by ADD and STATUS if it is", func(configure func(*call), message string) {
+	DescribeTable("is rejected by ADD and STATUS", func(configure func(*call), message string) {
 		c := newCall("ADD", "1.1.0", "pod")
 		configure(&c)
 		got := c.run()
@@ -254,11 +254,11 @@ var _ = Describe("The shim's configuration", func() {
 		Entry("with a timeout of 0", func(c *call) { c.Shim["kubernetes"] = map[string]any{"kubeconfig": "/x", "timeout": "0s"} }, "timeout"),
 		Entry("with an empty annotation", func(c *call) { c.Shim["annotation"] = "" }, "annotation"),
 		Entry("with an invalid subnet", func(c *call) { c.Shim["subnets"] = []string{"10.0.0.0"} }, "subnets"),
-		Entry("with a missing kubeconfig", func(c *call) { c.Kubeconfig = "/does/not/exist" }, "no such file"),
+		Entry("with a kubeconfig that does not exist", func(c *call) { c.Kubeconfig = "/does/not/exist" }, "no such file"),
 		Entry("with an invalid kubeconfig", writeInvalidKubeconfig, "garbage"),
 	)
 
-	DescribeTable("with namespaces and without a usable kubeconfig prevents only Pods of these namespaces from starting", func(configure func(*call)) {
+	DescribeTable("with namespaces, but without a usable kubeconfig, prevents only Pods in these namespaces from starting", func(configure func(*call)) {
 		c := newCall("STATUS", "1.1.0", "pod")
 		c.Shim["namespaces"] = []string{namespace}
 		configure(&c)
@@ -270,11 +270,11 @@ var _ = Describe("The shim's configuration", func() {
 		c.Args = "K8S_POD_NAMESPACE=other;K8S_POD_NAME=pod"
 		Expect(c.run().ips()).To(Equal([]string{"10.9.9.9/24"}))
 	},
-		Entry("because it is missing", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
+		Entry("because it does not exist", func(c *call) { c.Kubeconfig = "/does/not/exist" }),
 		Entry("because it is malformed", writeInvalidKubeconfig),
 	)
 
-	It("and malformed CNI_ARGS make ADD fail", func() {
+	It("with malformed CNI_ARGS makes ADD fail", func() {
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Args = "K8S_POD_NAME"
 		Expect(c.run().expectError().Code).To(BeEquivalentTo(4))

@@ -7,7 +7,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// FuzzInput checks that any input of a runtime or an operator is parsed or rejected with an error of the specification.
+// FuzzInput checks that any input of a runtime or an operator is parsed, or rejected with an error of the specification.
 func FuzzInput(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"", ""}, {"{}", "K8S_POD_NAMESPACE=bosh;K8S_POD_NAME=agent-a"}, {"[]", "="}, {"null", ";;"},
@@ -17,7 +17,7 @@ func FuzzInput(f *testing.F) {
 	} {
 		f.Add([]byte(seed[0]), seed[1])
 	}
-	f.Fuzz(func(t *testing.T, stdin []byte, arguments string) {
+	f.Fuzz(func(t *testing.T, stdin []byte, cniArgs string) {
 		checkError := func(err error) {
 			var known *types.Error
 			if err != nil && (!errors.As(err, &known) || known.Code == 0 || known.Msg == "") {
@@ -30,10 +30,10 @@ func FuzzInput(f *testing.F) {
 		if err == nil {
 			_, err = parseConfig(entry)
 			checkError(err)
-			_, err = s.findDelegate(entry, "/nowhere", arguments)
+			_, err = s.findDelegate(entry, "/nowhere", cniArgs)
 			checkError(err)
 		}
-		_, err = parseArguments(arguments)
+		_, err = parseArguments(cniArgs)
 		checkError(err)
 	})
 }

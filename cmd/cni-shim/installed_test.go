@@ -27,7 +27,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(filepath.Join(n.dir, "10-net.conflist")).To(BeAnExistingFile())
 	})
 
-	It("continues to work after the DaemonSet's Pod was deleted without a successor", func(ctx SpecContext) {
+	It("continues to work after the DaemonSet's Pod is deleted without a successor", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
 		n.deleteInstallerPod(ctx)
@@ -36,24 +36,24 @@ var _ = Describe("The installed shim", func() {
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Kubeconfig, c.Timeout = writeKubeconfig(c.dir, controlPlane.URL(), string(podToken), readCA(controlPlane)), "1s"
 		Eventually(func() string { return c.run().expectError().Msg }).WithTimeout(time.Minute).
-			Should(ContainSubstring("does not accept the credentials"), "the token of the Pod expires with the Pod")
+			Should(ContainSubstring("still rejects the credentials"), "the token of the Pod expires with the Pod")
 		Expect(n.add("pod").run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
 
-	It("gets a new token after its service account was recreated", func(ctx SpecContext) {
+	It("gets a new token after its service account is recreated", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
 		_, err := controlPlane.Kubectl(ctx, "delete", "serviceaccount", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
 		Expect(err).NotTo(HaveOccurred())
 		applyDaemonSet(ctx)
 		writeAccountFiles(ctx) // for the next specs
-		refused := n.add("pod")
-		Eventually(func() int { return refused.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
-		watching, stop := context.WithCancel(ctx)
+		rejected := n.add("pod")
+		Eventually(func() int { return rejected.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
+		watchCtx, stop := context.WithCancel(ctx)
 		defer stop()
-		watch := n.command(watching, "install", append(n.options, "-watch")...)
+		watch := n.command(watchCtx, "install", append(n.options, "-watch")...)
 		Expect(watch.Start()).To(Succeed())
-		Eventually(func() int { return refused.run().Status }).WithTimeout(time.Minute).Should(BeZero())
+		Eventually(func() int { return rejected.run().Status }).WithTimeout(time.Minute).Should(BeZero())
 		stop()
 		_ = watch.Wait()
 	})
@@ -68,11 +68,11 @@ var _ = Describe("The installed shim", func() {
 		Expect(c.run().expectError().Code).To(BeEquivalentTo(11))
 	})
 
-	It("has the right to get Pods, and no other", func(ctx SpecContext) {
-		canI := func(verb, resource string, more ...string) string {
-			answer, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--all-namespaces",
-				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim"}, more...)...) // the answer "no" is also an exit status of 1
-			return answer
+	It("has the right to get Pods, and no other rights", func(ctx SpecContext) {
+		canI := func(verb, resource string, extra ...string) string {
+			output, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--all-namespaces",
+				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim"}, extra...)...) // the exit status is 1 for the output "no"
+			return output
 		}
 		Expect(canI("get", "pods")).To(Equal("yes\n"))
 		for _, verb := range []string{"list", "watch", "create", "update", "patch", "delete"} {
@@ -85,11 +85,11 @@ var _ = Describe("The installed shim", func() {
 		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("no\n"), "the installer renews its token")
 	})
 
-	It("is installed by a service account with the right to request its token, and no other", func(ctx SpecContext) {
-		canI := func(verb, resource string, more ...string) string {
-			answer, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
-				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim-installer"}, more...)...)
-			return answer
+	It("is installed by a service account with the right to request its token, and no other rights", func(ctx SpecContext) {
+		canI := func(verb, resource string, extra ...string) string {
+			output, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
+				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim-installer"}, extra...)...)
+			return output
 		}
 		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("yes\n"))
 		Expect(canI("create", "serviceaccounts/bosh-cni-shim-installer", "--subresource=token")).To(Equal("no\n"))
@@ -106,10 +106,10 @@ var _ = Describe("The installed shim", func() {
 	})
 })
 
-// installedNode is a node on which a Pod of the DaemonSet has installed the shim.
+// installedNode is a node on which a Pod of the DaemonSet installed the shim.
 type installedNode struct {
 	dir     string
-	options []string // options as in the manifest, with the folder of the Pod's token
+	options []string // options as in the manifest, with the directory of the Pod's token
 }
 
 func newInstalledNode(ctx context.Context) installedNode {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -13,81 +14,127 @@ import (
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
 )
 
-// runInstaller runs one of the commands install, verify and uninstall.
-func runInstaller(ctx context.Context, name string, args []string) error {
+// commandDescriptions describe the commands of the installer.
+var commandDescriptions = map[string]string{
+	"install":   "Install or update cni-shim on this node.",
+	"verify":    "Check that cni-shim is installed on this node and up to date, and exit with status 1 if it is not.",
+	"uninstall": "Uninstall cni-shim from this node.",
+}
+
+// Defaults of flags.
+const (
+	defaultBinaryDir      = "/opt/cni/bin"
+	defaultConfigDir      = "/etc/cni/net.d"
+	defaultServiceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
+	defaultInterval       = 10 * time.Second
+)
+
+// installerFlags are the values of the command line flags.
+type installerFlags struct {
+	install.Options
+	namespaces, subnets string
+	watch, wait         bool
+	interval            time.Duration
+}
+
+// runInstaller runs one of the commands install, verify and uninstall, or prints the usage.
+func runInstaller(ctx context.Context, command string, args []string) error {
+	switch command {
+	case "-h", "-help", "--help", "help":
+		fmt.Fprintln(os.Stdout, usage)
+		return nil
+	}
+	if commandDescriptions[command] == "" {
+		return fmt.Errorf("unknown command %q\n\n%s", command, usage)
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find the path of this program: %w", err)
 	}
-	options := install.Options{Program: program}
-	var subnets, namespaces string
-	var watch, wait bool
-	var interval time.Duration
-	flags := flag.NewFlagSet("cni-shim "+name, flag.ContinueOnError)
-	flags.StringVar(&options.BinaryDir, "bin-dir", "/opt/cni/bin", "`folder` in which the container runtime looks for CNI plugins")
-	flags.StringVar(&options.ConfigDir, "conf-dir", "/etc/cni/net.d",
-		"`folder` in which the container runtime looks for network configurations")
-	switch name {
-	case "install", "verify":
-		flags.StringVar(&options.Server, "server", install.InClusterServer(), "`URL` at which the node reaches the API server")
-		flags.StringVar(&options.ServiceAccount, "service-account", "/var/run/secrets/kubernetes.io/serviceaccount",
-			"`folder` with the files token and ca.crt of a service account")
-		flags.StringVar(&options.TokenFor, "token-for", "",
-			"request a token for the service account `NAMESPACE/NAME`, with the token in -service-account "+
-				"(default: use the token in -service-account)")
-		flags.StringVar(&namespaces, "namespaces", "", "comma-separated `namespaces` with Pods that may request addresses (default: all)")
-		flags.StringVar(&options.Annotation, "annotation", "", "`annotation` of Pods with the requested addresses "+
-			"(default \""+install.DefaultAnnotation+"\")")
-		flags.StringVar(&subnets, "subnets", "", "comma-separated `CIDRs` of the addresses, "+
-			"for plugins that require a prefix length, such as static")
-		flags.DurationVar(&options.Timeout, "timeout", 0, "how long to wait for the API server when a Pod starts, "+
-			"for example 5s (default 10s)")
-	}
-	switch name {
-	case "install":
-		flags.BoolVar(&watch, "watch", false, "keep running, renew the token, and follow changes of the node's network configuration")
-		flags.DurationVar(&interval, "interval", 10*time.Second, "with -watch: interval between checks for changes")
-	case "uninstall":
-		flags.BoolVar(&wait, "wait", false, "keep running after the files are removed, until the process is terminated")
-	}
+	options := installerFlags{Options: install.Options{Program: program}}
+	flags := options.newFlagSet(command)
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			return nil
 		}
 		return err
 	}
-	if subnets != "" {
-		options.Subnets = strings.Split(subnets, ",")
-	}
-	if namespaces != "" {
-		options.Namespaces = strings.Split(namespaces, ",")
-	}
+	options.applyDefaults()
 	switch {
 	case flags.NArg() > 0:
-		return fmt.Errorf("%s: unexpected argument %q", name, flags.Arg(0))
-	case watch && interval <= 0:
-		return errors.New("-interval is not positive")
-	case watch:
-		return options.Watch(ctx, interval, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+		return fmt.Errorf("%s: unexpected argument %q", command, flags.Arg(0))
+	case options.interval < 0:
+		return errors.New("-interval must be positive")
+	case options.watch:
+		return options.Watch(ctx, options.interval, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
-	return runOnce(ctx, name, options, wait)
+	return options.runOnce(ctx, command)
 }
 
-func runOnce(ctx context.Context, name string, options install.Options, wait bool) error {
-	switch name {
+// newFlagSet returns the flags of the command. Their zero values stand for the defaults.
+func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
+	flags := flag.NewFlagSet("cni-shim "+command, flag.ContinueOnError)
+	flags.Usage = func() {
+		fmt.Fprintf(flags.Output(), "%s\n\nUsage:\n  cni-shim %s [flags]\n\nFlags:\n", commandDescriptions[command], command)
+		flags.PrintDefaults()
+	}
+	flags.StringVar(&o.BinaryDir, "bin-dir", "", "`directory` of the CNI plugins (default: "+defaultBinaryDir+")")
+	flags.StringVar(&o.ConfigDir, "conf-dir", "", "`directory` of the network configurations (default: "+defaultConfigDir+")")
+	switch command {
+	case "install", "verify":
+		flags.StringVar(&o.Server, "server", "", "`URL` of the API server as seen from the node "+
+			"(default: the API server of the Pod in which the command runs)")
+		flags.StringVar(&o.ServiceAccount, "service-account", "",
+			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")
+		flags.StringVar(&o.TokenFor, "token-for", "",
+			"service account to request a token for, as `namespace/name`; the token in -service-account authorizes the request "+
+				"(default: use the token in -service-account as is)")
+		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` with Pods that may request addresses (default: all)")
+		flags.StringVar(&o.Annotation, "annotation", "", "`key` of the Pod annotation that holds the requested addresses "+
+			"(default: "+install.DefaultAnnotation+")")
+		flags.StringVar(&o.subnets, "subnets", "", "comma-separated `subnets` of the requested addresses, "+
+			"for plugins that require a prefix length, such as static")
+		flags.DurationVar(&o.Timeout, "timeout", 0, "how long to wait for the API server when a Pod starts, "+
+			"for example 5s (default: 10s)")
+	}
+	switch command {
 	case "install":
-		_, err := options.Install(ctx)
+		flags.BoolVar(&o.watch, "watch", false, "keep running, renew the token, and follow changes of the node's network configuration")
+		flags.DurationVar(&o.interval, "interval", 0, "with -watch: interval between checks for changes "+
+			"(default: "+defaultInterval.String()+")")
+	case "uninstall":
+		flags.BoolVar(&o.wait, "wait", false, "keep running after the files are removed, until terminated")
+	}
+	return flags
+}
+
+func (o *installerFlags) applyDefaults() {
+	o.BinaryDir = cmp.Or(o.BinaryDir, defaultBinaryDir)
+	o.ConfigDir = cmp.Or(o.ConfigDir, defaultConfigDir)
+	o.Server = cmp.Or(o.Server, install.InClusterServer())
+	o.ServiceAccount = cmp.Or(o.ServiceAccount, defaultServiceAccount)
+	o.interval = cmp.Or(o.interval, defaultInterval)
+	if o.subnets != "" {
+		o.Subnets = strings.Split(o.subnets, ",")
+	}
+	if o.namespaces != "" {
+		o.Namespaces = strings.Split(o.namespaces, ",")
+	}
+}
+
+func (o *installerFlags) runOnce(ctx context.Context, command string) error {
+	switch command {
+	case "install":
+		_, err := o.Install(ctx)
 		return err
 	case "verify":
-		return options.Verify(ctx)
-	case "uninstall":
-		if err := options.Uninstall(); err != nil {
-			return err
-		}
-		if wait {
-			<-ctx.Done()
-		}
-		return nil
+		return o.Verify(ctx)
 	}
-	return errors.New("unknown command " + name + "\n" + usage)
+	if err := o.Uninstall(); err != nil {
+		return err
+	}
+	if o.wait {
+		<-ctx.Done()
+	}
+	return nil
 }

@@ -13,12 +13,13 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-const usage = `cni-shim is a CNI plugin that lets Pods request their addresses. Container runtimes run it with CNI_COMMAND in its
-environment. To install it on a node, verify the installation, or uninstall it, run one of these commands as root on the node:
+const usage = `cni-shim is a CNI plugin that lets Pods request their addresses. Container runtimes run it with CNI_COMMAND set.
 
-  cni-shim install [flags]
-  cni-shim verify [flags]
-  cni-shim uninstall [flags]
+As root on a node, you can also run:
+
+  cni-shim install [flags]     Install or update cni-shim on this node
+  cni-shim verify [flags]      Check that cni-shim is installed and up to date
+  cni-shim uninstall [flags]   Uninstall cni-shim from this node
 
 Run "cni-shim COMMAND -h" for the flags of a command.`
 
@@ -37,7 +38,7 @@ func main() {
 
 // serve runs the CNI command of the environment and returns the exit status.
 //
-// It prints the delegate's output unchanged, to keep fields that this program does not know, and only after skel has finished: skel
+// It prints the delegate's output unchanged, to keep fields that this program does not know. It prints only after skel returns: skel
 // runs checks after ADD, and an error must not follow a result.
 func serve() int {
 	var shim shim
@@ -54,8 +55,7 @@ func serve() int {
 	return 1
 }
 
-// printError prints an error document (specification, section 5: Result Types, Error). The document that skel prints has no
-// cniVersion.
+// printError prints an error document (specification, section 5: Result Types, Error), with the cniVersion that skel omits.
 func printError(cniErr *types.Error, cniVersion string) {
 	if cniVersion == "" {
 		cniVersion = version.Current()

@@ -14,7 +14,9 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// podName identifies the Pod of a call, as container runtimes for the kubelet name it in CNI_ARGS.
+const userAgent = "bosh-kubernetes-cpi"
+
+// podName identifies the Pod of a call, by the keys of CNI_ARGS that container runtimes set for the kubelet.
 type podName struct {
 	namespace, name, uid string
 }
@@ -25,22 +27,22 @@ func parsePodName(a arguments) podName {
 
 func (p podName) String() string { return p.namespace + "/" + p.name }
 
-// isSet reports whether the call is for a Pod of Kubernetes.
+// isSet reports whether the call is for a Pod.
 func (p podName) isSet() bool { return p.namespace != "" && p.name != "" }
 
-// staticPodHashAnnotation is set on the mirror Pod of a static Pod. Its value is the UID of the static Pod on its node.
+// staticPodHashAnnotation is the annotation of a mirror Pod with the UID of the static Pod.
 const staticPodHashAnnotation = "kubernetes.io/config.hash"
 
-// matches reports whether the Pod from the API is this Pod, and not another Pod of the same name.
+// matches reports whether found is this Pod, and not another Pod of the same name.
 func (p podName) matches(found *corev1.Pod) bool {
 	return p.uid == "" || p.uid == string(found.UID) || p.uid == found.Annotations[staticPodHashAnnotation]
 }
 
-// unauthorizedRetryInterval is how long to wait before rereading a kubeconfig after its token was rejected: package install renews
+// unauthorizedRetryInterval is how long to wait after a token was rejected, before rereading the kubeconfig: package install renews
 // the token.
 const unauthorizedRetryInterval = 250 * time.Millisecond
 
-// requestedAddresses returns the addresses that the Pod requests; none if it does not have the annotation.
+// requestedAddresses returns the addresses that the Pod requests, or none if it does not have the annotation.
 func (c config) requestedAddresses(name podName) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), c.Kubernetes.Timeout.Duration)
 	defer cancel()
@@ -50,7 +52,7 @@ func (c config) requestedAddresses(name podName) ([]netip.Addr, error) {
 	}
 	if !name.matches(pod) {
 		return nil, newError(types.ErrUnknownContainer,
-			"Pod %s was replaced by another Pod of this name: its UID is %s, not %s", name, pod.UID, name.uid)
+			"Pod %s was replaced by another Pod with the same name: its UID is %s, not %s", name, pod.UID, name.uid)
 	}
 	value, requested := pod.Annotations[c.Annotation]
 	if !requested {
@@ -82,11 +84,11 @@ func (c config) getPod(ctx context.Context, name podName) (*corev1.Pod, error) {
 	}
 }
 
-// newClient returns a client for the kubeconfig, without sending a request. It includes the cause in an error about the content of
-// the kubeconfig only if the cause is known not to quote that content, which includes a token.
+// newClient returns a client for the kubeconfig, without sending a request. The kubeconfig contains a token. An error therefore
+// includes only causes that do not quote the content of the kubeconfig.
 func (c config) newClient(namespace string) (*kube.Client, error) {
 	options := kube.Options{KubeconfigPath: c.Kubernetes.Kubeconfig, Context: c.Kubernetes.Context, Namespace: namespace}
-	client, err := kube.New(options, c.Kubernetes.Timeout.Duration)
+	client, err := kube.New(options, userAgent, c.Kubernetes.Timeout.Duration)
 	if err == nil {
 		return client, nil
 	}
@@ -110,15 +112,15 @@ func (c config) classifyError(name podName, err error) error {
 		return newError(types.ErrUnknownContainer, "Pod %s does not exist", name)
 	case errors.Is(err, kube.ErrUnauthorized):
 		return newError(types.ErrTryAgainLater,
-			"the API server does not accept the credentials of kubeconfig %s, even after retrying for %s: %v",
+			"the API server still rejects the credentials of kubeconfig %s after %s of retries: %v",
 			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
-	case errors.Is(err, kube.ErrRefused):
+	case errors.Is(err, kube.ErrRejected):
 		return newError(codeForbidden,
 			"the API server denied access to the Pod; the user of kubeconfig %s needs the right to get pods: %v",
 			c.Kubernetes.Kubeconfig, err)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
 		return newError(types.ErrTryAgainLater,
-			"the API server of kubeconfig %s did not answer within %s; cannot read the requested addresses of Pod %s: %v",
+			"the API server of kubeconfig %s did not respond within %s; cannot read the requested addresses of Pod %s: %v",
 			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, name, err)
 	}
 	return newError(types.ErrInternal, "cannot read the requested addresses of Pod %s: %v", name, err)

@@ -12,21 +12,21 @@ import (
 
 // shim runs one CNI command.
 type shim struct {
-	version string // cniVersion of the configuration, once it is parsed
-	output  []byte // what to print on success
+	version string // cniVersion of the parsed configuration
+	output  []byte // printed on success
 }
 
-// parseEntry parses the plugin entry that the runtime has sent.
+// parseEntry parses the plugin entry sent by the runtime.
 func (s *shim) parseEntry(stdin []byte) (object, error) {
 	var entry object
 	if err := json.Unmarshal(stdin, &entry); err != nil {
 		return nil, newError(types.ErrDecodingFailure, "cannot parse the network configuration: %v", err)
 	}
-	_ = json.Unmarshal(entry["cniVersion"], &s.version) // skel has validated it
+	_ = json.Unmarshal(entry["cniVersion"], &s.version) // validated by skel
 	return entry, nil
 }
 
-// add assigns the Pod the addresses that its annotation requests, or fails.
+// add assigns the addresses that the Pod's annotation requests, or fails.
 func (s *shim) add(args *skel.CmdArgs) error {
 	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
@@ -68,21 +68,21 @@ func (s *shim) add(args *skel.CmdArgs) error {
 	return s.verifyAddresses(target, config.Annotation, pod, requested)
 }
 
-// verifyAddresses rolls back an ADD that has not assigned all requested addresses: BOSH would continue as if the VM had the address
-// of the manifest.
+// verifyAddresses rolls back an ADD that did not assign all requested addresses. Otherwise BOSH would assume that the VM has the
+// address in the manifest.
 func (s *shim) verifyAddresses(target delegate, annotation string, pod podName, requested []netip.Addr) error {
 	assigned, err := resultAddresses(s.output)
-	missing := missingAddresses(requested, assigned)
+	unassigned := unassignedAddresses(requested, assigned)
 	var cniErr *types.Error
 	switch {
 	case err != nil:
 		cniErr = newError(types.ErrDecodingFailure,
 			"Pod %s requests address %s (annotation %s), but the delegate %s returned an invalid result for ADD: %v",
-			pod, joinAddresses(requested), annotation, target.kind, err)
-	case len(missing) > 0:
+			pod, describeAddresses(requested), annotation, target.kind, err)
+	case len(unassigned) > 0:
 		cniErr = newError(codeAddressIgnored, "Pod %s requests address %s (annotation %s), but the delegate %s assigned %s: "+
-			"it does not support IP in CNI_ARGS or the capability ips, or its ranges do not include the requested address",
-			pod, joinAddresses(requested), annotation, target.kind, joinAddresses(assigned))
+			"it does not support IP in CNI_ARGS or the capability ips, or the requested address is not in its ranges",
+			pod, describeAddresses(requested), annotation, target.kind, describeAddresses(assigned))
 	default:
 		return nil
 	}
@@ -95,7 +95,7 @@ func (s *shim) verifyAddresses(target delegate, annotation string, pod podName, 
 // rollback runs the delegate's DEL. Since version 0.4.0, DEL requires the result of ADD (specification, section 2: CNI operations,
 // DEL).
 func (s *shim) rollback(target delegate) error {
-	if takesResult, err := version.GreaterThanOrEqualTo(s.version, "0.4.0"); err == nil && takesResult && json.Valid(s.output) {
+	if needsResult, err := version.GreaterThanOrEqualTo(s.version, "0.4.0"); err == nil && needsResult && json.Valid(s.output) {
 		if target.config, err = target.config.with(json.RawMessage(s.output), "prevResult"); err != nil {
 			return err
 		}
@@ -104,7 +104,7 @@ func (s *shim) rollback(target delegate) error {
 	return err
 }
 
-// del, check and gc are forwarded to the delegate, and send no requests to the API server.
+// del, check and gc forward the command to the delegate, and send no requests to the API server.
 func (s *shim) del(args *skel.CmdArgs) error   { return s.forward("DEL", args) }
 func (s *shim) check(args *skel.CmdArgs) error { return s.forward("CHECK", args) }
 func (s *shim) gc(args *skel.CmdArgs) error    { return s.forward("GC", args) }
@@ -122,8 +122,8 @@ func (s *shim) forward(command string, args *skel.CmdArgs) error {
 	return err
 }
 
-// status reports whether this node can run ADD. It sends no request to the API server: without the API server no Pod is started
-// anyway, and an outage must not make nodes NotReady.
+// status reports whether this node can run ADD. It sends no request to the API server: an outage must not make nodes NotReady, and
+// prevents new Pods anyway.
 func (s *shim) status(args *skel.CmdArgs) error {
 	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
@@ -145,8 +145,8 @@ func (s *shim) readyDelegate(entry object, args *skel.CmdArgs) (delegate, error)
 	if err != nil {
 		return delegate{}, err
 	}
-	// An error makes the whole node NotReady. If namespaces are listed, Pods of other namespaces need no kubeconfig, and Pods of
-	// the listed ones get this error from their ADD.
+	// An error makes the whole node NotReady. If namespaces are listed, Pods of other namespaces need no kubeconfig, and ADD returns
+	// this error for Pods of the listed ones.
 	if len(config.Namespaces) == 0 {
 		if _, err := config.newClient(""); err != nil {
 			return delegate{}, err

@@ -24,7 +24,7 @@ func TestShim(t *testing.T) {
 var (
 	program, pluginDir string
 	controlPlane       *embedded.ControlPlane
-	accountDir         string // folder with token and ca.crt, like that of a service account in a Pod
+	accountDir         string // directory with token and ca.crt, as mounted in a Pod
 )
 
 const namespace = "bosh"
@@ -44,21 +44,21 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(controlPlane.Start(ctx)).To(Succeed())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
-	// Without this Node, the controllers would delete its Pods after a while, and the tokens bound to them would expire.
+	// Without this Node, the controllers would delete its Pods after a while, and the tokens bound to the Pods would expire.
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"nowhere"}}`)).To(Succeed())
 	applyDaemonSet(ctx)
 	accountDir = GinkgoT().TempDir()
 	writeAccountFiles(ctx)
 }, NodeTimeout(3*time.Minute))
 
-// writeAccountFiles writes a new token of the current service account to accountDir.
+// writeAccountFiles writes a new token of the service account to accountDir.
 func writeAccountFiles(ctx context.Context) {
 	for file, content := range map[string]string{"token": accountToken(ctx), "ca.crt": readCA(controlPlane)} {
 		Expect(os.WriteFile(filepath.Join(accountDir, file), []byte(content), 0o600)).To(Succeed())
 	}
 }
 
-// applyDaemonSet applies the documented manifest: tests have the same rights as in operation.
+// applyDaemonSet applies the documented manifest, so that the tests use the documented rights.
 func applyDaemonSet(ctx context.Context) {
 	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
 	Expect(err).NotTo(HaveOccurred())

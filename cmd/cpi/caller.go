@@ -10,11 +10,11 @@ import (
 // callerPollInterval is how often onCallerExit checks for the caller.
 const callerPollInterval = 500 * time.Millisecond
 
-// onCallerExit calls onExit once nothing waits for the response of this process: its parent has exited, or the reader of output
-// has closed its end. When a director's worker is killed, another worker repeats the call with a new CPI process. Without this
-// check both processes would run, and this one could undo at its end what the other has adopted.
+// onCallerExit calls onExit when nothing waits for the response of this process any more: its parent exited, or the reader closed
+// output. If a worker of the director is killed, another worker retries the call with a new CPI process. Without this check, both
+// would run, and this one could roll back objects that the other has adopted.
 //
-// The first check runs after callerPollInterval. Most calls are finished by then, and pay for a timer only.
+// The first check runs after callerPollInterval. Most calls finish before that and cost only a timer.
 func onCallerExit(parent int, output *os.File, onExit func()) {
 	time.AfterFunc(callerPollInterval, func() {
 		if os.Getppid() != parent || outputClosed(output) {
@@ -25,7 +25,7 @@ func onCallerExit(parent int, output *os.File, onExit func()) {
 	})
 }
 
-// outputClosed reports whether output is a pipe or socket that the other end has closed.
+// outputClosed reports whether output is a pipe or socket, and the other end is closed.
 func outputClosed(output *os.File) bool {
 	pollFDs := []unix.PollFd{{Fd: int32(output.Fd())}}
 	n, err := unix.Poll(pollFDs, 0)

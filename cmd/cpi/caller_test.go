@@ -16,27 +16,29 @@ func TestCPI(t *testing.T) {
 var _ = Describe("onCallerExit", func() {
 	// watchCaller returns a channel that is closed when onCallerExit calls its callback.
 	watchCaller := func(parent int, output *os.File) <-chan struct{} {
-		gone := make(chan struct{})
-		onCallerExit(parent, output, func() { close(gone) })
-		return gone
+		called := make(chan struct{})
+		onCallerExit(parent, output, func() { close(called) })
+		return called
 	}
 
 	It("calls back once the reader closes the pipe, and not before", func() {
 		reader, writer, err := os.Pipe()
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(writer.Close)
-		gone := watchCaller(os.Getppid(), writer)
-		Consistently(gone, 3*callerPollInterval).ShouldNot(BeClosed())
+		called := watchCaller(os.Getppid(), writer)
+		Consistently(called, 3*callerPollInterval).ShouldNot(BeClosed())
 		Expect(reader.Close()).To(Succeed())
-		Eventually(gone, 10*callerPollInterval).Should(BeClosed())
+		Eventually(called, 10*callerPollInterval).Should(BeClosed())
 	})
 
-	It("calls back when the process has another parent", func() {
+	It("calls back when the process is reparented", func() {
 		Eventually(watchCaller(os.Getppid()+1, os.Stdout), 10*callerPollInterval).Should(BeClosed())
 	})
+})
 
-	It("ignores an output that is a file", func() {
-		file, err := os.Create(GinkgoT().TempDir() + "/answer")
+var _ = Describe("outputClosed", func() {
+	It("reports false for a regular file", func() {
+		file, err := os.Create(GinkgoT().TempDir() + "/response")
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(file.Close)
 		Expect(outputClosed(file)).To(BeFalse())

@@ -1,6 +1,6 @@
 // Command cpi is a BOSH Cloud Provider Interface (CPI) for Kubernetes: it reads one JSON request from stdin and writes one JSON
-// response to stdout. With -collect it lists or deletes resources that interrupted calls have orphaned, and with -check it runs
-// preflight checks.
+// response to stdout. With -collect, it lists or deletes resources orphaned by interrupted calls. With -check, it runs preflight
+// checks.
 package main
 
 import (
@@ -16,18 +16,34 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
+const usage = `Serve one CPI request: read it from stdin, and write the response to stdout. With -collect or -check, run a maintenance task
+instead.
+
+Usage:
+  cpi -configPath path
+  cpi -configPath path -collect -director UUID [flags]
+  cpi -configPath path -check [flags]
+
+Flags:
+`
+
 func main() {
+	flag.Usage = func() {
+		fmt.Fprint(flag.CommandLine.Output(), usage)
+		flag.PrintDefaults()
+	}
 	configPath := flag.String("configPath", "", "`path` of the CPI's configuration file, cpi.json")
 	collect := flag.Bool("collect", false, "list resources orphaned by interrupted calls, and exit")
-	director := flag.String("director", "", "with -collect: `UUID` of the director that created the resources, as bosh env shows it")
+	director := flag.String("director", "", "with -collect: `UUID` of the director, as printed by `bosh env`")
 	confirm := flag.Bool("confirm", false, "with -collect: delete or repair the listed resources")
 	grace := flag.Duration("grace", 0, "with -collect: minimum age before a resource counts as orphaned, "+
-		"for example 30m (default: the longest of the configured timeouts)")
-	check := flag.Bool("check", false, "run preflight checks, print results and remedies, and exit; "+
+		"for example 30m (default: the longest configured timeout)")
+	check := flag.Bool("check", false, "run preflight checks, print the results and remedies, and exit; "+
 		"the exit status is 1 if a required check fails")
-	deep := flag.Bool("deep", false, "with -check: also run Pods on nodes, for up to a minute, and delete them")
+	deep := flag.Bool("deep", false, "with -check: also run Pods on nodes for up to a minute, and delete them")
 	asJSON := flag.Bool("json", false, "with -check: print the results as JSON")
-	image := flag.String("image", "", "with -check: stemcell `image` for the Pods of the checks (default: the image of an existing VM)")
+	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
+		"(default: the image of an existing VM)")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -44,14 +60,13 @@ func main() {
 	if *check {
 		os.Exit(runCheck(ctx, *configPath, *image, *deep, *asJSON))
 	}
-	// Exiting is as safe as being killed: the director can repeat a call that was interrupted at any point.
+	// Exiting is as safe as being killed: the director can retry a call that was interrupted at any point.
 	onCallerExit(os.Getppid(), os.Stdout, func() { os.Exit(1) })
 	server := cpi.Server{
 		Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*configPath) }),
 		Log:    os.Stderr,
 	}
-	// Fail only if the response could not be written: the BOSH CLI ignores the response of a CPI that exits with a status other
-	// than 0.
+	// Fail only if the response cannot be written: the BOSH CLI ignores the response of a CPI with a nonzero exit status.
 	if err := server.Serve(ctx, os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

@@ -9,15 +9,16 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-func newCheckCommand(connection *connection) *cobra.Command {
-	var image, config, output string
+func newCheckCommand(conn *connection) *cobra.Command {
+	var image, configPath, output string
 	var deep bool
 	command := &cobra.Command{
 		Use:   "check",
-		Short: "Run preflight checks for the CPI in a namespace",
-		Long: "Run preflight checks: whether the cluster, the namespace and the user's rights meet the requirements of the CPI. For each\n" +
-			"check, print the result and the remedy. The checks are those of `cpi -check`, with the rights of the kubeconfig's user.\n\n" +
-			"Nothing is changed: requests to create objects are dry runs. With --deep, Pods run on nodes for up to a minute.\n\n" +
+		Short: "Run the CPI's preflight checks in a namespace",
+		Long: "Check whether the cluster, the namespace and the user's rights meet the requirements of the CPI. Print the result and the\n" +
+			"remedy of each check. These are the checks of `cpi -check`, with the rights of the kubeconfig's user.\n\n" +
+			"Without --deep, nothing is changed: requests that create objects are dry runs. With --deep, Pods run on nodes for up to a\n" +
+			"minute.\n\n" +
 			"The exit status is 1 if a required check fails.",
 		Example: `  # Check with your own rights
   kubectl bosh check -n bosh
@@ -29,17 +30,17 @@ func newCheckCommand(connection *connection) *cobra.Command {
 			if err := validateOutput(output); err != nil {
 				return err
 			}
-			settings, err := loadConfig(config)
+			config, err := loadConfig(configPath)
 			if err != nil {
 				return err
 			}
-			client, _, err := connection.newClient()
+			client, _, err := conn.newClient()
 			if err != nil {
 				return err
 			}
-			results := preflight.RunWithClient(command.Context(), settings, client, image)
+			results := preflight.RunWithClient(command.Context(), config, client, image)
 			if deep {
-				results = append(results, preflight.RunDeepWithClient(command.Context(), settings, client, image)...)
+				results = append(results, preflight.RunDeepWithClient(command.Context(), config, client, image)...)
 			}
 			if err := preflight.Write(command.OutOrStdout(), results, output == jsonOutput); err != nil {
 				return err
@@ -51,9 +52,9 @@ func newCheckCommand(connection *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&deep, "deep", false, "Also run Pods on nodes, for up to a minute, and delete them")
-	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods of the checks (default: the image of an existing VM)")
-	addConfigFlag(flags, &config)
+	flags.BoolVar(&deep, "deep", false, "Also run Pods on nodes for up to a minute, and delete them")
+	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
+	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)
 	return command
 }
@@ -72,7 +73,7 @@ func validateOutput(output string) error {
 	return nil
 }
 
-// loadConfig loads the configuration of the file, or returns the CPI's defaults without one. Its cluster is not used.
+// loadConfig loads the configuration from path, or returns the defaults if path is empty. The caller ignores its cluster settings.
 func loadConfig(path string) (cpi.Config, error) {
 	if path == "" {
 		return cpi.DefaultConfig(), nil

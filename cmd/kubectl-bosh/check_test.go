@@ -21,7 +21,7 @@ var _ = Describe("kubectl bosh check", func() {
 		env.kubeconfig = controlPlane.Kubeconfig("admin")
 		session := env.run("check", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND ADVICE\napi +required +ok +https://127\.0\.0\.1:\d+ answers, namespace ` + env.namespace + `\n`))
+		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND ADVICE\napi +required +ok +https://127\.0\.0\.1:\d+ responds, namespace ` + env.namespace + `\n`))
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
 	})
 
@@ -56,9 +56,9 @@ var _ = Describe("kubectl bosh collect", func() {
 		Expect(env.mustRun(append(args, "-o", "json")...)).To(Equal("[]\n"))
 	})
 
-	It("requires a director, and lists those with VMs in the namespace", func() {
+	It("requires a director, and lists the directors with VMs in the namespace", func() {
 		session := env.run("collect", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: --director UUID is required, `bosh env` shows it; directors with VMs in namespace .*" + director.UUID))
+		Expect(session.Err).To(gbytes.Say("^error: --director is required; set it to the UUID printed by `bosh env`; directors with VMs in namespace .*" + director.UUID))
 	})
 })

@@ -16,19 +16,20 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-func addConfigFlag(flags *pflag.FlagSet, config *string) {
-	flags.StringVar(config, "config-path", "",
-		"Director's cpi.json `file`, of which the cluster is ignored (default: the CPI's default settings)")
+func addConfigFlag(flags *pflag.FlagSet, path *string) {
+	flags.StringVar(path, "config-path", "",
+		"Director's cpi.json `file`; its cluster settings are ignored (default: the CPI's default settings)")
 }
 
-func newCollectCommand(connection *connection) *cobra.Command {
+func newCollectCommand(conn *connection) *cobra.Command {
 	var collector cpi.Collector
-	var config, output string
+	var configPath, output string
 	command := &cobra.Command{
 		Use:   "collect --director UUID",
 		Short: "List or delete resources orphaned by interrupted calls",
-		Long: "List resources in the namespace that interrupted calls of a director have orphaned, with reason and age. With --confirm,\n" +
-			"delete or repair them; disks are never deleted. This is `cpi -collect` with the rights of the kubeconfig's user.",
+		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls of a director, with the reason and the age\n" +
+			"of each. With --confirm, delete or repair them. Disks are never deleted.\n\n" +
+			"This is `cpi -collect` with the rights of the kubeconfig's user.",
 		Example: `  # List orphaned resources
   kubectl bosh collect -n bosh --director UUID
 
@@ -40,11 +41,11 @@ func newCollectCommand(connection *connection) *cobra.Command {
 				return err
 			}
 			var err error
-			if collector.Config, err = loadConfig(config); err != nil {
+			if collector.Config, err = loadConfig(configPath); err != nil {
 				return err
 			}
-			collector.ConfigAssumed = config == ""
-			client, _, err := connection.newClient()
+			collector.ConfigAssumed = configPath == ""
+			client, _, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -56,16 +57,16 @@ func newCollectCommand(connection *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director that created the resources, as bosh env shows it (required)")
+	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director, as printed by `bosh env` (required)")
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete or repair the listed resources")
 	flags.DurationVar(&collector.MinAge, "grace", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
-		"(default: the longest of the configured timeouts)")
-	addConfigFlag(flags, &config)
+		"(default: the longest configured timeout)")
+	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)
 	return command
 }
 
-// directorRequiredError returns the error about the missing flag --director. It lists the directors with VMs in the namespace.
+// directorRequiredError returns an error for the missing flag --director. It lists the directors with VMs in the namespace.
 func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	found, err := instances.List(command.Context(), client, instances.Filter{})
 	if err != nil {
@@ -79,7 +80,7 @@ func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	if len(directors) > 0 {
 		known = "directors with VMs in namespace " + client.Namespace + ": " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
 	}
-	return fmt.Errorf("--director UUID is required, `bosh env` shows it; %s", known)
+	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", known)
 }
 
 func printResults(command *cobra.Command, results []cpi.CollectionResult, complete, confirmed bool, output string) error {

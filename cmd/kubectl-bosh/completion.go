@@ -9,12 +9,12 @@ import (
 )
 
 // completeInstance completes the first argument of a command with the names of existing instances.
-func completeInstance(connection *connection, filter *instances.Filter) cobra.CompletionFunc {
+func completeInstance(conn *connection, filter *instances.Filter) cobra.CompletionFunc {
 	return func(command *cobra.Command, args []string, prefix string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		client, _, err := connection.newClient()
+		client, _, err := conn.newClient()
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}

@@ -11,10 +11,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
-// serverReplacement is when the API server of the operator's kubeconfig replaces the recorded one.
+// serverReplacement selects when the API server of the operator's kubeconfig replaces the recorded one.
 type serverReplacement int
 
 const (
@@ -23,8 +24,8 @@ const (
 	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of create-env's CPI, with a new token, and the kubeconfig of the director if it has one.
-// apiURL is the URL of the API server for Pods.
+// writeCredentials writes the kubeconfig of create-env's CPI, with a new token, and the director's kubeconfig if it uses one. apiURL is
+// the URL of the API server as seen from Pods.
 func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
@@ -34,10 +35,10 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.folder.WriteKubeconfig(server, s.settings.Namespace, token); err != nil {
+	if err := s.dir.WriteKubeconfig(server, s.settings.Namespace, token); err != nil {
 		return err
 	}
-	s.report(s.folder.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
+	s.report(s.dir.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
 	if s.settings.Credentials != environment.CredentialsKubeconfig {
 		return nil
 	}
@@ -48,21 +49,21 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	if err != nil {
 		return err
 	}
-	return s.folder.WriteDirectorKubeconfig(apiURL, authority, s.settings.Namespace, token)
+	return s.dir.WriteDirectorKubeconfig(apiURL, authority, s.settings.Namespace, token)
 }
 
-// chooseServer returns the API server for create-env's CPI: the one that is recorded in the folder, if it works. Another name of the
-// same server changes the manifest, and so makes create-env recreate the director's VM.
+// chooseServer returns the API server for create-env's CPI: the one recorded in the directory, if it works. Another name for the same
+// server would change the manifest, and make create-env recreate the director's VM.
 func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
 	current, err := environment.ServerFromConfig(s.config)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.folder.RecordedServer()
+	recorded, err := s.dir.RecordedServer()
 	if err != nil {
 		return nil, err
 	}
-	director, err := s.folder.DirectorUUID()
+	director, err := s.dir.DirectorUUID()
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +73,17 @@ func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster,
 	verifyErr := s.verifyServer(ctx, recorded, token)
 	switch {
 	case verifyErr == nil:
-		s.report(s.folder.KubeconfigPath(), "keeps the recorded API server "+recorded.Server+", which also works from here")
+		s.report(s.dir.KubeconfigPath(), "keeps the recorded API server "+recorded.Server+", which also works from here")
 		return recorded, nil
 	case s.replaceServer == replaceUnusable:
 		return current, nil
 	}
-	return nil, fmt.Errorf("the API server %s, recorded in %s, does not work from here: %w; --replace-server replaces it with that "+
-		"of your kubeconfig, %s, and create-env recreates the director's VM",
-		recorded.Server, s.folder.KubeconfigPath(), verifyErr, current.Server)
+	return nil, fmt.Errorf("the API server %s, recorded in %s, does not work from here: %w; --replace-server replaces it with the "+
+		"one in your kubeconfig, %s, and makes create-env recreate the director's VM",
+		recorded.Server, s.dir.KubeconfigPath(), verifyErr, current.Server)
 }
 
-// verifyServer fails if the server cannot be reached, or does not accept the token and so does not belong to the cluster.
+// verifyServer fails if the server is unreachable or rejects the token. A server of another cluster rejects the token.
 func (s *session) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*retryTimeout)
 	defer cancel()
@@ -90,7 +91,7 @@ func (s *session) verifyServer(ctx context.Context, server *api.Cluster, token s
 	if err != nil {
 		return err
 	}
-	client, err := kube.New(kube.Options{Kubeconfig: string(content)}, retryTimeout)
+	client, err := kube.New(kube.Options{Kubeconfig: string(content)}, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return err
 	}

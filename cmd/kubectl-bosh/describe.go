@@ -15,18 +15,19 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
 )
 
-func newDescribeCommand(connection *connection) *cobra.Command {
+func newDescribeCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
 		Short: "Show an instance with its Pods, disks, Services and events",
 		Long: `Show an instance with all its objects: the VM Pod and why it is not ready, disks, PersistentVolumeClaims, helper Pods, Services,
 PodDisruptionBudgets, and the events of these objects.`,
-		Example:           `  kubectl bosh describe -n bosh router/0`,
+		Example: `  # Show the first instance of the group router
+  kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeInstance(connection, &filter),
+		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
-			client, _, err := connection.newClient()
+			client, _, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -63,7 +64,7 @@ func describeInstance(to io.Writer, d instances.Details) {
 		{"Director", strings.TrimSpace(d.Director + " " + d.DirectorUUID)},
 		{"Namespace", d.Namespace},
 		{"Pod", d.Pod},
-		{"State", stateText(d)},
+		{"State", describeState(d)},
 		{"Node", d.Node},
 		{"Addresses", strings.Join(d.Addresses, ", ")},
 		{"Stemcell", d.Stemcell},
@@ -80,26 +81,26 @@ func noneIf(none bool) string {
 	return ""
 }
 
-func stateText(d instances.Details) string {
-	texts := []string{d.State}
+func describeState(d instances.Details) string {
+	parts := []string{d.State}
 	if d.Ready {
-		texts = append(texts, "ready")
+		parts = append(parts, "ready")
 	}
 	if message := d.VMPod.Status.Message; message != "" {
-		texts = append(texts, message)
+		parts = append(parts, message)
 	}
 	for _, condition := range d.VMPod.Status.Conditions {
 		if condition.Status == corev1.ConditionFalse && condition.Message != "" {
-			texts = append(texts, fmt.Sprintf("%s: %s", condition.Type, oneLine(condition.Message)))
+			parts = append(parts, fmt.Sprintf("%s: %s", condition.Type, oneLine(condition.Message)))
 		}
 	}
-	return strings.Join(texts, ", ")
+	return strings.Join(parts, ", ")
 }
 
 // describeContainers prints the restarts and the last exit of the VM's containers.
 func describeContainers(to io.Writer, d instances.Details) {
 	for _, status := range d.VMPod.Status.ContainerStatuses {
-		fmt.Fprintf(to, "Container %s:\t%d restarts%s\n", status.Name, status.RestartCount, waitingText(status))
+		fmt.Fprintf(to, "Container %s:\t%d restarts%s\n", status.Name, status.RestartCount, describeWaiting(status))
 		if terminated := status.LastTerminationState.Terminated; terminated != nil {
 			fmt.Fprintf(to, "  last exit\t%s, status %d, %s: %s\n",
 				terminated.Reason, terminated.ExitCode, timeAgo(terminated.FinishedAt), oneLine(terminated.Message))
@@ -107,7 +108,7 @@ func describeContainers(to io.Writer, d instances.Details) {
 	}
 }
 
-func waitingText(status corev1.ContainerStatus) string {
+func describeWaiting(status corev1.ContainerStatus) string {
 	if status.State.Waiting == nil {
 		return ""
 	}
@@ -117,7 +118,7 @@ func waitingText(status corev1.ContainerStatus) string {
 func describeDisks(to io.Writer, d instances.Details) {
 	fmt.Fprintln(to, "Disks:"+noneIf(len(d.Disks) == 0))
 	for _, disk := range d.Disks {
-		fmt.Fprintf(to, "  %s\t%s\t%s\n", disk.CID, disk.Size, diskText(disk))
+		fmt.Fprintf(to, "  %s\t%s\t%s\n", disk.CID, disk.Size, describeDisk(disk))
 	}
 }
 
@@ -138,15 +139,15 @@ func describeHelpers(to io.Writer, d instances.Details) {
 	}
 }
 
-func diskText(disk instances.Disk) string {
-	text := strings.ToLower(disk.State)
+func describeDisk(disk instances.Disk) string {
+	description := strings.ToLower(disk.State)
 	if disk.StorageClass != "" {
-		text += ", class " + disk.StorageClass
+		description += ", class " + disk.StorageClass
 	}
 	if disk.Attachment != "" {
-		text += ", attachment Pod " + disk.Attachment + " on " + cmp.Or(disk.Node, "no node")
+		description += ", attachment Pod " + disk.Attachment + " on " + cmp.Or(disk.Node, "no node")
 	}
-	return text
+	return description
 }
 
 func describeServices(to io.Writer, d instances.Details) {
@@ -179,8 +180,8 @@ func describeEvents(to io.Writer, d instances.Details) {
 	}
 }
 
-func timeAgo(moment metav1.Time) string {
-	return duration.HumanDuration(time.Since(moment.Time)) + " ago"
+func timeAgo(t metav1.Time) string {
+	return duration.HumanDuration(time.Since(t.Time)) + " ago"
 }
 
-func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }

@@ -22,49 +22,50 @@ type downOptions struct {
 	force bool
 }
 
-func newDownCommand(connection *connection) *cobra.Command {
+func newDownCommand(conn *connection) *cobra.Command {
 	var options downOptions
 	command := &cobra.Command{
 		Use:   "down",
-		Short: "Delete a BOSH director that up has created",
-		Long: "Delete the BOSH director of a folder that `kubectl bosh up` has written, including the director's disk.\n\n" +
-			"down runs `bosh delete-env` with the files in the folder. Then it deletes the director's Services that outlive VMs, the RBAC\n" +
-			"objects, and the namespace if it is empty; objects that up has not created are kept. It asks for confirmation first.\n\n" +
-			"down refuses to start while the namespace has VMs or disks of the director's deployments: delete the deployments, or use\n" +
-			"--force. The folder is kept, and contains passwords and keys.",
-		Example: `  # Delete the director of the folder "kubernetes"
+		Short: "Delete a BOSH director created by up",
+		Long: "Delete the BOSH director that `kubectl bosh up` created from an environment directory, including the director's disk.\n\n" +
+			"down asks for confirmation, and runs `bosh delete-env` with the files in the directory. Then it deletes the Services that the\n" +
+			"director keeps across VM recreation, the RBAC objects, and the namespace if it is empty. Objects that up did not create are\n" +
+			"kept. The directory is kept, too: it contains passwords and keys.\n\n" +
+			"down stops if the namespace has VMs or disks of the director's deployments. Delete the deployments first, or use --force.",
+		Example: `  # Delete the director of the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command, connection)
+			return options.run(command, conn)
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
 	flags.StringVar(&options.name, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
 	options.addFlags(flags)
-	flags.BoolVar(&options.force, "force", false, "Delete the director even if the namespace has other VMs or disks, and leave those behind")
+	flags.BoolVar(&options.force, "force", false, "Delete the director even if the namespace has other VMs or disks, and leave them behind")
 	return command
 }
 
-func (o *downOptions) run(command *cobra.Command, connection *connection) error {
-	ctx, folder := command.Context(), environment.Folder{Path: cmp.Or(o.dir, o.name, defaultDirectorName)}
-	settings, exists, err := folder.Settings()
+func (o *downOptions) run(command *cobra.Command, conn *connection) error {
+	ctx, dir := command.Context(), environment.Dir{Path: cmp.Or(o.dir, o.name, defaultDirectorName)}
+	settings, exists, err := dir.Settings()
 	if err != nil {
 		return err
 	}
 	if !exists {
-		return fmt.Errorf("folder %s has no up.yml, and so no director of `kubectl bosh up`; select another folder with --dir", folder.Path)
+		return fmt.Errorf("directory %s has no up.yml: `kubectl bosh up` did not create a director there; "+
+			"select another directory with --dir", dir.Path)
 	}
-	if explicit := connection.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
-		return fmt.Errorf("the director of folder %s is in namespace %s, not in %s", folder.Path, settings.Namespace, explicit)
+	if explicit := conn.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
+		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s", dir.Path, settings.Namespace, explicit)
 	}
-	s, _, err := newSession(command, connection, o.runOptions, folder, settings.Namespace)
+	s, _, err := newSession(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
 		return err
 	}
 	s.settings, s.replaceServer = settings, replaceUnusable
-	director, err := folder.DirectorUUID()
+	director, err := dir.DirectorUUID()
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (o *downOptions) run(command *cobra.Command, connection *connection) error 
 		return err
 	}
 	if len(foreign) > 0 && !o.force {
-		return fmt.Errorf("namespace %s has VMs or disks other than the director's own: %s; delete its deployments first "+
+		return fmt.Errorf("namespace %s has VMs or disks other than the director's own: %s; delete the deployments first "+
 			"(`bosh delete-deployment`), or leave the VMs and disks behind with --force", settings.Namespace, strings.Join(foreign, ", "))
 	}
 	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.location()+", including its disk?"); err != nil {
@@ -82,7 +83,7 @@ func (o *downOptions) run(command *cobra.Command, connection *connection) error 
 	return s.tearDown(ctx, director, foreign)
 }
 
-// foreignResources lists the VMs and disks of the namespace that create-env has not created.
+// foreignResources lists the VMs and disks in the namespace that create-env did not create.
 func (s *session) foreignResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
@@ -104,17 +105,17 @@ func (s *session) foreignResources(ctx context.Context, director string) ([]stri
 	return found, err
 }
 
-// tearDown deletes the environment, and then the objects that up has created.
+// tearDown deletes the environment, and then the objects created by up.
 func (s *session) tearDown(ctx context.Context, director string, foreign []string) error {
 	if director == "" {
-		s.report("delete-env", "skipped: "+s.folder.Path+" has no state.json, which means that create-env has created nothing")
+		s.report("delete-env", "skipped: "+s.dir.Path+" has no state.json, so create-env created nothing")
 	} else if err := s.runDeleteEnv(ctx, director); err != nil {
 		return err
 	}
 	if err := s.restorePodSecurity(ctx, foreign); err != nil {
 		return err
 	}
-	objects, err := s.folder.RightsObjects()
+	objects, err := s.dir.RightsObjects()
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (s *session) tearDown(ctx context.Context, director string, foreign []strin
 		}
 		s.report(cluster.Title(object), outcome)
 	}
-	s.report(s.folder.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can create the director again from it")
+	s.report(s.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
 	return nil
 }
 
@@ -138,7 +139,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 		return err
 	}
 	if err := s.writeCredentials(ctx, inspection.APIURL); err != nil {
-		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the objects that they depend on", err)
+		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
 	if err := s.runBOSH(ctx, "delete-env"); err != nil {
 		return err
@@ -146,7 +147,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 	return s.deleteServices(ctx, director)
 }
 
-// deleteServices deletes the Services of create-env's CPI that outlive VMs.
+// deleteServices deletes the Services that create-env's CPI keeps across VM recreation.
 func (s *session) deleteServices(ctx context.Context, director string) error {
 	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {

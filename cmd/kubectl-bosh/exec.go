@@ -23,25 +23,25 @@ import (
 // vmContainer is the container of a VM Pod that runs the VM.
 const vmContainer = "vm"
 
-// execution is a command that runs in an instance's VM.
-type execution struct {
+// execOptions are the flags of `kubectl bosh exec` and `kubectl bosh ssh`.
+type execOptions struct {
 	filter instances.Filter
 	stdin  bool
 	tty    bool
 }
 
-func newExecCommand(connection *connection) *cobra.Command {
-	var execution execution
+func newExecCommand(conn *connection) *cobra.Command {
+	var options execOptions
 	command := &cobra.Command{
 		Use:   "exec INSTANCE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command as root in an instance's VM",
-		Long:  "Run a command as root in an instance's VM, and exit with its exit status. It requires the right to create pods/exec.",
+		Long:  "Run a command as root in an instance's VM, and exit with its exit status. This requires the right to create pods/exec.",
 		Example: `  # Show the state of the instance's jobs
   kubectl bosh exec -n bosh web/0 -- monit summary
 
   # Pass stdin to the command
   kubectl bosh exec -n bosh web/0 -i -- tar -xzf - -C /tmp <files.tgz`,
-		ValidArgsFunction: completeInstance(connection, &execution.filter),
+		ValidArgsFunction: completeInstance(conn, &options.filter),
 		Args: func(command *cobra.Command, args []string) error {
 			if len(args) < 2 || command.ArgsLenAtDash() != 1 {
 				return errors.New("exec requires one INSTANCE, and a command after --")
@@ -49,24 +49,25 @@ func newExecCommand(connection *connection) *cobra.Command {
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			return execution.run(command, connection, args[0], args[1:])
+			return options.run(command, conn, args[0], args[1:])
 		},
 	}
-	addFilterFlags(command.Flags(), &execution.filter)
-	command.Flags().BoolVarP(&execution.stdin, "stdin", "i", false, "Pass stdin to the command")
-	command.Flags().BoolVarP(&execution.tty, "tty", "t", false, "Allocate a terminal for the command; stdin must be a terminal")
+	addFilterFlags(command.Flags(), &options.filter)
+	command.Flags().BoolVarP(&options.stdin, "stdin", "i", false, "Pass stdin to the command")
+	command.Flags().BoolVarP(&options.tty, "tty", "t", false, "Allocate a terminal for the command; stdin must be a terminal")
 	return command
 }
 
-func newSSHCommand(connection *connection) *cobra.Command {
-	execution := execution{stdin: true}
+func newSSHCommand(conn *connection) *cobra.Command {
+	options := execOptions{stdin: true}
 	command := &cobra.Command{
-		Use:   "ssh INSTANCE [-- COMMAND [ARGUMENT...]]",
+		Use:   "ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Log in to an instance's VM as root",
-		Long: `Open a login shell as root in an instance's VM, or run a command there. The connection uses the API server's exec, like
-"kubectl exec": it requires no sshd, no SSH key and no running BOSH agent, but the right to create pods/exec.`,
-		Example:           `  kubectl bosh ssh -n bosh web/0`,
-		ValidArgsFunction: completeInstance(connection, &execution.filter),
+		Long: "Open a login shell as root in an instance's VM, or run a command there. The connection uses the API server, like that of\n" +
+			"`kubectl exec`. It requires the right to create pods/exec, but no sshd, no SSH key and no running BOSH agent.",
+		Example: `  # Open a login shell
+  kubectl bosh ssh -n bosh web/0`,
+		ValidArgsFunction: completeInstance(conn, &options.filter),
 		Args: func(command *cobra.Command, args []string) error {
 			if dash := command.ArgsLenAtDash(); len(args) < 1 || dash == 0 || dash != 1 && len(args) != 1 {
 				return errors.New("ssh requires one INSTANCE, and optionally a command after --")
@@ -74,41 +75,41 @@ func newSSHCommand(connection *connection) *cobra.Command {
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			execution.tty = term.IsTerminal(int(os.Stdin.Fd()))
+			options.tty = term.IsTerminal(int(os.Stdin.Fd()))
 			remoteCommand := args[1:]
 			if len(remoteCommand) == 0 {
 				remoteCommand = []string{"/bin/bash", "--login"}
 			}
-			return execution.run(command, connection, args[0], remoteCommand)
+			return options.run(command, conn, args[0], remoteCommand)
 		},
 	}
-	addFilterFlags(command.Flags(), &execution.filter)
+	addFilterFlags(command.Flags(), &options.filter)
 	return command
 }
 
 // run runs the command in the instance. If its exit status is not 0, the error is an exitStatus.
-func (e execution) run(command *cobra.Command, connection *connection, name string, remoteCommand []string) error {
-	client, config, err := connection.newClient()
+func (o execOptions) run(command *cobra.Command, conn *connection, name string, remoteCommand []string) error {
+	client, config, err := conn.newClient()
 	if err != nil {
 		return err
 	}
 	ctx := command.Context()
-	instance, err := instances.Find(ctx, client, e.filter, name)
+	instance, err := instances.Find(ctx, client, o.filter, name)
 	if err != nil {
 		return err
 	}
-	executor, err := newExecutor(config, e.execURL(client, instance.Pod, remoteCommand))
+	executor, err := newExecutor(config, o.execURL(client, instance.Pod, remoteCommand))
 	if err != nil {
 		return err
 	}
-	options := remotecommand.StreamOptions{Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Tty: e.tty}
-	if e.stdin || e.tty {
-		options.Stdin = command.InOrStdin()
+	streams := remotecommand.StreamOptions{Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Tty: o.tty}
+	if o.stdin || o.tty {
+		streams.Stdin = command.InOrStdin()
 	}
-	if e.tty {
-		err = streamTerminal(ctx, executor, options)
+	if o.tty {
+		err = streamTerminal(ctx, executor, streams)
 	} else {
-		err = executor.StreamWithContext(ctx, options)
+		err = executor.StreamWithContext(ctx, streams)
 	}
 	if status, ok := errors.AsType[exec.CodeExitError](err); ok {
 		return exitStatus(status.Code)
@@ -116,13 +117,13 @@ func (e execution) run(command *cobra.Command, connection *connection, name stri
 	return err
 }
 
-func (e execution) execURL(client *kube.Client, pod string, remoteCommand []string) *url.URL {
+func (o execOptions) execURL(client *kube.Client, pod string, remoteCommand []string) *url.URL {
 	location := client.Pods.URL(pod, "exec")
 	query := url.Values{"container": {vmContainer}, "command": remoteCommand, "stdout": {"true"}}
-	if e.stdin || e.tty {
+	if o.stdin || o.tty {
 		query.Set("stdin", "true")
 	}
-	if e.tty {
+	if o.tty {
 		query.Set("tty", "true") // a terminal has no separate stderr
 	} else {
 		query.Set("stderr", "true")
@@ -147,7 +148,7 @@ func newExecutor(config *rest.Config, location *url.URL) (remotecommand.Executor
 }
 
 // streamTerminal runs the command with this process's terminal in raw mode.
-func streamTerminal(ctx context.Context, executor remotecommand.Executor, options remotecommand.StreamOptions) error {
+func streamTerminal(ctx context.Context, executor remotecommand.Executor, streams remotecommand.StreamOptions) error {
 	terminal := int(os.Stdin.Fd())
 	if !term.IsTerminal(terminal) {
 		return errors.New("stdin is not a terminal; omit -t")
@@ -159,19 +160,19 @@ func streamTerminal(ctx context.Context, executor remotecommand.Executor, option
 	defer func() { _ = term.Restore(terminal, oldState) }()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	options.TerminalSizeQueue = newTerminalSizes(ctx, terminal)
-	options.Stderr = nil
-	return executor.StreamWithContext(ctx, options)
+	streams.TerminalSizeQueue = newTerminalSizes(ctx, terminal)
+	streams.Stderr = nil
+	return executor.StreamWithContext(ctx, streams)
 }
 
-func newLogsCommand(connection *connection) *cobra.Command {
+func newLogsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	var options corev1.PodLogOptions
 	var tail int64
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
 		Short: "Print the log of an instance's init process",
-		Long: `Print the log of the init process of an instance's VM, which shows how the VM has booted, or why it has not. The BOSH agent and
+		Long: `Print the log of the init process of an instance's VM. It shows how the VM booted, or why it did not boot. The BOSH agent and the
 jobs write their logs to files in the VM.`,
 		Example: `  # Follow the boot of a VM
   kubectl bosh logs -n bosh web/0 -f
@@ -179,9 +180,9 @@ jobs write their logs to files in the VM.`,
   # Print the log of the BOSH agent
   kubectl bosh exec -n bosh web/0 -- tail -n 100 /var/vcap/bosh/log/current`,
 		Args:              cobra.ExactArgs(1),
-		ValidArgsFunction: completeInstance(connection, &filter),
+		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
-			client, _, err := connection.newClient()
+			client, _, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -190,7 +191,7 @@ jobs write their logs to files in the VM.`,
 				return err
 			}
 			options.Container = vmContainer
-			if tail >= 0 {
+			if command.Flags().Changed("tail") && tail >= 0 {
 				options.TailLines = &tail
 			}
 			log, err := client.Pods.Stream(command.Context(), instance.Pod, "log", &options)
@@ -206,7 +207,7 @@ jobs write their logs to files in the VM.`,
 	}
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Follow the log")
-	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the container before its last restart")
-	command.Flags().Int64Var(&tail, "tail", -1, "Number of `lines` to print from the end of the log; -1 prints all")
+	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log from before the last restart of the container")
+	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

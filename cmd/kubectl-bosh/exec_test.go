@@ -57,6 +57,10 @@ var _ = Describe("An instance", func() {
 		Expect(env.mustRun("__complete", "exec", "we")).To(HavePrefix("web/0\tcf agent-old\n"))
 	})
 
+	It("shows the flags of kubectl bosh ssh before the command", func() {
+		Expect(env.mustRun("ssh", "--help")).To(ContainSubstring("kubectl bosh ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]\n"))
+	})
+
 	It("requires -- before a command", func() {
 		session := env.run("exec", "web/0", "ls")
 		Expect(session).To(gexec.Exit(1))

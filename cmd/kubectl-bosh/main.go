@@ -10,7 +10,7 @@ import (
 	"os/signal"
 	"syscall"
 
-	_ "k8s.io/client-go/plugin/pkg/client/auth" // authentication by OIDC, which kubeconfigs can use instead of a program
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // OIDC authentication, which some kubeconfigs use
 )
 
 func main() {
@@ -25,7 +25,7 @@ func main() {
 	}
 }
 
-// exitStatus is the exit status of a program that was run for the operator, and that has reported its error itself.
+// exitStatus is the exit status of a command that already reported its error.
 type exitStatus int
 
 func (e exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(e)) }

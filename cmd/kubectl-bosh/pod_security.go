@@ -15,32 +15,32 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// allowPrivileged changes the namespace's label for Pod Security to admit VM Pods. It first records the former value, for `down`.
+// allowPrivileged changes the namespace's Pod Security label to admit VM Pods. It first records the former value, for `down`.
 func (s *session) allowPrivileged(ctx context.Context, former string) error {
 	recorded := s.settings.FormerPodSecurity
 	s.settings.FormerPodSecurity = &former
-	if err := s.folder.WriteSettings(s.settings); err != nil {
+	if err := s.dir.WriteSettings(s.settings); err != nil {
 		return err
 	}
-	current, err := s.cluster.SetPodSecurity(ctx, former, cluster.PodSecurityPrivileged)
+	previous, err := s.cluster.SetPodSecurity(ctx, former, cluster.PodSecurityPrivileged)
 	if cluster.IsForbidden(err) {
 		s.settings.FormerPodSecurity = recorded
 		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(s.settings.Namespace, cluster.PodSecurityPrivileged)),
-			s.folder.WriteSettings(s.settings))
+			s.dir.WriteSettings(s.settings))
 	}
 	if err != nil {
 		return err
 	}
-	if current != former {
+	if previous != former {
 		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run up again",
-			cluster.PodSecurityLabel, s.settings.Namespace, current)
+			cluster.PodSecurityLabel, s.settings.Namespace, previous)
 	}
 	s.relabeled = true
 	s.report("Namespace "+s.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(former))
 	return nil
 }
 
-// restorePodSecurity restores the label that `up` has changed, unless it was changed since, or foreign resources still require it.
+// restorePodSecurity restores the label changed by `up`, unless it was changed since, or foreign resources still require it.
 func (s *session) restorePodSecurity(ctx context.Context, foreign []string) error {
 	former := s.settings.FormerPodSecurity
 	if former == nil {
@@ -52,7 +52,7 @@ func (s *session) restorePodSecurity(ctx context.Context, foreign []string) erro
 			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*former))
 		return nil
 	}
-	current, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *former)
+	previous, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *former)
 	switch {
 	case cluster.IsForbidden(err):
 		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you may not change; "+
@@ -61,13 +61,13 @@ func (s *session) restorePodSecurity(ctx context.Context, foreign []string) erro
 	case cluster.IsNotFound(err):
 	case err != nil:
 		return err
-	case current == cluster.PodSecurityPrivileged:
+	case previous == cluster.PodSecurityPrivileged:
 		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*former))
 	default:
-		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(current)+": it was changed after `up`")
+		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(previous)+": it was changed after `up`")
 	}
 	s.settings.FormerPodSecurity = nil
-	return s.folder.WriteSettings(s.settings)
+	return s.dir.WriteSettings(s.settings)
 }
 
 // labelCommand returns the command that sets the label to this level; "" removes the label.

@@ -26,14 +26,14 @@ type proxyOptions struct {
 // defaultVMWait is how long a connection waits by default for a VM that is not running.
 const defaultVMWait = 20 * time.Second
 
-func newProxyCommand(connection *connection) *cobra.Command {
+func newProxyCommand(conn *connection) *cobra.Command {
 	var options proxyOptions
 	command := &cobra.Command{
 		Use:   "proxy [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Run a SOCKS5 proxy to VMs and Services",
 		Long: `Run a SOCKS5 proxy on the loopback interface of this computer. It connects clients to the VMs of a namespace by IP address, and to
-the Services in front of them by IP address or DNS name. All connections use port-forwarding of the API server, so they require
-no network route to Pods. Nothing in the cluster is changed.
+the Services in front of them by IP address or DNS name. All connections use the API server's port forwarding, so they require no
+network route to Pods. Nothing in the cluster is changed.
 
 Without COMMAND, print the value of BOSH_ALL_PROXY for the BOSH CLI, and run until interrupted. With COMMAND, run it with
 BOSH_ALL_PROXY set, and exit with its exit status.`,
@@ -49,20 +49,25 @@ BOSH_ALL_PROXY set, and exit with its exit status.`,
 			return nil
 		},
 		RunE: func(command *cobra.Command, args []string) error {
-			return serveProxy(command, connection, options, args)
+			if !command.Flags().Changed("wait") {
+				options.wait = defaultVMWait
+			}
+			return serveProxy(command, conn, options, args)
 		},
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.Uint16Var(&options.port, "port", 0, "Local port to listen on (default: any free port)")
+	flags.Uint16Var(&options.port, "port", 0, "Local `port` to listen on (default: any free port)")
 	flags.BoolVar(&options.direct, "direct", false,
-		"Connect directly to addresses of no VM or Service instead of refusing them, for example to let the BOSH CLI download releases")
-	flags.DurationVar(&options.wait, "wait", defaultVMWait, "How long to wait for a VM that is not running, for example while it is recreated")
+		"Connect directly to addresses that belong to no VM or Service, instead of refusing them, "+
+			"for example to let the BOSH CLI download releases")
+	flags.DurationVar(&options.wait, "wait", 0, "How long to wait for a VM that is not running, for example while it is recreated "+
+		"(default: "+defaultVMWait.String()+")")
 	return command
 }
 
-func serveProxy(command *cobra.Command, connection *connection, options proxyOptions, arguments []string) error {
-	client, config, err := connection.newClient()
+func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, arguments []string) error {
+	client, config, err := conn.newClient()
 	if err != nil {
 		return err
 	}

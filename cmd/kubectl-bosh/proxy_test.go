@@ -53,21 +53,21 @@ func (s proxySession) dial(host string, port int) (*net.TCPConn, error) {
 	return connection.(*net.TCPConn), connection.SetDeadline(time.Now().Add(30 * time.Second))
 }
 
-// exchange sends the words, closes the sending direction, and returns the response.
-func (s proxySession) exchange(host string, port int, words string) (string, error) {
+// exchange sends the message, closes the sending direction, and returns the response.
+func (s proxySession) exchange(host string, port int, message string) (string, error) {
 	connection, err := s.dial(host, port)
 	if err != nil {
 		return "", err
 	}
 	defer connection.Close()
-	if _, err := connection.Write([]byte(words)); err != nil {
+	if _, err := connection.Write([]byte(message)); err != nil {
 		return "", err
 	}
 	if err := connection.CloseWrite(); err != nil {
 		return "", err
 	}
-	answer, err := io.ReadAll(connection)
-	return string(answer), err
+	response, err := io.ReadAll(connection)
+	return string(response), err
 }
 
 const address = "10.9.8.7"
@@ -76,14 +76,14 @@ var _ = Describe("kubectl bosh proxy", func() {
 	var env testEnv
 	BeforeEach(func(ctx SpecContext) { env = newTestEnv(ctx) })
 
-	It("connects to a VM by its requested address, and returns the response after the client has sent everything", func(ctx SpecContext) {
+	It("connects to a VM by its requested address, and returns a response sent after the client closes its sending direction", func(ctx SpecContext) {
 		env.createVM(ctx, "old", address, nil)
 		p := env.startProxy()
 		Expect(p.exchange(address, portReply, "good day")).To(Equal("old heard: good day\n"))
 		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
 	})
 
-	It("copies much data in both directions at the same time", func(ctx SpecContext) {
+	It("copies large amounts of data in both directions at the same time", func(ctx SpecContext) {
 		env.createVM(ctx, "old", address, nil)
 		connection, err := env.startProxy().dial(address, portServer)
 		Expect(err).NotTo(HaveOccurred())
@@ -107,7 +107,7 @@ var _ = Describe("kubectl bosh proxy", func() {
 		for err == nil {
 			_, err = slow.Write(make([]byte, 1<<20))
 		}
-		Expect(err).To(MatchError(ContainSubstring("timeout")), "responses have filled all buffers")
+		Expect(err).To(MatchError(ContainSubstring("timeout")), "responses fill all buffers")
 		Expect(p.exchange(address, portReply, "me too?")).To(Equal("old heard: me too?\n"))
 	})
 
@@ -125,16 +125,16 @@ var _ = Describe("kubectl bosh proxy", func() {
 		p := env.startProxy()
 		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is old\n"))
 		env.mustCall(ctx, "delete_vm", "agent-old")
-		answer := make(chan string, 1)
+		responses := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			text, err := p.exchange(address, portGreeting, "")
+			response, err := p.exchange(address, portGreeting, "")
 			Expect(err).NotTo(HaveOccurred())
-			answer <- text
+			responses <- response
 		}()
-		Consistently(answer, "500ms").ShouldNot(Receive())
+		Consistently(responses, "500ms").ShouldNot(Receive())
 		env.createVM(ctx, "new", address, nil)
-		Eventually(answer).WithContext(ctx).Should(Receive(Equal("this is new\n")))
+		Eventually(responses).WithContext(ctx).Should(Receive(Equal("this is new\n")))
 	})
 
 	It("refuses and logs the address of a deleted VM after --wait", func(ctx SpecContext) {
@@ -144,7 +144,7 @@ var _ = Describe("kubectl bosh proxy", func() {
 		env.mustCall(ctx, "delete_vm", "agent-old")
 		_, err := p.exchange(address, portGreeting, "")
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(p.Err).Should(gbytes.Say(`10\.9\.8\.7:7004: refused: no VM has this address.*; waited 300ms`))
+		Eventually(p.Err).Should(gbytes.Say(`10\.9\.8\.7:7004: refused: no VM or Service in namespace \S+ has this address; waited 300ms`))
 	})
 
 	It("ignores a VM that is being deleted", func(ctx SpecContext) {
@@ -163,7 +163,7 @@ var _ = Describe("kubectl bosh proxy", func() {
 		p := env.startProxy("--wait", "1h")
 		_, err := p.dial("192.0.2.99", 443)
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(p.Err).Should(gbytes.Say(`192\.0\.2\.99:443: refused: no VM has this address in namespace ` + env.namespace + `.*--direct`))
+		Eventually(p.Err).Should(gbytes.Say(`192\.0\.2\.99:443: refused: no VM or Service in namespace ` + env.namespace + ` has this address; .*--direct`))
 		_, err = p.dial("bosh.io", 443)
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
 	})
@@ -225,16 +225,16 @@ var _ = Describe("kubectl bosh proxy to a Service", func() {
 		p, name := env.startProxy(), "web."+env.namespace
 		Expect(p.exchange(name, 80, "")).To(Equal("old heard: \n"))
 		env.mustCall(ctx, "delete_vm", "agent-old")
-		answer := make(chan string, 1)
+		responses := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			text, err := p.exchange(name, 80, "")
+			response, err := p.exchange(name, 80, "")
 			Expect(err).NotTo(HaveOccurred())
-			answer <- text
+			responses <- response
 		}()
-		Consistently(answer, "500ms").ShouldNot(Receive())
+		Consistently(responses, "500ms").ShouldNot(Receive())
 		env.createVM(ctx, "new", "10.9.8.8", withService(web()))
-		Eventually(answer).WithContext(ctx).Should(Receive(Equal("new heard: \n")))
+		Eventually(responses).WithContext(ctx).Should(Receive(Equal("new heard: \n")))
 	})
 
 	It("always chooses the same VM among those that are ready", func(ctx SpecContext) {
@@ -254,12 +254,12 @@ var _ = Describe("kubectl bosh proxy to a Service", func() {
 		Expect(p.exchange(name, 80, "")).NotTo(Equal(first))
 	})
 
-	It("refuses ports that it does not have, and logs those that it has", func(ctx SpecContext) {
+	It("refuses unknown ports, and logs the known ones", func(ctx SpecContext) {
 		env.createVM(ctx, "old", address, withService(web(443)))
 		p := env.startProxy()
 		_, err := p.dial("web."+env.namespace, 81)
 		Expect(err).To(MatchError(ContainSubstring("connection refused")))
-		Eventually(p.Err).Should(gbytes.Say(`refused: no such port: Service web has no TCP port 81; its TCP ports are 80, 443`))
+		Eventually(p.Err).Should(gbytes.Say(`refused: Service web has no TCP port 81; its TCP ports are 80, 443`))
 	})
 })
 

@@ -18,18 +18,18 @@ import (
 )
 
 func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
-	flags.StringVar(&filter.Director, "director", "", "Only instances of the director with this `name` or UUID")
-	flags.StringVar(&filter.Deployment, "deployment", "", "Only instances of the deployment with this `name`")
+	flags.StringVar(&filter.Director, "director", "", "Select instances of the director with this `name` or UUID")
+	flags.StringVar(&filter.Deployment, "deployment", "", "Select instances of the deployment with this `name`")
 }
 
-func newPsCommand(connection *connection) *cobra.Command {
+func newPsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	var output string
 	command := &cobra.Command{
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
-		Long: `List the instances of BOSH deployments in a namespace with their states, Pods, nodes, addresses, disks and Services. The names are
-those that the director has set; an instance without a name is listed by its Pod. A disk that is not attached is marked.`,
+		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. The names are
+set by the director. An instance without a name is listed by its Pod. Detached disks are marked.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
   kubectl bosh ps -n bosh --deployment cf -o wide`,
 		Args: cobra.NoArgs,
@@ -38,7 +38,7 @@ those that the director has set; an instance without a name is listed by its Pod
 			if err != nil {
 				return err
 			}
-			client, _, err := connection.newClient()
+			client, _, err := conn.newClient()
 			if err != nil {
 				return err
 			}
@@ -120,7 +120,7 @@ var columns = []column{
 	{"NODE", func(i instances.Instance) string { return i.Node }},
 	{"ADDRESSES", func(i instances.Instance) string { return strings.Join(i.Addresses, ",") }},
 	{"DISKS", func(i instances.Instance) string {
-		return diskTexts(i, func(disk instances.Disk) string { return disk.Size })
+		return joinDisks(i, func(disk instances.Disk) string { return disk.Size })
 	}},
 	{"SERVICES", func(i instances.Instance) string { return strings.Join(i.Services, ",") }},
 	{"AGE", func(i instances.Instance) string { return duration.HumanDuration(time.Since(i.Created.Time)) }},
@@ -130,22 +130,22 @@ var wideColumns = []column{
 	{"DIRECTOR", func(i instances.Instance) string { return cmp.Or(i.Director, i.DirectorUUID) }},
 	{"ID", func(i instances.Instance) string { return i.ID }},
 	{"DISK CIDS", func(i instances.Instance) string {
-		return diskTexts(i, func(disk instances.Disk) string { return disk.CID })
+		return joinDisks(i, func(disk instances.Disk) string { return disk.CID })
 	}},
 	{"STEMCELL", func(i instances.Instance) string { return i.Stemcell }},
 }
 
-// diskTexts joins the texts of the instance's disks. A disk that is not attached is marked with its state.
-func diskTexts(i instances.Instance, text func(instances.Disk) string) string {
-	var texts []string
+// joinDisks formats and joins the instance's disks. It appends the state of disks that are not attached.
+func joinDisks(i instances.Instance, format func(instances.Disk) string) string {
+	var entries []string
 	for _, disk := range i.Disks {
-		entry := text(disk)
+		entry := format(disk)
 		if disk.State != "Attached" {
 			entry += "(" + strings.ToLower(disk.State) + ")"
 		}
-		texts = append(texts, entry)
+		entries = append(entries, entry)
 	}
-	return strings.Join(texts, ",")
+	return strings.Join(entries, ",")
 }
 
 func printTable(to io.Writer, found []instances.Instance, wide bool) error {

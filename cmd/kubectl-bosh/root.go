@@ -12,10 +12,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// retryTimeout bounds how long a request is repeated while the API server cannot be reached.
+// retryTimeout bounds how long requests are retried while the API server is unreachable.
 const retryTimeout = 5 * time.Second
 
-// connection selects the cluster, the user and the namespace: by kubectl's flags and the kubeconfig.
+// connection selects the cluster, the user and the namespace, from kubectl's flags and the kubeconfig.
 type connection struct {
 	rules     *clientcmd.ClientConfigLoadingRules
 	overrides clientcmd.ConfigOverrides
@@ -37,7 +37,7 @@ func (c *connection) newClient() (*kube.Client, *rest.Config, error) {
 	return c.newNamespacedClient(namespace)
 }
 
-// newNamespacedClient is newClient for another namespace.
+// newNamespacedClient is like newClient, but for the given namespace.
 func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.Config, error) {
 	config, err := c.clientConfig().ClientConfig()
 	if err != nil {
@@ -48,13 +48,13 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 	return client, config, err
 }
 
-// namespace returns the namespace of the flags or of the kubeconfig's context, or kubectl's default.
+// namespace returns the namespace set by flags or by the kubeconfig's context, or else kubectl's default.
 func (c *connection) namespace() (string, error) {
 	namespace, _, err := c.clientConfig().Namespace()
 	return namespace, err
 }
 
-// contextName returns the name of the kubeconfig's context; "" if there is none.
+// contextName returns the name of the kubeconfig's context, or "" if there is none.
 func (c *connection) contextName() string {
 	config, err := c.clientConfig().RawConfig()
 	if err != nil {
@@ -63,7 +63,7 @@ func (c *connection) contextName() string {
 	return cmp.Or(c.overrides.CurrentContext, config.CurrentContext)
 }
 
-// kubectlFlags returns the given flags that select the cluster and the user.
+// kubectlFlags returns the operator's flags that select the cluster and the user.
 func (c *connection) kubectlFlags() []string {
 	var flags []string
 	for _, option := range []struct{ flag, value string }{
@@ -77,7 +77,7 @@ func (c *connection) kubectlFlags() []string {
 	return flags
 }
 
-// explicitNamespace returns the namespace of the flags; "" if there is none.
+// explicitNamespace returns the namespace set by flags, or "" if there is none.
 func (c *connection) explicitNamespace() string { return c.overrides.Context.Namespace }
 
 func (c *connection) clientConfig() clientcmd.ClientConfig {
@@ -92,12 +92,10 @@ func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-bosh",
 		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",
-		Long: `kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI, and
-inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.
-
-Commands work in one namespace of the cluster: that of --namespace, or else that of the kubeconfig's context.
-
-INSTANCE is GROUP/INDEX or GROUP/ID as in "bosh instances", the ID alone, or the VM CID, which is the name of the VM Pod.`,
+		Long: "kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI,\n" +
+			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
+			"Commands work in one namespace: the one set by --namespace, or else the one of the kubeconfig's context.\n\n" +
+			"INSTANCE is GROUP/INDEX or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
 		SilenceErrors: true,

@@ -17,35 +17,36 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/kube"
 )
 
-// session is one run of `up` or `down` for the director of a folder.
+// session is one run of `up` or `down`.
 type session struct {
 	command  *cobra.Command
 	options  runOptions
-	folder   environment.Folder
+	dir      environment.Dir
 	settings environment.Settings
 	cluster  *cluster.Cluster
 	config   *rest.Config // the operator's
 	identity cluster.Identity
 
-	relabeled bool // this run has changed the namespace's label for Pod Security
+	relabeled bool // this run changed the namespace's Pod Security label
 
-	// replaceServer is when to replace the API server in the kubeconfig of create-env's CPI.
+	// replaceServer selects when to replace the API server in the kubeconfig of create-env's CPI.
 	replaceServer serverReplacement
 }
 
-// newSession returns a session for a namespace of the cluster that the connection selects, and the cluster's identity for the folder
-// to record. It fails if the folder has recorded another cluster.
-func newSession(command *cobra.Command, connection *connection, options runOptions, folder environment.Folder, namespace string,
+// newSession returns a session for a namespace of the cluster that conn selects, and the cluster's identity to record in the
+// directory. It fails if the directory belongs to another cluster.
+func newSession(command *cobra.Command, conn *connection, options runOptions, dir environment.Dir, namespace string,
 ) (*session, *cluster.Identity, error) {
-	client, config, err := connection.newNamespacedClient(namespace)
+	client, config, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return nil, nil, err
 	}
-	target, err := cluster.Open(client, config, connection.contextName())
+	target, err := cluster.Open(client, config, conn.contextName())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,11 +54,11 @@ func newSession(command *cobra.Command, connection *connection, options runOptio
 	if err != nil {
 		return nil, nil, err
 	}
-	record, err := folder.VerifyCluster(identity)
-	return &session{command: command, options: options, folder: folder, cluster: target, config: config, identity: identity}, record, err
+	record, err := dir.VerifyCluster(identity)
+	return &session{command: command, options: options, dir: dir, cluster: target, config: config, identity: identity}, record, err
 }
 
-// location describes the namespace and the cluster in questions.
+// location describes the namespace and the cluster for confirmation prompts.
 func (s *session) location() string {
 	return "in namespace " + s.settings.Namespace + " of the cluster " + s.identity.String()
 }
@@ -67,9 +68,10 @@ func (s *session) report(step, outcome string) {
 	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// runPreflight runs the preflight checks with the rights of the CPI, and prints those that fail.
+// runPreflight runs the preflight checks with the rights of the CPI, and prints the failed ones.
 func (s *session) runPreflight(ctx context.Context) error {
-	client, err := kube.New(kube.Options{KubeconfigPath: s.folder.KubeconfigPath(), Namespace: s.settings.Namespace}, retryTimeout)
+	options := kube.Options{KubeconfigPath: s.dir.KubeconfigPath(), Namespace: s.settings.Namespace}
+	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return err
 	}
@@ -84,7 +86,7 @@ func (s *session) runPreflight(ctx context.Context) error {
 	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
 	const checkCommand = "kubectl bosh check --namespace "
 	if preflight.Passed(results) {
-		s.report("check", "all required preflight checks have passed (`"+checkCommand+s.settings.Namespace+"` shows them)")
+		s.report("check", "all required preflight checks passed (`"+checkCommand+s.settings.Namespace+"` shows them)")
 		return nil
 	}
 	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
@@ -95,8 +97,8 @@ func (s *session) runPreflight(ctx context.Context) error {
 		"or skip the checks with --no-check")
 }
 
-// waitForRights waits until the API server applies the new RBAC objects, which takes a moment. It does not fail if rights are still
-// missing after 10 seconds: the preflight checks report them.
+// waitForRights waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if rights are
+// still missing after 10 seconds, because the preflight checks report them.
 func waitForRights(ctx context.Context, client *kube.Client) error {
 	reviewer, err := client.Reviewer()
 	if err != nil {
@@ -126,10 +128,10 @@ func (o runOptions) confirm(command *cobra.Command, question string) error {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return err
 	}
-	if answer := strings.ToLower(strings.TrimSpace(line)); answer == "y" || answer == "yes" {
+	if input := strings.ToLower(strings.TrimSpace(line)); input == "y" || input == "yes" {
 		return nil
 	}
-	return errors.New("not confirmed: the cluster was not changed; --yes skips the question")
+	return errors.New("not confirmed: the cluster was not changed; use --yes to skip the confirmation")
 }
 
 func printFacts(to io.Writer, title string, facts []cluster.Fact) {

@@ -41,7 +41,7 @@ func runCommand(ctx context.Context, arguments []string, env ...string) error {
 	return err
 }
 
-// forwardSignals forwards signals to the process, except for an interrupt from a terminal, which the process also receives.
+// forwardSignals forwards signals to the process, except interrupts from a terminal, which the process receives itself.
 func forwardSignals(signals <-chan os.Signal, process *os.Process, done <-chan struct{}) {
 	interactive := term.IsTerminal(int(os.Stdin.Fd()))
 	for {

@@ -27,7 +27,7 @@ func TestKubectlBosh(t *testing.T) {
 	RunSpecs(t, "kubectl-bosh")
 }
 
-// Shared by all tests: the programs, a real API server, and kwok's kubelet, which forwards streams as in kwokConfig.
+// Shared by all tests: the programs, a real API server, and kwok's kubelet, which forwards streams as configured by kwokConfig.
 var (
 	program, cpi string
 	dir          string
@@ -57,9 +57,9 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	cluster, err = kubernetes.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 	startNode(ctx)
-	endingCtx, stop := context.WithCancel(context.Background())
+	suiteCtx, stop := context.WithCancel(context.Background())
 	DeferCleanup(stop)
-	go removeDeletedPods(endingCtx)
+	go removeDeletedPods(suiteCtx)
 }, NodeTimeout(5*time.Minute))
 
 // startNode starts kwok and a node with a kubelet that serves requests.
@@ -88,7 +88,7 @@ func startNode(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed(), kwok.LastLines)
 }
 
-// removeDeletedPods completes the deletion of Pods, as a kubelet does, unless they have the annotation test/stays.
+// removeDeletedPods completes the deletion of Pods like a kubelet, except Pods with the annotation test/stays.
 func removeDeletedPods(ctx context.Context) {
 	defer GinkgoRecover()
 	pods, err := cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{})

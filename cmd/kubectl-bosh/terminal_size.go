@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/tools/remotecommand"
 )
 
-// terminalSizes is the queue of a terminal's sizes: the current one, and each new one until the context is canceled.
+// terminalSizes is the queue of a terminal's sizes: the current size, and each new size until the context is canceled.
 type terminalSizes struct {
 	ctx      context.Context
 	terminal int

@@ -24,9 +24,9 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Ports of each VM. A command that is connected by its standard streams listens there, or a server of the test.
+// Ports of each VM. They connect to the standard streams of a command, or to a server of the test.
 const (
-	portReply       = 7000 // responds with the VM's name after the client has sent everything
+	portReply       = 7000 // responds with the VM's name after the client closes its sending direction
 	portServer      = 7001 // the echoServer
 	portClosed      = 7002 // nothing listens
 	portFails       = 7003 // sends a partial response, and fails
@@ -37,9 +37,9 @@ const (
 
 // kwokConfig returns the configuration of kwok's kubelet for the VMs of the agents old and new.
 func kwokConfig() string {
-	var text strings.Builder
+	var config strings.Builder
 	for _, agent := range []string{"old", "new"} {
-		fmt.Fprintf(&text, `---
+		fmt.Fprintf(&config, `---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterPortForward
 metadata: {name: %[1]s}
@@ -49,11 +49,11 @@ spec:
   - {ports: [%[2]d, %[3]d], command: [bash, -c, 'heard=$(cat); echo "%[1]s heard: $heard"']}
   - {ports: [%[4]d], target: {address: 127.0.0.1, port: %[5]d}}
   - {ports: [%[6]d], target: {address: 127.0.0.1, port: %[7]d}}
-  - {ports: [%[8]d], command: [bash, -c, 'echo half an answer; exit 3']}
+  - {ports: [%[8]d], command: [bash, -c, 'echo half a response; exit 3']}
   - {ports: [%[9]d], command: [bash, -c, 'echo this is %[1]s']}
 `, agent, portReply, portReply2, portServer, server.port(), portClosed, closedLocalPort, portFails, portGreeting)
 	}
-	fmt.Fprintf(&text, `---
+	fmt.Fprintf(&config, `---
 apiVersion: kwok.x-k8s.io/v1alpha1
 kind: ClusterExec
 metadata: {name: all}
@@ -68,7 +68,7 @@ spec:
   logs:
   - {containers: [vm], logsFile: %[1]s, previousLogsFile: %[1]s, follow: false}
 `, bootLog())
-	return text.String()
+	return config.String()
 }
 
 // bootLog writes the log of each VM's init process, as container runtimes store it, and returns its path.
@@ -104,7 +104,7 @@ func newEchoServer() *echoServer {
 
 func (s *echoServer) port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
-// testEnv is a separate namespace, with a director and with an operator who has the documented rights.
+// testEnv is a namespace with a director, and with an operator who has the documented rights.
 type testEnv struct {
 	*director.Director
 	namespace  string
@@ -119,7 +119,7 @@ func newTestEnv(ctx context.Context) testEnv {
 	e := testEnv{namespace: fmt.Sprintf("test-%d", testEnvs)}
 	_, err := cluster.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.namespace}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	Eventually(func() error { // the controller manager creates it, and no Pod is admitted before
+	Eventually(func() error { // the controller manager creates it; no Pod is admitted before
 		_, err := cluster.CoreV1().ServiceAccounts(e.namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
@@ -184,13 +184,13 @@ func (e testEnv) grantRole(ctx context.Context, name, path string) {
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(func() (bool, error) { // the API server applies new RBAC objects after a moment
-		answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+		review, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 			Spec: authorizationv1.SubjectAccessReviewSpec{
 				User:               "system:serviceaccount:" + e.namespace + ":" + name,
 				ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods", Namespace: e.namespace},
 			},
 		}, metav1.CreateOptions{})
-		return err == nil && answer.Status.Allowed, err
+		return err == nil && review.Status.Allowed, err
 	}).WithContext(ctx).Should(BeTrue())
 }
 
@@ -209,7 +209,7 @@ func manualNetwork(address string) map[string]any {
 		"cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// createVM creates the agent's VM with this requested address.
+// createVM creates the agent's VM with a requested address.
 func (e testEnv) createVM(ctx context.Context, agent, address string, properties map[string]any) {
 	GinkgoHelper()
 	if properties == nil {
@@ -228,7 +228,7 @@ func (e testEnv) createDynamicVM(ctx context.Context, agent string, properties m
 	e.mustCall(ctx, "create_vm", agent, stemcellCID, properties, network, []string{}, map[string]any{})
 }
 
-// setMetadata sets the VM's metadata, as directors do for each VM.
+// setMetadata sets the VM's metadata, like a director.
 func (e testEnv) setMetadata(ctx context.Context, agent, deployment, group, index string) {
 	GinkgoHelper()
 	e.mustCall(ctx, "set_vm_metadata", "agent-"+agent, map[string]any{"director": "my-director", "deployment": deployment,

@@ -23,7 +23,7 @@ const (
 	defaultNamespace    = "bosh"
 )
 
-// tokenLifetime is the requested lifetime of the token for create-env's CPI; the API server may issue one with a shorter lifetime.
+// tokenLifetime is the requested lifetime of the token for create-env's CPI. The API server may issue a token with a shorter lifetime.
 // Each run requests a new token.
 const tokenLifetime = 24 * time.Hour
 
@@ -45,109 +45,114 @@ type runOptions struct {
 }
 
 func (o *runOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.dir, "dir", "", "Environment `folder` (default: the director's name)")
-	flags.StringVar(&o.bosh, "bosh", "bosh", "BOSH CLI `program`")
+	flags.StringVar(&o.dir, "dir", "", "Environment `directory` (default: the director's name)")
+	flags.StringVar(&o.bosh, "bosh", "", "BOSH CLI `program` (default: bosh)")
 	flags.BoolVar(&o.noProxy, "no-proxy", false, "Run the BOSH CLI without a proxy; requires a network route to the director")
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation")
 }
 
-func newUpCommand(connection *connection) *cobra.Command {
+// boshProgram returns the path or name of the BOSH CLI.
+func (o *runOptions) boshProgram() string { return cmp.Or(o.bosh, "bosh") }
+
+func newUpCommand(conn *connection) *cobra.Command {
 	var options upOptions
 	command := &cobra.Command{
 		Use:   "up",
 		Short: "Create or update a BOSH director",
-		Long: `Create or update a BOSH director in the cluster of your kubeconfig, in the namespace of --namespace or of the kubeconfig's context
-(default: bosh).
-
-up inspects the cluster, decides how the director gets its address and credentials, and writes the files for "bosh create-env" to
-a folder. It prints its findings, its decisions, and the commands that do the same manually. After confirmation it creates the
-namespace and the RBAC objects, runs preflight checks, and runs "bosh create-env" through a proxy of its own.
-
-The folder also contains the state, passwords and keys of the director: keep it. If the folder exists, up uses the decisions in
-it, which you may edit, and updates the director or continues where it has failed.
-
-Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light stemcell;
-and cluster administrator rights, or the rights that --print-rights prints.`,
+		Long: "Create or update a BOSH director in the cluster of your kubeconfig, in the namespace set by --namespace or by the kubeconfig's\n" +
+			"context (default: bosh).\n\n" +
+			"up inspects the cluster, decides how the director gets its address and credentials, and writes the files for `bosh create-env`\n" +
+			"to an environment directory. It prints its findings, its decisions, and the equivalent manual commands. After confirmation,\n" +
+			"it creates the namespace and the RBAC objects, runs preflight checks, and runs `bosh create-env` through its own proxy.\n\n" +
+			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
+			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
+			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light\n" +
+			"stemcell; and the rights of a cluster administrator, or the rights that --print-rights prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
 
-  # Create or update the director with the files in the folder "kubernetes"
+  # Create or update the director with the files in the directory "kubernetes"
   kubectl bosh up --dir kubernetes
 
-  # Print the rights that an administrator can grant you
+  # Print the objects with which an administrator grants you the rights for up and down
   kubectl bosh up --print-rights --namespace bosh`,
 		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
-			return options.run(command, connection)
+			return options.run(command, conn)
 		},
 	}
-	flags := command.Flags()
-	flags.SortFlags = false
-	flags.StringVar(&options.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
-	flags.StringVar(&options.BOSHDeployment, "bosh-deployment", "", "Checkout `folder` of bosh-deployment, with the manifest bosh.yml")
-	flags.StringVar(&options.Manifest, "manifest", "",
-		"Manifest `file` to use instead; it must keep bosh.yml's names for what ops files patch")
-	flags.StringVar(&options.Release, "release", "", "CPI release, a `path` or URL")
-	flags.StringVar(&options.ReleaseSHA1, "release-sha1", "", "SHA-1 `checksum` of the release, or sha256:SHA-256; required for a URL")
-	flags.StringVar(&options.Stemcell, "stemcell", "", "Light stemcell, a `path` or URL")
-	flags.StringVar(&options.StemcellSHA1, "stemcell-sha1", "", "SHA-1 `checksum` of the stemcell, or sha256:SHA-256; required for a URL")
-	flags.StringArrayVarP(&options.OpsFiles, "ops-file", "o", nil, "Ops `file` to apply after those that up chooses (repeatable)")
-	flags.StringArrayVarP(&options.Vars, "var", "v", nil, "Variable for the manifest, as `NAME=VALUE`; VALUE is YAML (repeatable)")
-	flags.StringVar(&options.Network, "network", "", "Kind of the director's address, static (of its Pod) or service (of a Service); "+
-		"by default static if there is a reserved range")
-	flags.StringVar(&options.Range, "range", "", "Reserved range for --network static, a `CIDR` that is assigned on request only")
-	flags.StringVar(&options.Address, "address", "", "`IP` address of the director, in the reserved or Service range (default: a free one)")
-	flags.StringVar(&options.Credentials, "credentials", "", "Credentials of the director, in-cluster (the service account of its Pod) "+
-		"or kubeconfig (a token that does not expire); by default in-cluster")
-	options.addFlags(flags)
-	flags.BoolVar(&options.ReplaceServer, "replace-server", false,
-		"Replace the recorded API server with that of your kubeconfig; create-env recreates the director's VM")
-	flags.BoolVar(&options.AllowPrivileged, "allow-privileged-namespace", false,
-		"Admit VM Pods to an existing namespace: set its label "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+
-			"; down restores the former value")
-	flags.BoolVar(&options.printRights, "print-rights", false,
-		"Print the objects that an administrator applies to grant you the rights for up and down, and exit")
-	flags.BoolVar(&options.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
-	flags.BoolVar(&options.noCheck, "no-check", false, "Skip the preflight checks before create-env")
+	options.addUpFlags(command.Flags())
 	return command
+}
+
+func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
+	flags.SortFlags = false
+	flags.StringVar(&o.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
+	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment, with the manifest bosh.yml")
+	flags.StringVar(&o.Manifest, "manifest", "",
+		"Manifest `file` to use instead of bosh.yml; it must keep the names that the ops files patch")
+	flags.StringVar(&o.Release, "release", "", "CPI release: a `path` or URL")
+	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
+	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell: a `path` or URL")
+	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
+		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
+	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Ops `file` to apply after those that up selects (repeatable)")
+	flags.StringArrayVarP(&o.Vars, "var", "v", nil, "Manifest variable as `name=value`; the value is YAML (repeatable)")
+	flags.StringVar(&o.Network, "network", "", "Director's address `type`: static for a Pod address, service for a Service address "+
+		"(default: static if a reserved range is known)")
+	flags.StringVar(&o.Range, "range", "",
+		"Reserved range for --network static: a `CIDR` that the network plugin assigns on request only")
+	flags.StringVar(&o.Address, "address", "",
+		"Director's `IP` address, in the reserved range or the Service range (default: a free address)")
+	flags.StringVar(&o.Credentials, "credentials", "", "Director's credentials `type`: in-cluster for the service account of its Pod, "+
+		"kubeconfig for a token that does not expire (default: in-cluster)")
+	o.addFlags(flags)
+	flags.BoolVar(&o.ReplaceServer, "replace-server", false,
+		"Replace the recorded API server with the one in your kubeconfig; create-env then recreates the director's VM")
+	flags.BoolVar(&o.AllowPrivileged, "allow-privileged-namespace", false,
+		"Admit VM Pods to an existing namespace: set its label "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+
+			"; down restores the previous value")
+	flags.BoolVar(&o.printRights, "print-rights", false,
+		"Print the objects that an administrator applies to grant you the rights for up and down, and exit")
+	flags.BoolVar(&o.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
+	flags.BoolVar(&o.noCheck, "no-check", false, "Skip the preflight checks before create-env")
 }
 
 // flagsOnly is cobra.NoArgs without the argument in its error, because the argument may be the secret value of a variable.
 func flagsOnly(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%d unexpected arguments; give each variable with its own --var, as NAME=VALUE, in quotes if it has spaces",
-			len(args))
+		return fmt.Errorf("unexpected arguments (%d); set each variable with its own --var name=value, and quote values with spaces", len(args))
 	}
 	return nil
 }
 
 // run creates or updates the director.
-func (o *upOptions) run(command *cobra.Command, connection *connection) error {
+func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
 	if o.printRights {
-		return o.writeOperatorRights(command, connection)
+		return o.writeOperatorRights(command, conn)
 	}
-	folder := environment.Folder{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
-	namespace, err := o.resolveNamespace(folder, connection)
+	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
+	namespace, err := o.resolveNamespace(dir, conn)
 	if err != nil {
 		return err
 	}
-	session, record, err := newSession(command, connection, o.runOptions, folder, namespace)
+	session, record, err := newSession(command, conn, o.runOptions, dir, namespace)
 	if err != nil {
 		return err
 	}
-	o.Cluster, o.KubectlFlags = record, connection.kubectlFlags()
+	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
 	inspection, err := session.cluster.Inspect(ctx)
 	if err != nil {
 		return err
 	}
 	printFacts(out, "Cluster", inspection.Facts)
-	plan, err := environment.NewPlan(ctx, folder, o.Options, inspection, session.cluster)
+	plan, err := environment.NewPlan(ctx, dir, o.Options, inspection, session.cluster)
 	if err != nil {
 		return err
 	}
 	printFacts(out, "Decisions", plan.Decisions)
-	written, err := folder.Write(plan, session.config)
+	written, err := dir.Write(plan, session.config)
 	if err != nil {
 		return err
 	}
@@ -155,16 +160,16 @@ func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	if o.ReplaceServer {
 		session.replaceServer = replaceAlways
 	}
-	printFacts(out, "Files in "+folder.Path, written)
-	printLines(out, "Manual alternative", folder.ManualCommands(o.bosh, plan))
+	printFacts(out, "Files in "+dir.Path, written)
+	printLines(out, "Manual alternative", dir.ManualCommands(o.boshProgram(), plan))
 	if o.dryRun {
 		fmt.Fprintln(out, "The cluster was not changed (--dry-run).")
 		return nil
 	}
-	if inspection.Namespace.RefusesVMs() && !o.AllowPrivileged {
-		return fmt.Errorf("namespace %s refuses VM Pods, which are privileged: its label is %s=%s; to change the label until "+
+	if inspection.Namespace.RejectsVMs() && !o.AllowPrivileged {
+		return fmt.Errorf("namespace %s rejects VM Pods, which are privileged: its label is %s=%s; to change the label until "+
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
-			environment.QuoteCommand(o.rerunCommand(command, connection, folder, "--allow-privileged-namespace")))
+			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.location()+"?"); err != nil {
 		return err
@@ -172,37 +177,37 @@ func (o *upOptions) run(command *cobra.Command, connection *connection) error {
 	if err := o.apply(ctx, session, inspection); err != nil {
 		return err
 	}
-	printLines(out, "Next steps", folder.NextSteps(plan))
+	printLines(out, "Next steps", dir.NextSteps(plan))
 	return nil
 }
 
-// resolveNamespace returns the namespace of the director. For a new folder it also sets the default of the director's name.
-func (o *upOptions) resolveNamespace(folder environment.Folder, connection *connection) (namespace string, err error) {
-	recorded, exists, err := folder.Settings()
+// resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
+func (o *upOptions) resolveNamespace(dir environment.Dir, conn *connection) (namespace string, err error) {
+	recorded, exists, err := dir.Settings()
 	if err != nil {
 		return "", err
 	}
-	if o.Namespace = connection.explicitNamespace(); exists {
+	if o.Namespace = conn.explicitNamespace(); exists {
 		return recorded.Namespace, nil
 	}
 	o.Director = cmp.Or(o.Director, defaultDirectorName)
-	o.Namespace, err = newNamespace(connection)
+	o.Namespace, err = newNamespace(conn)
 	return o.Namespace, err
 }
 
-// newNamespace returns the namespace for a new director: that of the flags, or that of the context unless it is default, or bosh.
-func newNamespace(connection *connection) (string, error) {
-	namespace, err := connection.namespace()
-	if connection.explicitNamespace() == "" && namespace == metav1.NamespaceDefault {
+// newNamespace returns the namespace for a new director: the one set by flags, or the context's one unless it is default, or bosh.
+func newNamespace(conn *connection) (string, error) {
+	namespace, err := conn.namespace()
+	if conn.explicitNamespace() == "" && namespace == metav1.NamespaceDefault {
 		namespace = defaultNamespace
 	}
 	return namespace, err
 }
 
-// rerunCommand returns the command that runs up again on the folder, with an additional flag. It omits what the folder has recorded,
-// such as values of variables, which may be secret.
-func (o *upOptions) rerunCommand(command *cobra.Command, connection *connection, folder environment.Folder, extraFlag string) []string {
-	arguments := append([]string{"kubectl", "bosh", "up", "--dir", folder.Path}, connection.kubectlFlags()...)
+// rerunCommand returns the command that runs up again on the directory, with an additional flag. It omits recorded options: values of
+// variables may be secret.
+func (o *upOptions) rerunCommand(command *cobra.Command, conn *connection, dir environment.Dir, extraFlag string) []string {
+	arguments := append([]string{"kubectl", "bosh", "up", "--dir", dir.Path}, conn.kubectlFlags()...)
 	for _, name := range []string{"bosh", "no-proxy", "no-check", "replace-server"} {
 		if option := command.Flags().Lookup(name); option.Changed {
 			arguments = append(arguments, "--"+name+"="+option.Value.String())
@@ -211,21 +216,21 @@ func (o *upOptions) rerunCommand(command *cobra.Command, connection *connection,
 	return append(arguments, extraFlag)
 }
 
-// writeOperatorRights prints the objects that grant the current user the rights for up and down. It ignores the folder, which usually
+// writeOperatorRights prints the objects that grant the current user the rights for up and down. It ignores the directory, which usually
 // does not exist yet.
-func (o *upOptions) writeOperatorRights(command *cobra.Command, connection *connection) error {
+func (o *upOptions) writeOperatorRights(command *cobra.Command, conn *connection) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
-	namespace, err := newNamespace(connection)
+	namespace, err := newNamespace(conn)
 	if err != nil {
 		return err
 	}
-	client, config, err := connection.newNamespacedClient(namespace)
+	client, config, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return err
 	}
-	target, err := cluster.Open(client, config, connection.contextName())
+	target, err := cluster.Open(client, config, conn.contextName())
 	if err != nil {
 		return err
 	}
@@ -247,7 +252,7 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 			return err
 		}
 	}
-	objects, err := s.folder.RightsObjects()
+	objects, err := s.dir.RightsObjects()
 	if err != nil {
 		return err
 	}
@@ -276,23 +281,23 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 	return s.runBOSH(ctx, "create-env")
 }
 
-// checkBOSHCLI fails early if the BOSH CLI is missing.
+// checkBOSHCLI fails early if the BOSH CLI is not found.
 func (s *session) checkBOSHCLI() error {
-	if _, err := exec.LookPath(s.options.bosh); err != nil {
-		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or give its path with --bosh", err)
+	if _, err := exec.LookPath(s.options.boshProgram()); err != nil {
+		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or set --bosh to its path", err)
 	}
 	return nil
 }
 
 // runBOSH prints and runs the command of the BOSH CLI.
 func (s *session) runBOSH(ctx context.Context, verb string) error {
-	arguments := s.folder.BOSHCommand(s.options.bosh, verb, s.settings)
+	arguments := s.dir.BOSHCommand(s.options.boshProgram(), verb, s.settings)
 	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
-	// Without --tty the CLI prints no progress if its output is not a terminal, for minutes.
+	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
 	err := s.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		fmt.Fprintf(s.command.ErrOrStderr(),
-			"error: bosh %s failed, see its output above; run the same command again to continue\n", verb)
+			"error: bosh %s failed; see its output above, and run the same command again to continue\n", verb)
 	}
 	return err
 }

@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// recordedCluster returns the cluster in the folder's up.yml.
+// recordedCluster returns the cluster recorded in up.yml.
 func (ws workspace) recordedCluster() *clusters.Identity {
 	GinkgoHelper()
 	var settings struct{ Cluster *clusters.Identity }
@@ -37,8 +37,8 @@ func (ws workspace) replaceInFile(name, pattern, replacement string) {
 	ws.write(name, replaced)
 }
 
-// newServerAlias starts a proxy, which is a second name of the API server with a certificate of another authority. It returns the proxy
-// and the path of an administrator's kubeconfig for it.
+// newServerAlias starts a proxy that serves the API server under another name, with a certificate of another authority. It returns the
+// proxy and the path of an administrator's kubeconfig for it.
 func (ws workspace) newServerAlias() (*apiproxy.Proxy, string) {
 	GinkgoHelper()
 	proxy, err := apiproxy.NewTLS(controlPlane.Kubeconfig("admin"))
@@ -71,7 +71,7 @@ func systemUID(ctx context.Context) string {
 	return string(namespace.UID)
 }
 
-var _ = Describe("The cluster of a folder", func() {
+var _ = Describe("The cluster of a directory", func() {
 	var ws workspace
 	BeforeEach(func() { ws = newWorkspaceWithCLI() })
 
@@ -85,13 +85,13 @@ var _ = Describe("The cluster of a folder", func() {
 		Expect(ws.planOutput()).To(MatchRegexp(`API server +` + controlPlane.URL() + ` \(context ` + currentContext(ws.kubeconfig) + `\), v1\.`))
 	})
 
-	It("is shown with the kubeconfig's context in the questions of up and down", func() {
-		where := "in namespace " + ws.namespace + " of the cluster " + regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(ws.kubeconfig)+")")
-		Expect(ws.up().Out).To(gbytes.Say(`Create or update the director kubernetes ` + where + `\? \[yN\]: `))
-		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + where + `, including its disk\? \[yN\]: `))
+	It("is shown with the kubeconfig's context in the confirmation prompts of up and down", func() {
+		location := "in namespace " + ws.namespace + " of the cluster " + regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(ws.kubeconfig)+")")
+		Expect(ws.up().Out).To(gbytes.Say(`Create or update the director kubernetes ` + location + `\? \[yN\]: `))
+		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + location + `, including its disk\? \[yN\]: `))
 	})
 
-	It("is completed by the first operator with the right to get kube-system", func(ctx SpecContext) {
+	It("gets its UID from the first operator with the right to get kube-system", func(ctx SpecContext) {
 		administrator := ws.kubeconfig
 		ws.kubeconfig = newTestEnv(ctx).createAccount(ctx, "guest", "")
 		ws.planOutput("--address", "10.246.0.78")
@@ -102,7 +102,7 @@ var _ = Describe("The cluster of a folder", func() {
 		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
 	})
 
-	It("is that of cpi.kubeconfig in a folder without a record", func(ctx SpecContext) {
+	It("is read from cpi.kubeconfig in a directory without a record", func(ctx SpecContext) {
 		ws.planOutput()
 		ws.replaceInFile("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
 		Expect(ws.run("", "up", "--dry-run")).To(gexec.Exit(0))
@@ -115,11 +115,11 @@ var _ = Describe("The cluster of a folder", func() {
 	})
 })
 
-var _ = Describe("A kubeconfig for another cluster than the folder's", Ordered, func() {
+var _ = Describe("A kubeconfig for another cluster than the directory's", Ordered, func() {
 	var (
 		ws    workspace
 		other *embedded.ControlPlane
-		here  string
+		first string
 		files map[string]string
 	)
 	BeforeAll(func(ctx SpecContext) {
@@ -129,7 +129,7 @@ var _ = Describe("A kubeconfig for another cluster than the folder's", Ordered, 
 		DeferCleanup(func() error { return other.Stop() })
 		Expect(other.Start(ctx)).To(Succeed())
 		ws = newWorkspaceWithCLI()
-		here = ws.kubeconfig
+		first = ws.kubeconfig
 		Expect(ws.up()).To(gexec.Exit(0))
 		Expect(os.Remove(ws.path("calls"))).To(Succeed())
 		files = ws.readFiles()
@@ -140,10 +140,10 @@ var _ = Describe("A kubeconfig for another cluster than the folder's", Ordered, 
 		It("is rejected by "+strings.Join(command, " ")+" before any change", func(ctx SpecContext) {
 			session := ws.run("", append(command, "--bosh", "./create-env")...)
 			Expect(session).To(gexec.Exit(1))
-			Expect(session.Err).To(gbytes.Say(`^error: the director of folder kubernetes is in another cluster: kubernetes/up\.yml was written for ` +
-				regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(here)+")") + `, but your kubeconfig selects ` +
+			Expect(session.Err).To(gbytes.Say(`^error: directory kubernetes belongs to a director in another cluster: kubernetes/up\.yml was written for ` +
+				regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(first)+")") + `, but your kubeconfig selects ` +
 				regexp.QuoteMeta(other.URL()+" (context "+currentContext(ws.kubeconfig)+")") + `; namespace kube-system has the UID \S+ there and \S+ here ` +
-				`\(--context and --kubeconfig select the cluster, --dir selects the folder\)`))
+				`\(--context and --kubeconfig select the cluster, --dir selects the directory\)`))
 			Expect(ws.readFiles()).To(Equal(files))
 			Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 			namespaces, err := other.Kubectl(ctx, "get", "namespaces", "-o", "name")
@@ -153,7 +153,7 @@ var _ = Describe("A kubeconfig for another cluster than the folder's", Ordered, 
 	}
 })
 
-// readFiles returns the content of the files in the environment's folder, by path.
+// readFiles returns the content of the files in the environment directory, by path.
 func (ws workspace) readFiles() map[string]string {
 	GinkgoHelper()
 	found := map[string]string{}
@@ -195,11 +195,11 @@ var _ = Describe("The manifest of an existing director", func() {
 		Expect(ws.read("manifest.yml")).To(Equal(manifest))
 	})
 
-	It("changes if the folder was moved, which the plan shows", func() {
+	It("changes if the directory was moved, which the plan shows", func() {
 		Expect(os.Rename(ws.path("kubernetes"), ws.path("moved"))).To(Succeed())
 		session := ws.run("", "up", "--dir", "moved", "--dry-run")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +the folder was moved from ` + ws.path("kubernetes") + `; create-env recreates the director's VM`))
+		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +the directory was moved from ` + ws.path("kubernetes") + `; create-env recreates the director's VM`))
 	})
 })
 
@@ -221,7 +221,7 @@ var _ = Describe("A recorded API server that does not work any more", func() {
 		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`^error: the API server https://127\.0\.0\.1:\d+, recorded in kubernetes/cpi\.kubeconfig, does not work from here: .*` +
-			`--replace-server replaces it with that of your kubeconfig, ` + controlPlane.URL() + `, and create-env recreates the director's VM`))
+			`--replace-server replaces it with the one in your kubeconfig, ` + controlPlane.URL() + `, and makes create-env recreate the director's VM`))
 		Expect(ws.read("kubernetes/cpi.kubeconfig")).To(Equal(previous))
 		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 	})
@@ -229,7 +229,7 @@ var _ = Describe("A recorded API server that does not work any more", func() {
 	It("is replaced with --replace-server, which the plan shows", func() {
 		session := ws.run("y\n", "up", "--bosh", "./create-env", "--replace-server")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +API server replaced with that of your kubeconfig \(--replace-server\); create-env recreates the director's VM`))
+		Expect(session.Out).To(gbytes.Say(`cpi\.kubeconfig +API server replaced with the one in your kubeconfig \(--replace-server\); create-env recreates the director's VM`))
 		Expect(ws.read("kubernetes/cpi.kubeconfig")).To(ContainSubstring(controlPlane.URL()))
 	})
 
@@ -239,11 +239,11 @@ var _ = Describe("A recorded API server that does not work any more", func() {
 	})
 })
 
-var _ = DescribeTable("A cluster is compared with the recorded one", func(recorded, now clusters.Identity, why string) {
-	if why == "" {
-		Expect(recorded.Mismatch(now)).To(BeEmpty())
+var _ = DescribeTable("A cluster is compared with the recorded one", func(recorded, current clusters.Identity, mismatch string) {
+	if mismatch == "" {
+		Expect(recorded.Mismatch(current)).To(BeEmpty())
 	} else {
-		Expect(recorded.Mismatch(now)).To(HavePrefix(why))
+		Expect(recorded.Mismatch(current)).To(HavePrefix(mismatch))
 	}
 },
 	Entry("by its UID, with any name", clusters.Identity{Server: "https://a", UID: "1", Authorities: []string{"x"}},

@@ -19,7 +19,7 @@ const (
 	allowFlag        = "--allow-privileged-namespace"
 )
 
-// setPodSecurity sets the namespace's label for Pod Security; "" removes it.
+// setPodSecurity sets the namespace's Pod Security label. An empty level removes it.
 func (ws workspace) setPodSecurity(ctx context.Context, level string) {
 	GinkgoHelper()
 	label := podSecurityLabel + "=" + level
@@ -30,7 +30,7 @@ func (ws workspace) setPodSecurity(ctx context.Context, level string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// podSecurity returns the namespace's label for Pod Security; "" if there is none.
+// podSecurity returns the namespace's Pod Security label, or "" if there is none.
 func (ws workspace) podSecurity(ctx context.Context) string {
 	GinkgoHelper()
 	namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
@@ -38,7 +38,7 @@ func (ws workspace) podSecurity(ctx context.Context) string {
 	return namespace.Labels[podSecurityLabel]
 }
 
-var _ = Describe("The label for Pod Security of an existing namespace", func() {
+var _ = Describe("The Pod Security label of an existing namespace", func() {
 	var (
 		ws  workspace
 		env testEnv
@@ -54,8 +54,8 @@ var _ = Describe("The label for Pod Security of an existing namespace", func() {
 			session := ws.up("--yes")
 			Expect(session).To(gexec.Exit(1))
 			Expect(session.Out).To(gbytes.Say(`namespace +` + ws.namespace + ` \(` + podSecurityLabel + `=` + level + `\)\n`))
-			Expect(session.Out).To(gbytes.Say(`namespace +its label refuses VM Pods; up stops without ` + allowFlag + `\n`))
-			Expect(session.Err).To(gbytes.Say(`^error: namespace ` + ws.namespace + ` refuses VM Pods, which are privileged: its label is ` + podSecurityLabel + `=` + level +
+			Expect(session.Out).To(gbytes.Say(`namespace +its label rejects VM Pods; up stops without ` + allowFlag + `\n`))
+			Expect(session.Err).To(gbytes.Say(`^error: namespace ` + ws.namespace + ` rejects VM Pods, which are privileged: its label is ` + podSecurityLabel + `=` + level +
 				"; to change the label until `kubectl bosh down` restores it, run: kubectl bosh up --dir kubernetes --kubeconfig " + ws.kubeconfig + " --bosh=./create-env " + allowFlag + `\n`))
 			Expect(ws.podSecurity(ctx)).To(Equal(level))
 			_, err := cluster.CoreV1().ServiceAccounts(ws.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
@@ -70,7 +70,7 @@ var _ = Describe("The label for Pod Security of an existing namespace", func() {
 		printed := regexp.MustCompile(`run: kubectl bosh (.*)`).FindStringSubmatch(string(session.Err.Contents()))
 		Expect(printed).NotTo(BeEmpty())
 		command := exec.CommandContext(ctx, "sh", "-c", program+" "+printed[1]+" --yes")
-		command.Dir = ws.folder
+		command.Dir = ws.dir
 		session = startCommand(command)
 		Eventually(session).Should(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`namespace +gets the label ` + podSecurityLabel + `=privileged instead of restricted \(` + allowFlag + `\); down restores it\n`))
@@ -124,12 +124,12 @@ var _ = Describe("The label for Pod Security of an existing namespace", func() {
 		ws.setPodSecurity(ctx, "restricted")
 		output := ws.planOutput(allowFlag)
 		Expect(output).To(ContainSubstring("  kubectl label --overwrite namespace " + ws.namespace + " " + podSecurityLabel + "=privileged --kubeconfig "))
-		_, err := controlPlane.Kubectl(ctx, "apply", "-f", filepath.Join(ws.folder, "kubernetes", "rights.yaml"))
+		_, err := controlPlane.Kubectl(ctx, "apply", "-f", filepath.Join(ws.dir, "kubernetes", "rights.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
-	It("makes up fail in a namespace that up has created, too", func(ctx SpecContext) {
+	It("makes up fail in a namespace created by up, too", func(ctx SpecContext) {
 		ws = newWorkspaceWithCLI()
 		Expect(ws.up()).To(gexec.Exit(0))
 		Expect(ws.podSecurity(ctx)).To(Equal("privileged"))
@@ -149,20 +149,20 @@ var _ = Describe("The label for Pod Security of an existing namespace", func() {
 	})
 
 	It("is left to an administrator if the operator may not change it in up", func(ctx SpecContext) {
-		b := newUpUser(ctx, &ws)
-		ws.applyRights(ctx, ws.printRights(), b.user)
+		u := newUpUser(ctx, &ws)
+		ws.applyRights(ctx, ws.printRights(), u.user)
 		ws.setPodSecurity(ctx, "restricted")
 		session := ws.up(allowFlag)
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`cannot patch resource "namespaces".*; an administrator can run: kubectl label --overwrite namespace ` +
 			ws.namespace + ` ` + podSecurityLabel + `=privileged\n`))
-		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore what up has not changed")
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore a label that up did not change")
 	})
 
 	It("is left to an administrator if the operator may not restore it in down", func(ctx SpecContext) {
 		administrator := ws.kubeconfig
-		b := newUpUser(ctx, &ws)
-		ws.applyRights(ctx, ws.printRights(), b.user)
+		u := newUpUser(ctx, &ws)
+		ws.applyRights(ctx, ws.printRights(), u.user)
 		operator := ws.kubeconfig
 		ws.setPodSecurity(ctx, "restricted")
 		ws.kubeconfig = administrator

@@ -12,25 +12,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// lookup returns the value at the path. Elements of lists are selected by their name.
-func lookup(from any, path ...string) any {
+// lookup returns the value at the path. In lists, it selects the element with the name.
+func lookup(value any, path ...string) any {
 	GinkgoHelper()
 	for _, key := range path {
-		switch value := from.(type) {
+		switch container := value.(type) {
 		case map[string]any:
-			Expect(value).To(HaveKey(key), "%q", path)
-			from = value[key]
+			Expect(container).To(HaveKey(key), "%q", path)
+			value = container[key]
 		case []any:
-			from = nil
-			for _, element := range value {
+			value = nil
+			for _, element := range container {
 				if element.(map[string]any)["name"] == key {
-					from = element
+					value = element
 				}
 			}
-			Expect(from).NotTo(BeNil(), "%q", path)
+			Expect(value).NotTo(BeNil(), "%q", path)
 		}
 	}
-	return from
+	return value
 }
 
 var _ = Describe("kubectl bosh up --dry-run", func() {
@@ -80,7 +80,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(lookup(manifest, "cloud_provider", "properties", "network", "address_annotations")).To(annotations)
 	})
 
-	It("reports what is unknown, and reads the Service range from the API server's error", func(ctx SpecContext) {
+	It("reports unknown facts, and reads the Service range from the API server's error", func(ctx SpecContext) {
 		env := newTestEnv(ctx)
 		ws.kubeconfig = env.createAccount(ctx, "guest", "")
 		_, err := controlPlane.Kubectl(ctx, "create", "rolebinding", "guest-"+env.namespace, "--namespace", "default", "--clusterrole=edit", "--serviceaccount="+env.namespace+":guest")
@@ -111,7 +111,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(err).To(MatchError(ContainSubstring("not found")))
 	})
 
-	It("keeps and reports files that the operator has edited", func(ctx SpecContext) {
+	It("keeps and reports files edited by the operator", func(ctx SpecContext) {
 		ws.planOutput()
 		ws.write("kubernetes/vars.yml", ws.read("kubernetes/vars.yml")+"mine: 1\n")
 		ws.write("kubernetes/ops/cpi.yml", ws.read("kubernetes/ops/cpi.yml")+"# mine\n")
@@ -126,7 +126,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(ws.read("kubernetes/ops/cpi.yml")).To(HaveSuffix("# mine\n"))
 	})
 
-	It("applies newly given values, and keeps the others", func(ctx SpecContext) {
+	It("applies new values, and keeps the others", func(ctx SpecContext) {
 		ws.planOutput()
 		ws.write("more.yml", "[]")
 		session := ws.run("", "up", "--dry-run", "--stemcell", "newer.tgz", "--var", "mine={a: 1}", "--ops-file", "more.yml")
@@ -134,7 +134,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(session.Out).To(gbytes.Say(`mine +changed by a flag\n`))
 		Expect(ws.vars()).To(And(HaveKeyWithValue("stemcell_url", "file://"+ws.path("newer.tgz")), HaveKeyWithValue("internal_ip", "10.246.0.60"),
 			HaveKeyWithValue("mine", HaveKeyWithValue("a", BeNumerically("==", 1)))))
-		Expect(ws.read("kubernetes/up.yml")).To(ContainSubstring("- " + filepath.Join(ws.folder, "more.yml")))
+		Expect(ws.read("kubernetes/up.yml")).To(ContainSubstring("- " + filepath.Join(ws.dir, "more.yml")))
 	})
 
 	It("writes files that only their owner can read", func() {
@@ -152,20 +152,20 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 	},
 		Entry("a director without a release", "--release and --stemcell are required", "--bosh-deployment", "bosh-deployment"),
 		Entry("a director without a manifest", "--bosh-deployment or --manifest is required", "--release", "a", "--stemcell", "b"),
-		Entry("two manifests", "--bosh-deployment and --manifest exclude each other", "--bosh-deployment", "a", "--manifest", "b"),
+		Entry("two manifests", "--bosh-deployment and --manifest are mutually exclusive", "--bosh-deployment", "a", "--manifest", "b"),
 		Entry("a download without its checksum", "--release is a URL.*--release-sha1", "--release", "https://example.com/a", "--stemcell", "b"),
 		Entry("an unknown network", `--network "vpn" is not valid; use one of static, service`, "--network", "vpn"),
 		Entry("an invalid address", `--address "here" is not a valid IP address`, "--address", "here"),
 		Entry("an address outside of the range", `--address 10\.2\.0\.1 is not in the reserved range`,
 			"--bosh-deployment", "bosh-deployment", "--release", "a", "--stemcell", "b", "--range", "10.16.0.0/16", "--address", "10.2.0.1"),
-		Entry("a variable without a value", `--var number 1 is not NAME=VALUE`, "--var", "mine"),
+		Entry("a variable without a value", `--var number 1 is not in the form name=value`, "--var", "mine"),
 	)
 
 	It("rejects another network for an existing director", func() {
 		ws.planOutput()
 		session := ws.run("", "up", "--dry-run", "--network", "static")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: folder kubernetes has a director with --network service, not static; use another folder`))
+		Expect(session.Err).To(gbytes.Say(`^error: directory kubernetes belongs to a director with --network service, not static; use another directory`))
 	})
 })
 
@@ -192,7 +192,7 @@ var _ = Describe("kubectl bosh up on a cluster with Calico", Ordered, func() {
 			HaveKeyWithValue("reserved", ConsistOf("10.1.128.1-10.1.128.20", "10.1.128.6")), HaveKeyWithValue("dns", ConsistOf("10.246.0.10"))))
 	})
 
-	It("follows flags for the network, the address and the credentials", func(ctx SpecContext) {
+	It("uses the flags for the network, the address and the credentials", func(ctx SpecContext) {
 		output := ws.planOutput("--network", "service", "--address", "10.246.7.7", "--credentials", "kubeconfig")
 		Expect(output).To(MatchRegexp(`network +service: set by --network\n`))
 		manifest := ws.interpolateManifest(ctx)

@@ -27,7 +27,7 @@ import (
 
 const upRights = "../../docs/rbac-kubectl-bosh-up.yaml"
 
-// upUser is a user without rights, for whom --print-rights is run.
+// upUser is a user without rights, who runs up --print-rights.
 type upUser struct {
 	user  string
 	token string
@@ -36,7 +36,7 @@ type upUser struct {
 	used  map[string]bool // rights, as "verb resource"
 }
 
-// newUpUser creates a user and its kubeconfig for the workspace, with a proxy that records the rights that the user's token uses.
+// newUpUser creates a user and its kubeconfig for the workspace, with a proxy that records the rights used with the user's token.
 func newUpUser(ctx context.Context, ws *workspace) *upUser {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
@@ -56,14 +56,14 @@ func newUpUser(ctx context.Context, ws *workspace) *upUser {
 	return u
 }
 
-func (u *upUser) recordRequest(_ int, answer http.ResponseWriter, request *http.Request, next http.Handler) {
+func (u *upUser) recordRequest(_ int, response http.ResponseWriter, request *http.Request, next http.Handler) {
 	if request.Header.Get("Authorization") == "Bearer "+u.token {
 		verb, resource, _ := apiproxy.ParseRequest(request)
 		u.mutex.Lock()
 		u.used[verb+" "+resource] = true
 		u.mutex.Unlock()
 	}
-	next.ServeHTTP(answer, request)
+	next.ServeHTTP(response, request)
 }
 
 // usedRights returns the recorded rights.
@@ -74,9 +74,9 @@ func (u *upUser) usedRights() []string {
 }
 
 // printRights returns the output of up --print-rights.
-func (ws workspace) printRights(more ...string) string {
+func (ws workspace) printRights(extraArgs ...string) string {
 	GinkgoHelper()
-	session := ws.run("", append([]string{"up", "--print-rights", "--namespace", ws.namespace}, more...)...)
+	session := ws.run("", append([]string{"up", "--print-rights", "--namespace", ws.namespace}, extraArgs...)...)
 	Expect(session).To(gexec.Exit(0))
 	Expect(ws.path("kubernetes")).NotTo(BeADirectory())
 	return string(session.Out.Contents())
@@ -92,13 +92,13 @@ func (ws workspace) applyRights(ctx context.Context, rights, user string) {
 
 // isAllowed reports whether the user has the right in the namespace.
 func (ws workspace) isAllowed(ctx context.Context, user, verb, resource, subresource string) (bool, error) {
-	answer, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
+	review, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: ws.namespace, Verb: verb, Resource: resource, Subresource: subresource}}}, metav1.CreateOptions{})
-	return err == nil && answer.Status.Allowed, err
+	return err == nil && review.Status.Allowed, err
 }
 
-// rightsOf returns the rights in a file's Roles and ClusterRoles except for those of some rules, as "verb resource".
+// rightsOf returns the rights in the Roles and ClusterRoles of a file, except the rights of some rules, as "verb resource".
 func rightsOf(path string, except ...rbacv1.PolicyRule) []string {
 	GinkgoHelper()
 	content, err := os.ReadFile(path)
@@ -116,18 +116,18 @@ func rightsOf(path string, except ...rbacv1.PolicyRule) []string {
 	return found
 }
 
-func flattenRules(rules []rbacv1.PolicyRule) (all []string) {
+func flattenRules(rules []rbacv1.PolicyRule) (rights []string) {
 	for _, rule := range rules {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
-				all = append(all, verb+" "+resource)
+				rights = append(rights, verb+" "+resource)
 			}
 		}
 	}
-	return all
+	return rights
 }
 
-// breakRights removes the rules and subjects of the RBAC objects that up has created.
+// breakRights removes the rules and subjects of the RBAC objects created by up.
 func (ws workspace) breakRights(ctx context.Context) {
 	GinkgoHelper()
 	name := "bosh-cpi-" + ws.namespace
@@ -142,7 +142,7 @@ func (ws workspace) breakRights(ctx context.Context) {
 	}
 }
 
-// createKeptService creates a Service that outlives VMs, as the CPI does.
+// createKeptService creates a Service that remains when VMs are recreated, like the CPI.
 func (ws workspace) createKeptService(ctx context.Context) {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().Services(ws.namespace).Create(ctx, &corev1.Service{
@@ -186,8 +186,8 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`rights +sufficient\n`))
 		Expect(session.Out).To(gbytes.Say(`kube-dns\)\n`))
-		for _, prepared := range []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Secret"} {
-			Expect(session.Out).To(gbytes.Say(prepared + ` \S+: unchanged\n`))
+		for _, kind := range []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Secret"} {
+			Expect(session.Out).To(gbytes.Say(kind + ` \S+: unchanged\n`))
 		}
 		ws.expectCPIWorks(ctx, ws.path("kubernetes/cpi.kubeconfig"))
 		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
@@ -238,7 +238,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		Expect(printed).To(ContainSubstring("# Agent settings, and credentials of the registry."))
 	})
 
-	It("uses the namespace of the flag instead of that of an existing folder", func() {
+	It("uses the namespace of the flag instead of the one of an existing directory", func() {
 		first := ws.namespace
 		ws.kubeconfig = controlPlane.Kubeconfig("admin")
 		ws.planOutput()

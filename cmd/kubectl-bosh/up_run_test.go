@@ -19,8 +19,8 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// createEnv stands for the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
-// state. VMs of this cluster have no agents; test/e2e runs the real create-env.
+// createEnv replaces the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
+// state. VMs in this cluster have no agents. test/e2e runs the real create-env.
 const createEnv = `#!/bin/bash
 set -euo pipefail
 printf '%s\n' "$BOSH_ALL_PROXY" "$@" >>calls
@@ -47,14 +47,14 @@ func newWorkspaceWithCLI() workspace {
 }
 
 // up runs up for a new director, with confirmation.
-func (ws workspace) up(more ...string) *gexec.Session {
+func (ws workspace) up(extraArgs ...string) *gexec.Session {
 	GinkgoHelper()
-	return ws.run("y\n", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env"), more...)...)
+	return ws.run("y\n", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env"), extraArgs...)...)
 }
 
-func (ws workspace) down(more ...string) *gexec.Session {
+func (ws workspace) down(extraArgs ...string) *gexec.Session {
 	GinkgoHelper()
-	return ws.run("yes\n", append([]string{"down", "--bosh", "./create-env"}, more...)...)
+	return ws.run("yes\n", append([]string{"down", "--bosh", "./create-env"}, extraArgs...)...)
 }
 
 // documentedRules returns the rules of the Role or the ClusterRole in docs/rbac.yaml.
@@ -103,7 +103,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Create or update the director kubernetes in namespace ` + ws.namespace + ` of the cluster .*\? \[yN\]: `))
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: created\n`))
-		Expect(session.Out).To(gbytes.Say(`check: all required preflight checks have passed`))
+		Expect(session.Out).To(gbytes.Say(`check: all required preflight checks passed`))
 		Expect(session.Out).To(gbytes.Say(`bosh alias-env kubernetes -e 10\.246\.0\.60 `))
 		Expect(ws.read("calls")).To(MatchRegexp(`^socks5://127\.0\.0\.1:\d+\ncreate-env\n` + ws.path("bosh-deployment/bosh.yml") + "\n"))
 		Expect(ws.read("manifest.yml")).To(ContainSubstring("bosh-cpi"), "the manifest contains the kubeconfig")
@@ -136,14 +136,14 @@ var _ = Describe("kubectl bosh up and down", func() {
 		ws.expectDeleted(ctx)
 	})
 
-	It("create a kubeconfig with a token that does not expire with --credentials kubeconfig", func(ctx SpecContext) {
+	It("with --credentials kubeconfig, create a kubeconfig with a token that does not expire", func(ctx SpecContext) {
 		Expect(ws.up("--credentials", "kubeconfig")).To(gexec.Exit(0))
 		config, err := clientcmd.LoadFromFile(ws.path("kubernetes/director.kubeconfig"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Clusters["kubernetes"].Server).To(Equal("https://10.246.0.1:443"))
 		config.Clusters["kubernetes"].Server = controlPlane.URL() // there is no kube-proxy
-		Expect(clientcmd.WriteToFile(*config, ws.path("as-if"))).To(Succeed())
-		ws.expectCPIWorks(ctx, ws.path("as-if"))
+		Expect(clientcmd.WriteToFile(*config, ws.path("reachable.kubeconfig"))).To(Succeed())
+		ws.expectCPIWorks(ctx, ws.path("reachable.kubeconfig"))
 		Expect(ws.down()).To(gexec.Exit(0))
 		ws.expectDeleted(ctx)
 	})
@@ -155,7 +155,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		env.createVM(ctx, "old", address, nil)
 		session := ws.down()
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: namespace ` + env.namespace + ` has VMs or disks other than the director's own: VM agent-old; delete its deployments first`))
+		Expect(session.Err).To(gbytes.Say(`^error: namespace ` + env.namespace + ` has VMs or disks other than the director's own: VM agent-old; delete the deployments first`))
 		session = ws.down("--force")
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say("Namespace " + env.namespace + ": kept: not created by `up`\n"))
@@ -189,10 +189,10 @@ var _ = Describe("kubectl bosh up and down", func() {
 		ws.write("fails", "")
 		session := ws.up()
 		Expect(session).To(gexec.Exit(7))
-		Expect(session.Err).To(gbytes.Say(`error: bosh create-env failed, see its output above`))
+		Expect(session.Err).To(gbytes.Say(`error: bosh create-env failed; see its output above`))
 	})
 
-	It("run the BOSH CLI without a proxy with --no-proxy", func() {
+	It("with --no-proxy, run the BOSH CLI without a proxy", func() {
 		ws.write("create-env", "#!/bin/bash\necho \"by ${BOSH_ALL_PROXY:-nothing}\"\n")
 		Expect(ws.up("--no-proxy").Out).To(gbytes.Say("by nothing\n"))
 	})
@@ -204,12 +204,12 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`^error: apply Namespace ` + ws.namespace + `: namespaces "` + ws.namespace + `" is forbidden: User ` +
 			`"system:serviceaccount:` + env.namespace + `:guest" cannot get resource .*; an administrator can apply the output of .kubectl bosh up --print-rights --namespace ` + ws.namespace + `.`))
-		Expect(filepath.Join(ws.folder, "calls")).NotTo(BeAnExistingFile())
+		Expect(filepath.Join(ws.dir, "calls")).NotTo(BeAnExistingFile())
 	})
 
-	It("reject a folder that up has not written", func() {
+	It("reject a directory that up did not write", func() {
 		session := ws.down()
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: folder kubernetes has no up.yml, and so no director of `kubectl bosh up`"))
+		Expect(session.Err).To(gbytes.Say("^error: directory kubernetes has no up.yml: `kubectl bosh up` did not create a director there"))
 	})
 })

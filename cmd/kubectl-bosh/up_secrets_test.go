@@ -28,7 +28,7 @@ var _ = Describe("A secret value of a variable", func() {
 		session := ws.up("--var", "password="+canary)
 		Expect(session).To(gexec.Exit(0))
 		expectNoCanary(session)
-		Expect(ws.vars()).To(HaveKeyWithValue("password", canary), "it is written")
+		Expect(ws.vars()).To(HaveKeyWithValue("password", canary), "up writes it")
 		for _, args := range [][]string{
 			{"up", "--dry-run", "--var", "password=" + canary + "-2"},
 			{"up", "--bosh", "./create-env", "--var", "password=" + canary + "-3"},
@@ -46,8 +46,8 @@ var _ = Describe("A secret value of a variable", func() {
 		Expect(ws.up("--var", "password="+canary)).To(gexec.Exit(0))
 		ws.write("fails", "")
 		for _, command := range [][]string{{"up"}, {"down"}} {
-			for _, answer := range []string{"y\n", "n\n"} {
-				session := ws.run(answer, append(command, "--bosh", "./create-env")...)
+			for _, input := range []string{"y\n", "n\n"} {
+				session := ws.run(input, append(command, "--bosh", "./create-env")...)
 				Expect(session).NotTo(gexec.Exit(0))
 				expectNoCanary(session)
 			}
@@ -62,11 +62,11 @@ var _ = Describe("A secret value of a variable", func() {
 			expectNoCanary(session)
 		}
 	},
-		Entry("without a name", "--var number 2 is not NAME=VALUE", "--var", "mine=1", "--var", "="+canary),
-		Entry("without a name and an equals sign", "--var number 1 is not NAME=VALUE", "--var", canary),
+		Entry("without a name", "--var number 2 is not in the form name=value", "--var", "mine=1", "--var", "="+canary),
+		Entry("without a name and an equals sign", "--var number 1 is not in the form name=value", "--var", canary),
 		Entry("that is a YAML alias", "--var password: the value is not valid YAML", "--var", "password=*"+canary),
 		Entry("that is a YAML key", "--var password: the value is not valid YAML", "--var", "password={["+canary+"]: 1}"),
-		Entry("that is a separate argument", "1 unexpected arguments", "--var", "mine=1", "password="+canary),
+		Entry("that is a separate argument", "unexpected arguments (1)", "--var", "mine=1", "password="+canary),
 		Entry("of a misspelled flag", "unknown flag: --vra", "--vra=password="+canary),
 	)
 
@@ -82,12 +82,12 @@ var _ = Describe("A secret value of a variable", func() {
 	})
 
 	It("is only in files that only their owner can read", func() {
-		former := syscall.Umask(0)
-		DeferCleanup(func() { syscall.Umask(former) })
+		oldMask := syscall.Umask(0)
+		DeferCleanup(func() { syscall.Umask(oldMask) })
 		Expect(os.Mkdir(ws.path("kubernetes"), 0o755)).To(Succeed())
 		Expect(ws.up("--var", "password="+canary)).To(gexec.Exit(0))
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--var", "other="+canary)).To(gexec.Exit(0))
-		var holding []string
+		var filesWithCanary []string
 		Expect(filepath.WalkDir(ws.path("kubernetes"), func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
@@ -96,12 +96,12 @@ var _ = Describe("A secret value of a variable", func() {
 			if err != nil || !strings.Contains(string(content), canary) {
 				return err
 			}
-			holding = append(holding, filepath.Base(path))
+			filesWithCanary = append(filesWithCanary, filepath.Base(path))
 			info, err := entry.Info()
 			Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600), path)
 			return err
 		})).To(Succeed())
-		Expect(holding).To(ConsistOf("vars.yml"))
+		Expect(filesWithCanary).To(ConsistOf("vars.yml"))
 	})
 
 	It("is not in a file that others can read because a previous run was interrupted", func() {

@@ -16,9 +16,9 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// workspace is an operator's working folder for a new director, and a namespace that does not exist yet.
+// workspace is an operator's working directory for a new director, and a namespace that does not exist yet.
 type workspace struct {
-	folder     string
+	dir        string
 	namespace  string
 	kubeconfig string // the operator's
 }
@@ -28,15 +28,15 @@ const boshYML = "../../test/manifests/testdata/bosh.yml"
 func newWorkspace() workspace {
 	GinkgoHelper()
 	testEnvs++
-	ws := workspace{folder: GinkgoT().TempDir(), namespace: fmt.Sprintf("up-%d", testEnvs), kubeconfig: controlPlane.Kubeconfig("admin")}
+	ws := workspace{dir: GinkgoT().TempDir(), namespace: fmt.Sprintf("up-%d", testEnvs), kubeconfig: controlPlane.Kubeconfig("admin")}
 	content, err := os.ReadFile(boshYML)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(os.MkdirAll(filepath.Join(ws.folder, "bosh-deployment"), 0o755)).To(Succeed())
+	Expect(os.MkdirAll(filepath.Join(ws.dir, "bosh-deployment"), 0o755)).To(Succeed())
 	ws.write("bosh-deployment/bosh.yml", string(content))
 	return ws
 }
 
-func (ws workspace) path(name string) string { return filepath.Join(ws.folder, name) }
+func (ws workspace) path(name string) string { return filepath.Join(ws.dir, name) }
 
 func (ws workspace) write(name, content string) {
 	GinkgoHelper()
@@ -50,7 +50,7 @@ func (ws workspace) read(name string) string {
 	return string(content)
 }
 
-// vars returns the variables that up has written.
+// vars returns the variables written by up.
 func (ws workspace) vars() map[string]any {
 	GinkgoHelper()
 	var vars map[string]any
@@ -58,12 +58,12 @@ func (ws workspace) vars() map[string]any {
 	return vars
 }
 
-// run runs kubectl bosh in the folder with this answer to its question, and waits for it.
-func (ws workspace) run(answer string, args ...string) *gexec.Session {
+// run runs kubectl bosh in the directory with this input, and waits for it.
+func (ws workspace) run(input string, args ...string) *gexec.Session {
 	GinkgoHelper()
 	command := exec.Command(program, append([]string{args[0], "--kubeconfig", ws.kubeconfig}, args[1:]...)...)
-	command.Dir = ws.folder
-	command.Stdin = strings.NewReader(answer)
+	command.Dir = ws.dir
+	command.Stdin = strings.NewReader(input)
 	session := startCommand(command)
 	Eventually(session).Should(gexec.Exit())
 	return session
@@ -72,14 +72,14 @@ func (ws workspace) run(answer string, args ...string) *gexec.Session {
 var firstRunArgs = []string{"up", "--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz"}
 
 // planOutput runs up with --dry-run for a new director, and returns its output.
-func (ws workspace) planOutput(more ...string) string {
+func (ws workspace) planOutput(extraArgs ...string) string {
 	GinkgoHelper()
-	session := ws.run("", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run"), more...)...)
+	session := ws.run("", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run"), extraArgs...)...)
 	Expect(session).To(gexec.Exit(0))
 	return string(session.Out.Contents())
 }
 
-// interpolateManifest returns the manifest that create-env would read from the folder's files.
+// interpolateManifest returns the manifest that create-env would read from the files in the directory.
 func (ws workspace) interpolateManifest(ctx context.Context) map[string]any {
 	GinkgoHelper()
 	ws.write("kubernetes/cpi.kubeconfig", "of create-env")
@@ -103,7 +103,7 @@ func (ws workspace) interpolateManifest(ctx context.Context) map[string]any {
 func (ws workspace) interpolate(ctx context.Context, args ...string) map[string]any {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bosh", append([]string{"--non-interactive", "interpolate"}, args...)...)
-	command.Dir = ws.folder
+	command.Dir = ws.dir
 	out, err := command.Output()
 	Expect(err).NotTo(HaveOccurred())
 	var manifest map[string]any
@@ -111,7 +111,7 @@ func (ws workspace) interpolate(ctx context.Context, args ...string) map[string]
 	return manifest
 }
 
-// createNetworkPlugin creates the DaemonSet by which up detects a network plugin, until the end of the test.
+// createNetworkPlugin creates the DaemonSet of a network plugin for up to detect, and deletes it at the end of the test.
 func createNetworkPlugin(ctx context.Context, daemonSet string) {
 	GinkgoHelper()
 	Expect(controlPlane.Apply(ctx, fmt.Sprintf(`{apiVersion: apps/v1, kind: DaemonSet, metadata: {name: %[1]s, namespace: kube-system}, spec: {
@@ -122,7 +122,7 @@ func createNetworkPlugin(ctx context.Context, daemonSet string) {
 	})
 }
 
-// createCalico creates the kinds of Calico that up inspects, and two IPPools: one for all Pods, and a reserved one.
+// createCalico creates the kinds of Calico that up inspects, and two IPPools: a general one, and a reserved one.
 func createCalico(ctx context.Context) {
 	GinkgoHelper()
 	crd := func(kind, plural string) string {
@@ -142,7 +142,7 @@ const calicoPools = `{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metada
 ---
 {apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: bosh}, spec: {cidr: 10.1.128.0/17, nodeSelector: "!all()"}}`
 
-// createDNSService creates the Service of the cluster's DNS.
+// createDNSService creates the Service of the cluster DNS.
 func createDNSService(ctx context.Context) {
 	GinkgoHelper()
 	service := &corev1.Service{

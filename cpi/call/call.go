@@ -8,21 +8,20 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// CleanupTimeout limits the cleanup after a failed call. The deadline of the call itself may have passed by then.
+// CleanupTimeout limits the cleanup after a failed call, which may run past the call's own deadline.
 const CleanupTimeout = time.Minute
 
-// Call is a request that is being served. It contains the context because both have the same lifetime.
+// Call is a request being served. It contains the context, because both have the same lifetime.
 type Call struct {
-	// Ctx ends at the deadline of the method, when the caller has gone, or when the process is terminated.
+	// Ctx ends at the method's deadline, when the caller exits, or when the process is terminated.
 	Ctx context.Context
 	// Client sends requests to the cluster of this call.
 	*kube.Client
-	// ID returns the ID of this call. A repeated call with the same request has another ID. Few calls need one, so it is generated
-	// on the first use.
+	// ID returns the ID of this call. It is generated on first use, because few calls need one. A retried call has another ID.
 	ID func() string
 	// Director is the UUID of the director that sent the request.
 	Director string
-	// Subject is the object of the Event that the call creates; nil for a call that creates none.
+	// Subject is the object of the call's Event, or nil if the call creates no Event.
 	Subject *Subject
 	// PodOptions apply to all Pods that the call creates.
 	PodOptions PodOptions
@@ -30,7 +29,7 @@ type Call struct {
 	Log *slog.Logger
 }
 
-// WithTimeout returns a copy of the call that ends with the call, or after limit if that is earlier.
+// WithTimeout returns a copy of the call that ends after limit, or with the call if that ends earlier.
 func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {
 	bounded := *c
 	var cancel context.CancelFunc
@@ -38,7 +37,7 @@ func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {
 	return &bounded, cancel
 }
 
-// Detached returns a copy of the call for cleanup: it does not end with the call, but after limit.
+// Detached returns a copy of the call for cleanup, which outlives the call and ends after limit.
 func (c *Call) Detached(limit time.Duration) (*Call, context.CancelFunc) {
 	detached := *c
 	var cancel context.CancelFunc

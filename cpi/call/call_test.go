@@ -3,6 +3,9 @@ package call
 import (
 	"errors"
 	"fmt"
+	"os"
+	"regexp"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -47,6 +50,18 @@ var _ = Describe("AsBOSH", func() {
 	It("keeps the type of a wrapped error", func() {
 		wrapped := fmt.Errorf("more: %w", errors.Join(NoVM("vm-1"), errors.New("and this")))
 		Expect(AsBOSH(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
+	})
+})
+
+var _ = Describe("Codes", func() {
+	It("are variables named after the code", func() {
+		source, err := os.ReadFile("codes.go")
+		Expect(err).NotTo(HaveOccurred())
+		variables := regexp.MustCompile(`(?m)^\t(\w+) += newCode\("([a-z-]+)"`).FindAllStringSubmatch(string(source), -1)
+		Expect(variables).To(HaveLen(len(Codes)))
+		for _, variable := range variables {
+			Expect(strings.ToLower(variable[1])).To(Equal("code" + strings.ReplaceAll(variable[2], "-", "")))
+		}
 	})
 })
 

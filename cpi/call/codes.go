@@ -17,8 +17,8 @@ func (c Code) Errorf(format string, args ...any) *Error {
 	return c.Wrap(fmt.Errorf(format, args...), false)
 }
 
-// Wrap returns the error with the kind of this code. If err already has a code, Wrap keeps it, because it is closer to the cause;
-// the kind of err is replaced. retry is the result of CanRetry.
+// Wrap wraps err with this code and its kind. If err already has a code, Wrap keeps that code, which is closer to the cause, but
+// replaces the kind. retry is the result of CanRetry.
 func (c Code) Wrap(err error, retry bool) *Error {
 	wrapped := &Error{kind: c.Kind, code: c.Name, retry: retry, err: err}
 	if cause := (*Error)(nil); errors.As(err, &cause) {
@@ -44,103 +44,103 @@ func newCode(name string, kind ErrorKind) Code {
 
 // Codes of invalid requests and settings, which fail before anything is changed. The message names the invalid key and the remedy.
 var (
-	InvalidProperty = newCode("invalid-property", CPIError) // cloud_properties, networks, env
-	InvalidStemcell = newCode("invalid-stemcell", CPIError)
-	InvalidConfig   = newCode("invalid-config", CPIError) // the CPI's configuration, or a cpi-config
-	InvalidRequest  = newCode("invalid-request", CPIError)
-	UnknownMethod   = newCode("unknown-method", NotImplemented)
-	InternalError   = newCode("internal-error", CPIError)
+	CodeInvalidProperty = newCode("invalid-property", CPIError) // cloud_properties, networks, env
+	CodeInvalidStemcell = newCode("invalid-stemcell", CPIError)
+	CodeInvalidConfig   = newCode("invalid-config", CPIError) // the CPI's configuration, or a cpi-config
+	CodeInvalidRequest  = newCode("invalid-request", CPIError)
+	CodeUnknownMethod   = newCode("unknown-method", NotImplemented)
+	CodeInternalError   = newCode("internal-error", CPIError)
 )
 
 // Codes of the cluster.
 var (
-	APIUnreachable      = newCode("api-unreachable", CloudError)
-	APINotKubernetes    = newCode("api-not-kubernetes", CloudError)
-	CredentialsMissing  = newCode("credentials-missing", CloudError)
-	CredentialsRejected = newCode("credentials-rejected", CloudError)
-	RequestDenied       = newCode("request-denied", CloudError)
-	WebhookFailed       = newCode("webhook-failed", CloudError)
-	ClusterError        = newCode("cluster-error", CloudError) // any error without a code of its own
-	NodeUnreachable     = newCode("node-unreachable", CloudError)
-	VMNodeOutOfService  = newCode("node-out-of-service", CloudError)
-	HelperDeleted       = newCode("helper-deleted", CloudError)
-	HelperInterrupted   = newCode("helper-interrupted", CloudError)
+	CodeAPIUnreachable      = newCode("api-unreachable", CloudError)
+	CodeAPINotKubernetes    = newCode("api-not-kubernetes", CloudError)
+	CodeCredentialsMissing  = newCode("credentials-missing", CloudError)
+	CodeCredentialsRejected = newCode("credentials-rejected", CloudError)
+	CodeRequestDenied       = newCode("request-denied", CloudError)
+	CodeWebhookFailed       = newCode("webhook-failed", CloudError)
+	CodeClusterError        = newCode("cluster-error", CloudError) // any other error
+	CodeNodeUnreachable     = newCode("node-unreachable", CloudError)
+	CodeNodeOutOfService    = newCode("node-out-of-service", CloudError)
+	CodeHelperDeleted       = newCode("helper-deleted", CloudError)
+	CodeHelperInterrupted   = newCode("helper-interrupted", CloudError)
 )
 
 // Codes of VMs.
 var (
-	VMMissing                = newCode("vm-not-found", VMNotFound)
-	VMNotRunning             = newCode("vm-not-running", CloudError)
-	VMCreateFailed           = newCode("vm-create-failed", VMCreationFailed) // any create_vm error without a code of its own
-	VMStartTimeout           = newCode("vm-start-timeout", VMCreationFailed)
-	VMStartFailed            = newCode("vm-start-failed", VMCreationFailed)
-	VMDeletedEarly           = newCode("vm-deleted-early", VMCreationFailed)
-	VMUnschedulable          = newCode("vm-unschedulable", VMCreationFailed)
-	VMTooLarge               = newCode("vm-too-large", VMCreationFailed)
-	VMWrongPlatform          = newCode("vm-wrong-platform", VMCreationFailed)
-	VMRecreateFailed         = newCode("vm-recreate-failed", CloudError)
-	VMAddressChanged         = newCode("vm-address-changed", CloudError)
-	VMRebootFailed           = newCode("vm-reboot-failed", CloudError)
-	VMRebootTimeout          = newCode("vm-reboot-timeout", CloudError)
-	VMDeleteTimeout          = newCode("vm-delete-timeout", CloudError)
-	NetworkAttachmentMissing = newCode("network-attachment-not-found", VMCreationFailed)
-	ServiceExists            = newCode("service-exists", VMCreationFailed)
-	AddressNotAssigned       = newCode("address-not-assigned", VMCreationFailed)
-	InvalidMultusStatus      = newCode("invalid-multus-status", VMCreationFailed)
+	CodeVMNotFound                = newCode("vm-not-found", VMNotFound)
+	CodeVMNotRunning              = newCode("vm-not-running", CloudError)
+	CodeVMCreateFailed            = newCode("vm-create-failed", VMCreationFailed) // any other error of create_vm
+	CodeVMStartTimeout            = newCode("vm-start-timeout", VMCreationFailed)
+	CodeVMStartFailed             = newCode("vm-start-failed", VMCreationFailed)
+	CodeVMDeletedEarly            = newCode("vm-deleted-early", VMCreationFailed)
+	CodeVMUnschedulable           = newCode("vm-unschedulable", VMCreationFailed)
+	CodeVMTooLarge                = newCode("vm-too-large", VMCreationFailed)
+	CodeVMWrongPlatform           = newCode("vm-wrong-platform", VMCreationFailed)
+	CodeVMRecreateFailed          = newCode("vm-recreate-failed", CloudError)
+	CodeVMAddressChanged          = newCode("vm-address-changed", CloudError)
+	CodeVMRebootFailed            = newCode("vm-reboot-failed", CloudError)
+	CodeVMRebootTimeout           = newCode("vm-reboot-timeout", CloudError)
+	CodeVMDeleteTimeout           = newCode("vm-delete-timeout", CloudError)
+	CodeNetworkAttachmentNotFound = newCode("network-attachment-not-found", VMCreationFailed)
+	CodeServiceExists             = newCode("service-exists", VMCreationFailed)
+	CodeAddressNotAssigned        = newCode("address-not-assigned", VMCreationFailed)
+	CodeInvalidMultusStatus       = newCode("invalid-multus-status", VMCreationFailed)
 )
 
 // Codes of disks.
 var (
-	DiskMissing             = newCode("disk-not-found", DiskNotFound)
-	DiskDetached            = newCode("disk-not-attached", DiskNotAttached)
-	DiskInUse               = newCode("disk-in-use", CloudError)
-	DiskBusy                = newCode("disk-busy", CloudError) // another call is changing the same disk
-	DiskNotManaged          = newCode("disk-not-managed", CloudError)
-	DiskOwnerMissing        = newCode("disk-owner-missing", CloudError)
-	DiskOwnerInvalid        = newCode("disk-owner-invalid", CloudError)
-	DiskWithoutVolume       = newCode("disk-without-volume", CloudError)
-	DiskNotProvisioned      = newCode("disk-not-provisioned", CloudError)
-	DiskVolumeLost          = newCode("disk-volume-lost", CloudError)
-	DiskAttachFailed        = newCode("disk-attach-failed", CloudError)
-	DiskAttachTimeout       = newCode("disk-attach-timeout", CloudError)
-	DiskAttachUnsupported   = newCode("disk-attach-unsupported", NotSupported)
-	DiskAttachUnschedulable = newCode("disk-attach-unschedulable", CloudError)
-	DiskOnOtherNode         = newCode("disk-on-other-node", CloudError)
-	DiskDetachTimeout       = newCode("disk-detach-timeout", CloudError)
-	DiskResizeUnsupported   = newCode("disk-resize-unsupported", NotSupported)
-	DiskResizeFailed        = newCode("disk-resize-failed", CloudError)
-	DiskResizeTimeout       = newCode("disk-resize-timeout", CloudError)
-	DiskCopyUnsupported     = newCode("disk-copy-unsupported", NotSupported)
-	DiskCopyIncomplete      = newCode("disk-copy-incomplete", CloudError)
-	DiskCopyFailed          = newCode("disk-copy-failed", CloudError)
-	DiskCopyFull            = newCode("disk-copy-full", NoDiskSpace)
-	DiskCopyTimeout         = newCode("disk-copy-timeout", CloudError)
-	DiskReplaced            = newCode("disk-replaced", CloudError)
-	DiskFlushFailed         = newCode("disk-flush-failed", CloudError)
-	PVCExists               = newCode("pvc-exists", CloudError)
-	SnapshotUnsupported     = newCode("snapshot-unsupported", NotImplemented)
-	SnapshotDeleted         = newCode("snapshot-deleted", CloudError)
-	SnapshotTimeout         = newCode("snapshot-timeout", CloudError)
+	CodeDiskNotFound            = newCode("disk-not-found", DiskNotFound)
+	CodeDiskNotAttached         = newCode("disk-not-attached", DiskNotAttached)
+	CodeDiskInUse               = newCode("disk-in-use", CloudError)
+	CodeDiskBusy                = newCode("disk-busy", CloudError) // another call is changing the same disk
+	CodeDiskNotManaged          = newCode("disk-not-managed", CloudError)
+	CodeDiskOwnerMissing        = newCode("disk-owner-missing", CloudError)
+	CodeDiskOwnerInvalid        = newCode("disk-owner-invalid", CloudError)
+	CodeDiskWithoutVolume       = newCode("disk-without-volume", CloudError)
+	CodeDiskNotProvisioned      = newCode("disk-not-provisioned", CloudError)
+	CodeDiskVolumeLost          = newCode("disk-volume-lost", CloudError)
+	CodeDiskAttachFailed        = newCode("disk-attach-failed", CloudError)
+	CodeDiskAttachTimeout       = newCode("disk-attach-timeout", CloudError)
+	CodeDiskAttachUnsupported   = newCode("disk-attach-unsupported", NotSupported)
+	CodeDiskAttachUnschedulable = newCode("disk-attach-unschedulable", CloudError)
+	CodeDiskOnOtherNode         = newCode("disk-on-other-node", CloudError)
+	CodeDiskDetachTimeout       = newCode("disk-detach-timeout", CloudError)
+	CodeDiskResizeUnsupported   = newCode("disk-resize-unsupported", NotSupported)
+	CodeDiskResizeFailed        = newCode("disk-resize-failed", CloudError)
+	CodeDiskResizeTimeout       = newCode("disk-resize-timeout", CloudError)
+	CodeDiskCopyUnsupported     = newCode("disk-copy-unsupported", NotSupported)
+	CodeDiskCopyIncomplete      = newCode("disk-copy-incomplete", CloudError)
+	CodeDiskCopyFailed          = newCode("disk-copy-failed", CloudError)
+	CodeDiskCopyFull            = newCode("disk-copy-full", NoDiskSpace)
+	CodeDiskCopyTimeout         = newCode("disk-copy-timeout", CloudError)
+	CodeDiskReplaced            = newCode("disk-replaced", CloudError)
+	CodeDiskFlushFailed         = newCode("disk-flush-failed", CloudError)
+	CodePVCExists               = newCode("pvc-exists", CloudError)
+	CodeSnapshotUnsupported     = newCode("snapshot-unsupported", NotImplemented)
+	CodeSnapshotDeleted         = newCode("snapshot-deleted", CloudError)
+	CodeSnapshotTimeout         = newCode("snapshot-timeout", CloudError)
 )
 
 // Codes of networks.
 var (
-	NetworkMissing            = newCode("network-not-found", NetworkNotFound)
-	NetworkUnsupported        = newCode("network-unsupported", NotSupported)
-	ManagedNetworkUnsupported = newCode("managed-network-unsupported", NotSupported)
+	CodeNetworkNotFound           = newCode("network-not-found", NetworkNotFound)
+	CodeNetworkUnsupported        = newCode("network-unsupported", NotSupported)
+	CodeManagedNetworkUnsupported = newCode("managed-network-unsupported", NotSupported)
 )
 
 // Codes of stemcells.
 var (
-	StemcellMissing     = newCode("stemcell-not-found", StemcellNotFound)
-	StemcellInUse       = newCode("stemcell-in-use", CloudError)
-	ImageMissing        = newCode("image-not-found", CloudError)
-	RegistryMissing     = newCode("registry-missing", NotSupported)
-	RegistryDenied      = newCode("registry-denied", CloudError)
-	RegistryFailed      = newCode("registry-failed", CloudError)
-	RegistryFull        = newCode("registry-full", NoDiskSpace)
-	RegistryUndeletable = newCode("registry-undeletable", CloudError)
-	RegistryUntrusted   = newCode("registry-untrusted", CloudError)
-	PrefetchDenied      = newCode("prefetch-denied", CloudError)
-	DaemonSetExists     = newCode("daemonset-exists", CloudError)
+	CodeStemcellNotFound    = newCode("stemcell-not-found", StemcellNotFound)
+	CodeStemcellInUse       = newCode("stemcell-in-use", CloudError)
+	CodeImageNotFound       = newCode("image-not-found", CloudError)
+	CodeRegistryMissing     = newCode("registry-missing", NotSupported)
+	CodeRegistryDenied      = newCode("registry-denied", CloudError)
+	CodeRegistryFailed      = newCode("registry-failed", CloudError)
+	CodeRegistryFull        = newCode("registry-full", NoDiskSpace)
+	CodeRegistryUndeletable = newCode("registry-undeletable", CloudError)
+	CodeRegistryUntrusted   = newCode("registry-untrusted", CloudError)
+	CodePrefetchDenied      = newCode("prefetch-denied", CloudError)
+	CodeDaemonSetExists     = newCode("daemonset-exists", CloudError)
 )

@@ -10,12 +10,12 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A DependencyWatch watches something that a wait for Pods depends on. It returns an *Error once the Pods cannot reach the desired
-// state.
+// A DependencyWatch watches something that a wait for Pods depends on. It returns an *Error when the Pods can no longer reach the
+// desired state.
 type DependencyWatch func(ctx context.Context) error
 
-// dependencyWatchDelay is how long a wait runs before its dependency watches start. Most waits end earlier, and then send no
-// requests for anything but their Pods.
+// dependencyWatchDelay is how long a wait runs before its dependency watches start. Most waits end earlier and watch only their
+// Pods.
 const dependencyWatchDelay = 5 * time.Second
 
 // WaitForPods is c.Pods.Wait with dependency watches. When one of them returns an *Error, the wait ends with that error. Other
@@ -49,9 +49,9 @@ func (c *Call) WaitForPods(watches []DependencyWatch, selection kube.Selection, 
 	return err
 }
 
-// WaitForPod is WaitForPods for exactly this Pod, by UID. It updates pod, and calls done with the current state of the Pod, then
-// after each change, and with nil once the Pod is gone.
-func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(now *corev1.Pod) (bool, error)) error {
+// WaitForPod is WaitForPods for exactly this Pod, by UID. It updates pod, and calls done with the current state, after each change,
+// and with nil when the Pod is gone.
+func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(current *corev1.Pod) (bool, error)) error {
 	return c.WaitForPods(watches, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID {
 			return done(nil)
@@ -61,17 +61,16 @@ func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(
 	})
 }
 
-// ErrResultLost reports that an ephemeral container has no result. Either it was killed, or the kubelet stopped while creating it
-// or before starting it: after a restart, the kubelet does not start such a container, because it assumes that the container has
-// run.
-var ErrResultLost = errors.New("its result was lost")
+// ErrResultLost reports that an ephemeral container has no result. Either it was killed, or the kubelet stopped before starting it:
+// a restarted kubelet assumes that such a container already ran, and does not start it.
+var ErrResultLost = errors.New("no result")
 
 // WatchContainerStart returns a dependency watch that fails if the ephemeral container was created but will never start.
 func (c *Call) WatchContainerStart(pod, container string) DependencyWatch {
 	return func(ctx context.Context) error {
 		return c.Pods.Wait(ctx, kube.Selection{Name: pod}, nil, func(present []*corev1.Pod) (bool, error) {
 			if len(present) > 0 && kube.EphemeralNotStarted(present[0], container) {
-				return false, HelperInterrupted.Errorf("container %s of Pod %s was not started: %w", container, pod, ErrResultLost)
+				return false, CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was never started", ErrResultLost, container, pod)
 			}
 			return len(present) == 0, nil
 		})

@@ -45,8 +45,7 @@ func (e *Error) Unwrap() error { return e.err }
 // Type returns the kind of the error as it appears in the response.
 func (e *Error) Type() string { return string(e.kind) }
 
-// CanRetry reports whether the director may repeat the call with the same request. The director evaluates this only for
-// VMCreationFailed.
+// CanRetry reports whether the director may retry the call. The director evaluates this only for VMCreationFailed.
 func (e *Error) CanRetry() bool { return e.retry }
 
 // Is reports whether the error has this kind.
@@ -58,9 +57,8 @@ func (k ErrorKind) Is(err error) bool {
 // Code returns the name of the error's Code.
 func (e *Error) Code() string { return e.code }
 
-// WithCode returns the error with its code at the end of its message: "disk d is attached to VM v; detach it first [disk-in-use]".
-// If the message already ends with the code of a program that ran on a node, WithCode keeps that one, because it is closer to the
-// cause.
+// WithCode appends the code to the error's message: "disk d is attached to VM v; detach it first [disk-in-use]". If the message
+// already ends with the code of a program that ran on a node, WithCode keeps that code, which is closer to the cause.
 func (e *Error) WithCode() *Error {
 	coded := *e
 	if shown := codePattern.FindStringSubmatch(e.Error()); shown != nil {
@@ -74,15 +72,17 @@ func (e *Error) WithCode() *Error {
 // codePattern matches the code at the end of a message.
 var codePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]$`)
 
-// Invalid returns an error with the code InvalidProperty. The message must name the invalid key and the remedy.
-func Invalid(format string, args ...any) *Error { return InvalidProperty.Errorf(format, args...) }
+// Invalid returns an error with the code CodeInvalidProperty. The message must name the invalid key and the remedy.
+func Invalid(format string, args ...any) *Error { return CodeInvalidProperty.Errorf(format, args...) }
 
 // NoVM returns the error for a VM that does not exist.
-func NoVM(cid string) *Error { return VMMissing.Errorf("VM %s not found: no Pod has this name", cid) }
+func NoVM(cid string) *Error {
+	return CodeVMNotFound.Errorf("VM %s not found: no Pod has this name", cid)
+}
 
 // NoDisk returns the error for a disk that does not exist.
 func NoDisk(cid string) *Error {
-	return DiskMissing.Errorf("disk %s not found: no PVC has this name", cid)
+	return CodeDiskNotFound.Errorf("disk %s not found: no PVC has this name", cid)
 }
 
 // IsTyped reports whether the error is, or wraps, an *Error.
@@ -92,29 +92,29 @@ func IsTyped(err error) bool {
 }
 
 // AsBOSH returns err as the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSH
-// chooses a code by the kind of the failed request to the cluster, and adds a remedy to the message.
+// derives the code from the kind of the failed request to the cluster, and adds a remedy to the message.
 func AsBOSH(err error) *Error {
 	var typed *Error
 	switch {
 	case errors.As(err, &typed):
 		return &Error{kind: typed.kind, code: typed.code, retry: typed.retry, err: err}
 	case errors.Is(err, kube.ErrUnreachable):
-		return APIUnreachable.Errorf("cannot reach the Kubernetes API server (check kubernetes.kubeconfig and the network): %w", err)
+		return CodeAPIUnreachable.Errorf("cannot reach the Kubernetes API server (check kubernetes.kubeconfig and the network): %w", err)
 	case errors.Is(err, kube.ErrNotServed):
-		return APINotKubernetes.Errorf("the server does not serve the Kubernetes API "+
+		return CodeAPINotKubernetes.Errorf("the server does not serve the Kubernetes API "+
 			"(check the URL in kubernetes.kubeconfig, and proxies): %w", err)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return CredentialsMissing.Errorf("the CPI has no credentials for the cluster (correct the user in kubernetes.kubeconfig): %w", err)
+		return CodeCredentialsMissing.Errorf("the CPI has no credentials for the cluster (correct the user in kubernetes.kubeconfig): %w", err)
 	case errors.Is(err, kube.ErrUnauthorized):
-		return CredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials "+
+		return CodeCredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials "+
 			"(renew them; cpi -check shows when they expire): %w", err)
 	case errors.Is(err, kube.ErrWebhook):
-		return WebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that the message names): %w", err)
-	case errors.Is(err, kube.ErrRefused):
-		return RequestDenied.Errorf("the Kubernetes API server denied a request "+
+		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that the message names): %w", err)
+	case errors.Is(err, kube.ErrRejected):
+		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request "+
 			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)
 	}
-	return ClusterError.Wrap(err, false)
+	return CodeClusterError.Wrap(err, false)
 }
 
 // messageError adds a message for operators to an error.

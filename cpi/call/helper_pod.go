@@ -14,8 +14,8 @@ import (
 // restarts. The kubelet does not retry, because a helper Pod has restartPolicy Never.
 const maxHelperPodAttempts = 3
 
-// RunHelperPod creates a Pod that runs once, waits until it has succeeded, and deletes it. It replaces a Pod of the same name that an
-// interrupted call has left. If the Pod fails or times out, the error has this code and begins with message.
+// RunHelperPod creates a Pod that runs once, waits for it to succeed, and deletes it. It replaces a Pod of the same name left by an
+// interrupted call. If the Pod fails or times out, the error has this code and begins with message.
 func (c *Call) RunHelperPod(code Code, desired *corev1.Pod, message string) error {
 	for attempt := 1; ; attempt++ {
 		helperPod, err := c.runHelperPodOnce(code, desired, message)
@@ -41,13 +41,13 @@ func (c *Call) runHelperPodOnce(code Code, desired *corev1.Pod, message string) 
 	return helperPod, errors.Join(err, c.Pods.Delete(detached.Ctx, helperPod))
 }
 
-// WaitForHelperPod waits until a Pod that runs once has succeeded, and updates helperPod. For code and message, see RunHelperPod.
+// WaitForHelperPod waits for a Pod that runs once to succeed, and updates helperPod. For code and message, see RunHelperPod.
 func (c *Call) WaitForHelperPod(code Code, helperPod *corev1.Pod, message string) error {
-	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod, func(now *corev1.Pod) (bool, error) {
-		if now == nil {
-			return false, HelperDeleted.Errorf("Pod %s was deleted by someone else; retry", helperPod.Name)
+	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod, func(current *corev1.Pod) (bool, error) {
+		if current == nil {
+			return false, CodeHelperDeleted.Errorf("Pod %s was deleted by someone else; retry", helperPod.Name)
 		}
-		if finished, succeeded := manifest.Outcome(now); !finished || succeeded {
+		if finished, succeeded := manifest.Outcome(current); !finished || succeeded {
 			return finished, nil
 		}
 		reason := ""

@@ -22,7 +22,7 @@ func CheckLabel(location, key, value string) error {
 }
 
 // CheckLabels returns an error if a label or annotation is not valid in Kubernetes, or is reserved for the CPI. The message begins
-// with location, the key under which the configuration has labels and annotations.
+// with location, the key of the hash that contains labels and annotations.
 func CheckLabels(location string, labels, annotations map[string]string) error {
 	for _, key := range slices.Sorted(maps.Keys(labels)) {
 		if err := CheckLabel(location+".labels", key, labels[key]); err != nil {

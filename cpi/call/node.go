@@ -11,22 +11,22 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A node that does not report to the cluster may be off, or it may only be cut off: then its VMs still run and write to their
-// disks. Therefore the CPI never assumes that a Pod has stopped because its node is unreachable. A Pod has stopped only when it is
-// gone from the API: either the kubelet has confirmed that, or an operator has declared the node to be off (with the taint
-// node.kubernetes.io/out-of-service, or by deleting the Node), and Kubernetes has removed the node's Pods.
+// A node that does not report to the cluster may be off or only disconnected. VMs on a disconnected node still run and write to
+// their disks. Therefore the CPI never assumes that the Pods of an unreachable node are stopped. A Pod is stopped only when it is
+// gone from the API: either the kubelet confirmed that, or an operator declared the node to be off (with the taint
+// node.kubernetes.io/out-of-service, or by deleting the Node) and Kubernetes removed the node's Pods.
 
-// ErrNodeUnreachable reports that a node does not report to the cluster, and that no operator has declared it to be off.
+// ErrNodeUnreachable reports that a node does not report to the cluster and was not declared to be off.
 var ErrNodeUnreachable = errors.New("its Pods may still be running and writing to their disks")
 
 func nodeUnreachableError(node string, since time.Time) *Error {
-	return NodeUnreachable.Errorf("node %s has been unreachable since %s: %w; restore the node, or, if you are sure that it is off, "+
+	return CodeNodeUnreachable.Errorf("node %s has been unreachable since %s: %w; restore the node, or, if you are sure that it is off, "+
 		"run `kubectl taint nodes %s %s=nodeshutdown:NoExecute`, then retry",
 		node, since.UTC().Format(time.RFC3339), ErrNodeUnreachable, node, corev1.TaintNodeOutOfService)
 }
 
-// NodeOutOfService reports whether the node does not exist or was declared to be off. nodes are the nodes with its name: one or
-// none. It returns an error if the node is unreachable and was not declared to be off.
+// NodeOutOfService reports whether the node does not exist or was declared to be off. It returns an error if the node is
+// unreachable and was not declared to be off. nodes is the list of nodes with its name: one or none.
 func NodeOutOfService(nodes []*corev1.Node) (outOfService bool, err error) {
 	if len(nodes) == 0 {
 		return true, nil
@@ -57,14 +57,14 @@ func (c *Call) PodNodeOutOfService(pod *corev1.Pod) (outOfService bool, err erro
 func (c *Call) CheckNodeAvailable(vmPod *corev1.Pod) error {
 	outOfService, err := c.PodNodeOutOfService(vmPod)
 	if err == nil && outOfService {
-		return VMNodeOutOfService.Errorf("VM %s is not running: its node %s is out of service; recreate the VM", vmPod.Name, vmPod.Spec.NodeName)
+		return CodeNodeOutOfService.Errorf("VM %s is not running: its node %s is out of service; recreate the VM",
+			vmPod.Name, vmPod.Spec.NodeName)
 	}
 	return err
 }
 
-// WatchNode returns a dependency watch for what only the kubelet of this node can do: it fails if the node becomes unreachable. If
-// the node is out of service, the wait continues, because Kubernetes is about to remove the node's Pods. Without a node (""), there
-// is no watch.
+// WatchNode returns a dependency watch for work of the node's kubelet. It fails if the node becomes unreachable. It does not fail
+// if the node is out of service, because Kubernetes then removes the node's Pods. For an empty name, WatchNode returns no watch.
 func (c *Call) WatchNode(node string) []DependencyWatch {
 	if node == "" {
 		return nil

@@ -13,9 +13,9 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Two processes may serve the same request: if a director loses the process of a call, it repeats the call, while the first process
-// may still run. Therefore each object that a call deletes again when it fails has an annotation with the call that owns the object
-// (manifest.AnnotationCall). A repeated call adopts the existing objects. If the first call then fails, it does not delete them.
+// Two processes may serve the same request: a director that loses the process of a call retries the call, while the first process
+// may still run. Therefore each object that a failed call deletes has an annotation with the ID of the call that owns the object
+// (manifest.AnnotationCall). A retried call adopts the existing objects. If the first call then fails, it does not delete them.
 
 // Verdict is what EnsureOwned does with an existing object.
 type Verdict int
@@ -29,7 +29,7 @@ const (
 	Share
 )
 
-// AdoptIf returns a judge for EnsureOwned that adopts the objects that keep accepts, and never shares one.
+// AdoptIf returns a judge for EnsureOwned: Adopt if keep returns true, otherwise Retry.
 func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Verdict, error) {
 	return func(existing T) (Verdict, error) {
 		adopt, err := keep(existing)
@@ -41,7 +41,7 @@ func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Ve
 }
 
 // EnsureOwned creates the object with this call as its owner. If an object of this name exists, judge decides what to do with it.
-// created reports whether this call has created the object, even if the response to that request was lost.
+// created reports whether this call created the object, even if the response to that request was lost.
 func EnsureOwned[T Object, L runtime.Object](
 	c *Call, resource *kube.Resource[T, L], desired T, judge func(existing T) (Verdict, error)) (object T, created bool, err error) {
 
@@ -63,7 +63,7 @@ func EnsureOwned[T Object, L runtime.Object](
 		}
 		kept, err = adoptObject(c, resource, existing)
 		if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) {
-			return false, nil // the object has changed since it was read: judge it again
+			return false, nil // the object changed since it was read: judge it again
 		}
 		return true, err
 	})
@@ -73,13 +73,13 @@ func EnsureOwned[T Object, L runtime.Object](
 	return kept, c.Owns(object), nil
 }
 
-// Owns reports whether this call has created the object, or was the last to adopt it.
+// Owns reports whether this call created the object, or was the last to adopt it.
 func (c *Call) Owns(object Object) bool {
 	return object.GetAnnotations()[manifest.AnnotationCall] == c.ID()
 }
 
-// StartTime returns when the call that owns the object started, by the clock of the host that ran it. It is zero for an object
-// without an owning call.
+// StartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
+// an owning call.
 func StartTime(object metav1.Object) time.Time {
 	id, err := uuid.Parse(object.GetAnnotations()[manifest.AnnotationCall])
 	if err != nil || id.Version() != 7 {
@@ -88,7 +88,7 @@ func StartTime(object metav1.Object) time.Time {
 	return time.Unix(id.Time().UnixTime())
 }
 
-// adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object has changed since it was read.
+// adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.
 func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
 	patch, err := manifest.Adopt(object, c.ID())
 	if err != nil {
@@ -98,8 +98,7 @@ func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T,
 }
 
 // DeleteIfOwned deletes the object if this call still owns it and keep returns false for its current state. If the object changes
-// in the meantime, for example its status, DeleteIfOwned decides again. deleted is false if the object was kept, and if it was
-// already gone.
+// in the meantime, for example its status, DeleteIfOwned decides again. deleted is false if the object was kept or already gone.
 func DeleteIfOwned[T Object, L runtime.Object](
 	c *Call,
 	resource *kube.Resource[T, L],
@@ -125,8 +124,8 @@ func DeleteIfOwned[T Object, L runtime.Object](
 // NeverKeep is a keep function for DeleteIfOwned that returns false.
 func NeverKeep[T Object](T) bool { return false }
 
-// DeletePodIfOwned is DeleteIfOwned for a Pod, and waits until the Pod's node has stopped it. gone reports whether this Pod, by
-// UID, no longer exists.
+// DeletePodIfOwned is DeleteIfOwned for a Pod. It waits until the node stops the Pod. gone reports whether this Pod, by UID, no
+// longer exists.
 func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(current *corev1.Pod) bool) (gone bool, err error) {
 	deleted, err := DeleteIfOwned(c, c.Pods, pod, keep)
 	if err != nil {

@@ -11,22 +11,22 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// PodOptions configures all Pods that the CPI creates, for other components of the cluster.
+// PodOptions adapts the Pods of the CPI to other components of the cluster.
 type PodOptions struct {
 	// Labels and Annotations are set on every Pod.
 	Labels      map[string]string `json:"labels"`
 	Annotations map[string]string `json:"annotations"`
-	// HelperLimits are the resource limits of helper Pods and attachment Pods. A quota of the namespace may require limits of every
-	// Pod.
+	// HelperLimits are the resource limits of helper Pods and attachment Pods. A quota of the namespace may require limits for
+	// every Pod.
 	HelperLimits corev1.ResourceList `json:"helper_limits"`
-	// LXCFS is the path at which lxcfs is mounted on the nodes. With it, /proc in a VM shows the VM's CPUs and memory instead of the
-	// node's.
+	// LXCFS is the path at which lxcfs is mounted on the nodes. If it is set, /proc in a VM shows the VM's CPUs and memory instead
+	// of the node's.
 	LXCFS string `json:"lxcfs_path"`
 }
 
 // DefaultPodOptions returns options that exclude the CPI's Pods from the injection of proxies. A VM is a complete operating system:
-// a proxy would redirect its connections before the agent has reached the message bus. A helper Pod uses the node's network, and
-// must end when its program has finished.
+// a proxy would redirect its connections before the agent reaches the message bus. A helper Pod uses the node's network, and must
+// end when its program ends.
 //
 // Helper Pods stay far below the default limits, with one exception: the check of a large filesystem keeps maps of all blocks and
 // inodes in memory. e2fsck needs 165 MiB for an ext4 filesystem of 15 TiB without files.
@@ -89,8 +89,8 @@ func (o PodOptions) applyLimits(container *corev1.Container) {
 	}
 }
 
-// ApplyToVM applies the options to a VM. It does not set LXCFS on a recreated VM, which runs in a sandbox with CPUs and memory of
-// its own, nor on a VM in a user namespace, in which the files of lxcfs cannot be mounted.
+// ApplyToVM applies the options to a VM. It does not set LXCFS on a recreated VM, which has the CPUs and memory of its sandbox, nor
+// on a VM in a user namespace, where the files of lxcfs cannot be mounted.
 func (o PodOptions) ApplyToVM(vm *manifest.VM) {
 	vm.Labels, vm.Annotations = o.MergeMetadata(vm.Labels, vm.Annotations)
 	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {

@@ -9,8 +9,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// VMSelection selects the VM Pod and its attachment Pods. A CID that this CPI cannot have created, for example of another CPI, is
-// VMNotFound.
+// VMSelection selects the VM Pod and its attachment Pods. For a CID that this CPI never creates, for example of another CPI, it
+// returns VMNotFound.
 func VMSelection(vmCID string) (kube.Selection, error) {
 	if !manifest.ValidName(vmCID) {
 		return kube.Selection{}, NoVM(vmCID)
@@ -55,7 +55,7 @@ func (c *Call) WaitForDeletion(pod *corev1.Pod) error {
 	})
 }
 
-// DeletePodAndWait deletes exactly this Pod, by UID, and waits until its node has stopped it.
+// DeletePodAndWait deletes exactly this Pod, by UID, and waits until its node stops it.
 func (c *Call) DeletePodAndWait(pod *corev1.Pod) error {
 	if err := c.Pods.Delete(c.Ctx, pod); err != nil {
 		return err

@@ -35,7 +35,7 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	return fmt.Errorf("%s: %s", source, strings.Join(messages, "; "))
 }
 
-// describeType returns the words for a type in messages.
+// describeType describes a type for messages.
 func describeType(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Struct, reflect.Map:
@@ -75,7 +75,7 @@ func suggestKey(message string, t reflect.Type) string {
 
 // structKeys returns the JSON keys of a struct, or of the struct that a pointer points to.
 func structKeys(t reflect.Type) []string {
-	var names []string
+	var keys []string
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
@@ -84,14 +84,14 @@ func structKeys(t reflect.Type) []string {
 	}
 	for field := range t.Fields() {
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
-			names = append(names, name)
+			keys = append(keys, name)
 		}
 	}
-	return names
+	return keys
 }
 
-// fieldType returns the type of the struct field with this JSON key; for a key with an index, like list[0], the type of the
-// elements. It returns nil if there is no such field.
+// fieldType returns the type of the struct field with this JSON key, or nil if there is no such field. For a list it returns the
+// type of the elements; the key may have an index, like list[0].
 func fieldType(t reflect.Type, key string) reflect.Type {
 	for t != nil && t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -102,11 +102,11 @@ func fieldType(t reflect.Type, key string) reflect.Type {
 	key, _, _ = strings.Cut(key, "[")
 	for field := range t.Fields() {
 		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name == key {
-			field := field.Type
-			for field.Kind() == reflect.Slice || field.Kind() == reflect.Pointer {
-				field = field.Elem()
+			elem := field.Type
+			for elem.Kind() == reflect.Slice || elem.Kind() == reflect.Pointer {
+				elem = elem.Elem()
 			}
-			return field
+			return elem
 		}
 	}
 	return nil

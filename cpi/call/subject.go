@@ -6,7 +6,7 @@ import (
 
 // Subject is the object of the Event that a call creates.
 type Subject struct {
-	// Object is the latest VM Pod, PVC or VolumeSnapshot that the call changes; zero until it is known.
+	// Object is the latest VM Pod, PVC or VolumeSnapshot that the call changes. It is zero until it is known.
 	Object corev1.ObjectReference
 	// Detail is shown in the Event's message, for example the disk that is attached to a VM.
 	Detail string
@@ -26,8 +26,8 @@ func (c *Call) SetDetail(detail string) {
 	}
 }
 
-// OwnerOf returns a reference to the first owner of the Pod; zero if the Pod has none. The owner of an attachment Pod is the VM
-// Pod, or the PodTemplate of a recreated VM.
+// OwnerOf returns a reference to the first owner of the Pod, or the zero value if the Pod has none. The owner of an attachment Pod
+// is the VM Pod, or the PodTemplate of a recreated VM.
 func OwnerOf(pod *corev1.Pod) corev1.ObjectReference {
 	if len(pod.OwnerReferences) == 0 {
 		return corev1.ObjectReference{}

@@ -15,11 +15,11 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// copyDisk creates a successor of the disk, and copies and verifies the data. It keeps the old disk until the director uses the CID of
-// the successor, because the response of this call may be lost; see ResolveCopy.
+// copyDisk copies the disk to a successor and verifies the data. It keeps the old disk until the director uses the CID of the
+// successor, because the response of this call may be lost: see ResolveCopy.
 //
-// Each step continues where an earlier call was interrupted: the PVC of the disk names the successor, the PVC of the successor shows
-// whether the data is verified, and the copy Pod runs independently of the call. A repeated call adopts all of them.
+// A retried call resumes an interrupted copy: the PVC of the disk names the successor, the PVC of the successor shows whether the
+// data is verified, and the copy Pod runs independently of the call. The retried call adopts all of them.
 func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
 	if err := s.checkCopyable(pvc, desired); err != nil {
 		return err
@@ -67,8 +67,8 @@ func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string)
 	return pvc, nil
 }
 
-// rollbackCopy deletes the objects of a failed copy that this call owns. It keeps objects that a repeated call has adopted, and a
-// verified copy, because another call has returned its CID.
+// rollbackCopy deletes the objects of a failed copy that this call owns. It keeps objects that a retried call adopted, and a
+// verified copy, because another call returned its CID.
 func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor string) error {
 	cleanup, cancel := s.cleanupSession()
 	defer cancel()
@@ -78,7 +78,7 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 	for {
 		existing, err := cleanup.GetPVC(successor)
 		switch {
-		case call.DiskNotFound.Is(err): // it was never created, or another call has deleted it
+		case call.DiskNotFound.Is(err): // never created, or deleted by another call
 		case err != nil:
 			return err
 		case !cleanup.Owns(existing) || existing.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
@@ -109,7 +109,7 @@ func (s *Session) deleteCopyPodIfOwned(disk string) (gone bool, err error) {
 	return s.DeletePodIfOwned(pod, call.NeverKeep)
 }
 
-// clearDeletedSuccessor removes the record of a successor that is gone from the disk's PVC, unless a VM has the disk by now.
+// clearDeletedSuccessor removes the record of a deleted successor from the disk's PVC, unless a VM has the disk.
 func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 	for {
 		pvc, err := s.GetPVC(disk)
@@ -128,8 +128,8 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 	}
 }
 
-// checkCopyable checks, before anything is changed, that the disk is not attached, that its data can be read, and that the requested
-// StorageClass exists. A copy Pod that copies to the desired successor, or does not run, is not an error.
+// checkCopyable checks, before anything is changed, that the disk is not attached, that its data can be read, and that the
+// requested StorageClass exists. It accepts a copy Pod that copies to the desired successor or is not running.
 func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
 	existing, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
 	switch {
@@ -143,7 +143,7 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 	case IsCopyPod(existing):
 		return CopyingError(existing)
 	case existing.DeletionTimestamp != nil:
-		return call.DiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.Labels[manifest.LabelVM])
+		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.Labels[manifest.LabelVM])
 	default:
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
@@ -174,7 +174,7 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired man
 	adoptIf := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
 		case existing.Annotations[manifest.AnnotationCopyOf] != pvc.Name:
-			return false, call.PVCExists.Errorf("PVC %s exists and is not a copy of disk %s; delete it", desired.Name, pvc.Name)
+			return false, call.CodePVCExists.Errorf("PVC %s already exists and is not a copy of disk %s; delete it", desired.Name, pvc.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, s.PVCs.WaitDeleted(s.Ctx, existing)
 		}
@@ -189,11 +189,11 @@ func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
 	if kube.Bound(pvc) || kube.Binding(pvc) || kube.NeverBound(pvc) {
 		return nil
 	}
-	return call.DiskVolumeLost.Errorf("cannot copy disk %s: its PVC is %s although it had volume %s; "+
+	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is %s although it had volume %s; "+
 		"restore the volume (see `kubectl describe pvc %s`)", pvc.Name, pvc.Status.Phase, pvc.Spec.VolumeName, pvc.Name)
 }
 
-// copyData copies the data and marks the successor as verified, if it is incomplete. A disk that never had a volume has no data to
+// copyData copies the data to an incomplete successor, and marks it as verified. A disk that never had a volume has no data to
 // copy.
 func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
 	if successor.Labels[manifest.LabelCopy] != manifest.CopyIncomplete {
@@ -215,7 +215,7 @@ func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
 	return s.releaseFromCopy(pvc.Name, successor, pod)
 }
 
-// runCopyPod makes a copy Pod the owner of the disk, and waits until it has succeeded.
+// runCopyPod makes a copy Pod the owner of the disk, and waits for it to succeed.
 func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
 	vmPod, sameInstance, err := s.findVMForCopy(pvc)
 	if err != nil {
@@ -243,11 +243,11 @@ func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*cor
 	return pod, s.waitForCopy(pod)
 }
 
-// checkCopyAllowed returns an error if, since the copy has begun, a VM has become the owner of the disk, or another call has begun
-// to copy it to another successor.
+// checkCopyAllowed returns an error if, since the copy began, a VM became the owner of the disk, or another call began to copy the
+// disk to another successor.
 func (s *Session) checkCopyAllowed(pvc *corev1.PersistentVolumeClaim, successor string) error {
 	if other := pvc.Annotations[manifest.AnnotationCopiedTo]; other != "" && other != successor {
-		return call.DiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, other)
+		return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, other)
 	}
 	return s.CheckFreeFor(pvc, "")
 }
@@ -261,15 +261,15 @@ func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) err
 	current, err := s.PVCs.Get(s.Ctx, successor.Name)
 	switch {
 	case err == nil && current.UID == successor.UID && current.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
-		return nil // marked by this request, if its response was lost, or by a repeated call
+		return nil // marked by this request, if its response was lost, or by a retried call
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return err
 	}
 	return s.supersededCopyError(pvc.Name)
 }
 
-// releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod owned the disk until now, nothing else has
-// written to the disk during the copy.
+// releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod still owned the disk, nothing else wrote to
+// the disk during the copy.
 func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolumeClaim, pod *corev1.Pod) error {
 	patch, err := manifest.ReleaseDisk(manifest.DiskOwner{Pod: pod.UID})
 	if err != nil {
@@ -279,8 +279,8 @@ func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolum
 	if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
-	// Either the response to an earlier attempt was lost, or a repeated call has released the disk, or another call has abandoned
-	// the copy. Only in the last case is the successor gone.
+	// Either the response to an earlier attempt was lost, or a retried call released the disk, or another call abandoned the copy.
+	// Only in the last case is the successor gone.
 	current, err := s.GetPVC(successor.Name)
 	if call.DiskNotFound.Is(err) || err == nil && current.UID != successor.UID {
 		return s.supersededCopyError(disk)
@@ -289,12 +289,12 @@ func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolum
 }
 
 func (s *Session) supersededCopyError(disk string) error {
-	return call.HelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by someone else; retry", disk)
+	return call.CodeHelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by someone else; retry", disk)
 }
 
 // findVMForCopy returns a running VM that provides the image of the copy Pod: the VM of the disk's instance, or else any other VM.
-// sameInstance reports whether it is the former. The copy Pod then runs on that VM's node, because the VM must be able to use the
-// volume of the successor.
+// sameInstance reports whether it is the VM of the instance. The copy Pod then runs on that VM's node, because the VM must be able
+// to use the volume of the successor.
 func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev1.Pod, sameInstance bool, err error) {
 	selection := kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM}
 	instance := pvc.Annotations[manifest.AnnotationInstanceID] // set by set_disk_metadata
@@ -311,14 +311,14 @@ func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev
 	case ok:
 		return found, instance != "", nil
 	case vmPod == nil:
-		return nil, false, call.DiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod",
+		return nil, false, call.CodeDiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod",
 			pvc.Name)
 	}
 	return vmPod, false, nil
 }
 
-// ensureCopyPod creates the copy Pod, or adopts that of an earlier call. It replaces one that has failed, or that belongs to
-// another successor.
+// ensureCopyPod creates the copy Pod, or adopts the copy Pod of an earlier call. It replaces a Pod that failed or copies to another
+// successor.
 func (s *Session) ensureCopyPod(desired *corev1.Pod) (*corev1.Pod, error) {
 	pod, _, err := s.EnsureHelperPod(desired, func(existing *corev1.Pod) (bool, error) {
 		switch {
@@ -342,7 +342,7 @@ func copyFailed(pod *corev1.Pod) bool {
 	return finished && !succeeded
 }
 
-// waitForCopy waits until the copy Pod has succeeded. The Pod must start within StartTimeout.
+// waitForCopy waits for the copy Pod to succeed. The Pod must start within StartTimeout.
 func (s *Session) waitForCopy(pod *corev1.Pod) error {
 	disk := pod.Labels[manifest.LabelDisk]
 	wait := func(ctx context.Context, done func(*corev1.Pod) bool) error {
@@ -361,23 +361,23 @@ func (s *Session) waitForCopy(pod *corev1.Pod) error {
 	starting, cancel := context.WithTimeout(s.Ctx, s.StartTimeout)
 	defer cancel()
 	if err := wait(starting, func(pod *corev1.Pod) bool { return kube.HasRun(manifest.OwnContainerStatus(pod)) }); err != nil {
-		return s.ExplainTimeout(call.DiskCopyTimeout, pod, err, "timed out starting the copy of disk "+disk)
+		return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod, err, "timed out starting the copy of disk "+disk)
 	}
 	err := wait(s.Ctx, func(*corev1.Pod) bool { return false })
-	return s.ExplainTimeout(call.DiskCopyTimeout, pod, err,
+	return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod, err,
 		"timed out copying disk "+disk+"; raise timeouts.update_disk, or rerun update_disk to continue")
 }
 
-// copyFailedError returns the error for a failed copy Pod, with the reason that its program, its container or its node has reported.
+// copyFailedError returns the error for a failed copy Pod, with the reason reported by its program, its container or its node.
 func copyFailedError(pod *corev1.Pod) error {
-	code, reason := call.DiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason)
+	code, reason := call.CodeDiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason)
 	if terminated := manifest.OwnContainerStatus(pod).State.Terminated; terminated != nil {
 		reason = cmp.Or(
 			strings.TrimSpace(terminated.Message),
 			fmt.Sprintf("exit status %d (%s)", terminated.ExitCode, terminated.Reason),
 		)
 		if terminated.ExitCode == manifest.ExitNoSpace {
-			code = call.DiskCopyFull
+			code = call.CodeDiskCopyFull
 		}
 	}
 	return code.Errorf("cannot copy disk %s, which is unchanged: %s", pod.Labels[manifest.LabelDisk], reason)

@@ -10,10 +10,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ResolveCopy is called for a disk that the director uses, before a call changes or attaches it. If update_disk has begun to copy
-// the disk, ResolveCopy abandons the copy, because the disk's data is about to change. If the disk is itself a verified copy,
-// ResolveCopy accepts it and deletes the original, because the director uses the CID of the copy from now on. Nearly all disks are
-// neither. It returns the current PVC of the disk.
+// ResolveCopy is called before a call changes or attaches a disk that the director uses. If update_disk began to copy the disk,
+// ResolveCopy abandons the copy, because the disk's data is about to change. If the disk is itself a verified copy, ResolveCopy
+// accepts it and deletes the original, because the director now uses the CID of the copy. Nearly all disks are neither. ResolveCopy
+// returns the current PVC of the disk.
 func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	pvc, err := s.acceptCopy(pvc)
 	if err != nil {
@@ -23,12 +23,12 @@ func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 }
 
 // CheckNoPendingCopy returns an error if the disk is being copied or is a copy. After ResolveCopy, this means that an update_disk
-// has started in the meantime.
+// started in the meantime.
 func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
 	if pvc.Annotations[manifest.AnnotationCopiedTo] == "" && pvc.Labels[manifest.LabelCopy] == "" {
 		return nil
 	}
-	return call.DiskInUse.Errorf("disk %s is being copied by an update_disk that started at the same time; retry", pvc.Name)
+	return call.CodeDiskInUse.Errorf("disk %s is being copied by an update_disk that started at the same time; retry", pvc.Name)
 }
 
 // acceptCopy accepts a verified copy, deletes the original, and makes the copy an ordinary disk. No call abandons an accepted copy. An
@@ -39,14 +39,14 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 	case "":
 		return pvc, nil
 	case manifest.CopyIncomplete:
-		return pvc, call.DiskCopyIncomplete.Errorf("disk %s is an incomplete copy of disk %s; rerun update_disk", pvc.Name, originalCID)
+		return pvc, call.CodeDiskCopyIncomplete.Errorf("disk %s is an incomplete copy of disk %s; rerun update_disk", pvc.Name, originalCID)
 	case manifest.CopyVerified:
 		accepted, err := s.advanceCopy(pvc, manifest.CopyVerified, manifest.CopyAccepted)
 		if errors.Is(err, kube.ErrConflict) {
 			if pvc, err = s.GetPVC(pvc.Name); err != nil {
 				return pvc, err
 			}
-			return s.acceptCopy(pvc) // another call has accepted or abandoned the copy
+			return s.acceptCopy(pvc) // another call accepted or abandoned the copy
 		}
 		if err != nil {
 			return pvc, err
@@ -56,7 +56,7 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 	if err := s.deleteOriginal(originalCID, pvc.Name); err != nil {
 		return pvc, err
 	}
-	if err := s.deleteCopyPod(originalCID); err != nil { // the PVC of the original would exist as long as the copy Pod uses it
+	if err := s.deleteCopyPod(originalCID); err != nil { // otherwise the PVC of the original exists until the copy Pod is gone
 		return pvc, err
 	}
 	patch, err := manifest.FinishCopy()
@@ -64,13 +64,13 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 		return pvc, err
 	}
 	finished, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
-	if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) { // another call has finished the copy, or deleted the disk
+	if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) { // another call finished the copy, or deleted the disk
 		return s.GetPVC(pvc.Name)
 	}
 	return finished, err
 }
 
-// advanceCopy changes the state of the copy (manifest.LabelCopy). It returns kube.ErrConflict if the state is not from any more, and
+// advanceCopy changes the state of the copy (manifest.LabelCopy). It returns kube.ErrConflict if the current state is not from, and
 // DiskNotFound if the copy is gone.
 func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := manifest.AdvanceCopy(pvc, from, to)
@@ -84,8 +84,8 @@ func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string
 	return advanced, err
 }
 
-// deleteOriginal deletes the disk that the successor replaces, if it is free and has not changed since it was found free. It does
-// nothing if the disk records another successor.
+// deleteOriginal deletes the disk that the successor replaces, if it is free and unchanged since that check. It does nothing if the
+// disk records another successor.
 func (s *Session) deleteOriginal(originalCID, successor string) error {
 	for {
 		original, err := s.GetPVC(originalCID)
@@ -105,7 +105,7 @@ func (s *Session) deleteOriginal(originalCID, successor string) error {
 }
 
 // abandonCopy deletes the incomplete or verified copy of a disk that is about to be used, because the disk's data will change. It
-// returns an error if the copy Pod is running, or if the copy has replaced the disk. After a conflict with another call, it decides
+// returns an error if the copy Pod is running, or if the copy replaced the disk. After a conflict with another call, it decides
 // again.
 func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	for {
@@ -123,7 +123,7 @@ func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 	}
 }
 
-// tryAbandonCopy is one attempt of abandonCopy. It returns kube.ErrConflict if the disk or the copy has changed since it was read.
+// tryAbandonCopy is one attempt of abandonCopy. It returns kube.ErrConflict if the disk or the copy changed since it was read.
 func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
 	if err := s.checkUnattached(pvc); err != nil {
 		return pvc, err
@@ -158,12 +158,12 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeCla
 			return err
 		}
 	default:
-		return call.DiskReplaced.Errorf("disk %s has replaced disk %s", copyPVC.Name, disk)
+		return call.CodeDiskReplaced.Errorf("disk %s was replaced by disk %s", disk, copyPVC.Name)
 	}
 	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC)
 }
 
-// clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC has changed since it was
+// clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC changed since it was
 // read.
 func (s *Session) clearCopyRecord(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	patch, err := manifest.AbandonCopy(pvc)
@@ -173,7 +173,7 @@ func (s *Session) clearCopyRecord(pvc *corev1.PersistentVolumeClaim) (*corev1.Pe
 	return s.PVCs.Patch(s.Ctx, pvc.Name, patch)
 }
 
-// deleteCopyPod deletes the disk's copy Pod, and waits until its node has released both volumes. It returns an error if the Pod is
+// deleteCopyPod deletes the disk's copy Pod, and waits until its node releases both volumes. It returns an error if the Pod is
 // running.
 func (s *Session) deleteCopyPod(disk string) error {
 	for {

@@ -1,7 +1,7 @@
 // Package disk implements the CPI methods about persistent disks and snapshots. A disk is a PersistentVolumeClaim.
 //
-// The package does not import package vm. The PVC records which VM has the disk (see owner.go), and the name of the attachment Pod is
-// derived from that of the disk.
+// The package does not import package vm. The PVC records which VM has the disk (see owner.go), and the name of the attachment Pod
+// is derived from the name of the disk.
 package disk
 
 import (
@@ -25,7 +25,7 @@ type Session struct {
 	StartTimeout time.Duration
 }
 
-// cleanupSession returns a copy of the session for cleanup: it does not end with the call, but after call.CleanupTimeout.
+// cleanupSession returns a copy of the session for cleanup, which outlives the call and ends after call.CleanupTimeout.
 func (s *Session) cleanupSession() (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached(call.CleanupTimeout)
 	return &Session{Call: detached, StartTimeout: s.StartTimeout}, cancel
@@ -47,7 +47,7 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	}
 	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
-	// The name is new: if the PVC exists, an earlier attempt of this request has created it, and the response was lost.
+	// The name is new: if the PVC exists, an earlier attempt of this request created it, and the response was lost.
 	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC())
 	switch {
 	case err == nil:
@@ -75,8 +75,8 @@ func isDisk(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Labels[manifest.LabelRole] == manifest.RoleDisk
 }
 
-// Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM has
-// released it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
+// Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM releases
+// it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
 func (s *Session) Has(cid string) (bool, error) {
 	pvc, err := s.PVCs.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -88,8 +88,8 @@ func (s *Session) Has(cid string) (bool, error) {
 	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != ""), nil
 }
 
-// Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC has not changed since
-// the check, because attach_disk changes it. After a conflict, Delete checks again.
+// Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC is unchanged since the
+// check, because attach_disk changes it. After a conflict, Delete checks again.
 func (s *Session) Delete(cid string) error {
 	for deletionSent := false; ; deletionSent = true {
 		pvc, err := s.PVCs.Get(s.Ctx, cid)
@@ -118,20 +118,20 @@ func (s *Session) Delete(cid string) error {
 	}
 }
 
-// resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy; resolveForDeletion permits the
-// deletion of one that no update_disk can complete, because its original does not exist, or does not record it as its successor.
+// resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy. resolveForDeletion accepts one that
+// no update_disk can complete, because its original does not exist or records another successor.
 func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	resolved, err := s.ResolveCopy(pvc)
-	if !call.DiskCopyIncomplete.Is(err) {
+	if !call.CodeDiskCopyIncomplete.Is(err) {
 		return resolved, err
 	}
 	originalCID := pvc.Annotations[manifest.AnnotationCopyOf]
 	original, getErr := s.GetPVC(originalCID)
 	switch {
-	case pvc.DeletionTimestamp != nil: // another call has abandoned the copy
+	case pvc.DeletionTimestamp != nil: // another call abandoned the copy
 		return pvc, nil
 	case call.DiskNotFound.Is(getErr):
-		return pvc, s.deleteCopyPod(originalCID) // the PVC would exist as long as the copy Pod uses it
+		return pvc, s.deleteCopyPod(originalCID) // otherwise the PVC exists until the copy Pod is gone
 	case getErr != nil:
 		return pvc, getErr
 	case original.Annotations[manifest.AnnotationCopiedTo] != pvc.Name:
@@ -142,11 +142,11 @@ func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1
 
 // SetMetadata sets the director's metadata on the disk's PVC. If the PVC is being deleted, the error is DiskNotFound.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
-	described, err := manifest.BuildMetadata(metadata)
+	desired, err := manifest.BuildMetadata(metadata)
 	if err != nil {
 		return err
 	}
-	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, described)
+	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, desired)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && pvc.DeletionTimestamp != nil {
 		return call.NoDisk(cid)
 	}

@@ -13,9 +13,9 @@ import (
 )
 
 // A disk has at most one owner: a VM or a copy Pod. The PVC has the owner record (manifest.DiskOwner). Every change of the record
-// is a compare-and-swap: the patch either contains the resourceVersion of the PVC for which the change was decided, or tests the
-// values that it replaces. After a conflict, the PVC is read and the change is decided again. A request that the client repeats
-// after a lost response also gets a conflict. docs/development/architecture.md describes the states and transitions.
+// is a compare-and-swap: the patch either contains the resourceVersion of the PVC on which the change is based, or tests the values
+// that it replaces. After a conflict, the PVC is read and the change is decided again. A request that the client retries after a
+// lost response also gets a conflict. docs/development/architecture.md describes the states and transitions.
 //
 // A Pod that opens the volume is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
 // request to create such a Pod cannot start a Pod that writes to a disk of another owner.
@@ -42,16 +42,16 @@ func (s *Session) AssignAndStart(pvc *corev1.PersistentVolumeClaim, vmCID string
 }
 
 func deletedDuringAttachError(cid, vmCID string) error {
-	return call.DiskMissing.Errorf("cannot attach disk %s to VM %s: the disk was deleted at the same time", cid, vmCID)
+	return call.CodeDiskNotFound.Errorf("cannot attach disk %s to VM %s: the disk was deleted at the same time", cid, vmCID)
 }
 
-// assignOwner records owner as the owner of the disk, with the patch that the function patch returns. It does nothing if owner is
-// already recorded. After a conflict it reads the PVC, and calls validate and patch again.
+// assignOwner records owner as the owner of the disk, with the patch that buildPatch returns. It does nothing if owner is already
+// recorded. After a conflict it reads the PVC, and calls validate and buildPatch again.
 func (s *Session) assignOwner(
 	pvc *corev1.PersistentVolumeClaim,
 	owner manifest.DiskOwner,
 	validate func(*corev1.PersistentVolumeClaim) error,
-	patch func(*corev1.PersistentVolumeClaim) ([]byte, error),
+	buildPatch func(*corev1.PersistentVolumeClaim) ([]byte, error),
 ) (*corev1.PersistentVolumeClaim, error) {
 
 	for {
@@ -61,11 +61,11 @@ func (s *Session) assignOwner(
 		if err := validate(pvc); err != nil {
 			return pvc, err
 		}
-		change, err := patch(pvc)
+		patch, err := buildPatch(pvc)
 		if err != nil {
 			return pvc, err
 		}
-		assigned, err := s.PVCs.Patch(s.Ctx, pvc.Name, change)
+		assigned, err := s.PVCs.Patch(s.Ctx, pvc.Name, patch)
 		switch {
 		case err == nil && assigned.DeletionTimestamp != nil:
 			return assigned, call.NoDisk(pvc.Name)
@@ -91,7 +91,7 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	}
 	started, err := s.Pods.Patch(s.Ctx, pod.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return pod, call.HelperDeleted.Errorf("Pod %s was deleted before it started; retry", pod.Name)
+		return pod, call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", pod.Name)
 	}
 	if err != nil {
 		return pod, err
@@ -99,8 +99,8 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	return started, nil
 }
 
-// MarkFormatted records that the disk has a filesystem, because the attachment Pod with this UID has attached it. It fails if that Pod
-// no longer owns the disk.
+// MarkFormatted records that the disk has a filesystem, after the attachment Pod with this UID attached it. It fails if that Pod no
+// longer owns the disk.
 func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string, pod types.UID) error {
 	if manifest.IsDirectory(pvc) || manifest.IsFormatted(pvc) {
 		return nil
@@ -114,12 +114,12 @@ func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string,
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, vmCID)
 	case errors.Is(err, kube.ErrConflict):
-		return call.DiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", pvc.Name)
+		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", pvc.Name)
 	}
 	return err
 }
 
-// Release removes the owner record if owner still owns the disk. It returns the owner of the disk after that: none, or another one.
+// Release removes the owner record if owner still owns the disk. It returns the remaining owner: none, or another one.
 func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error) {
 	none := manifest.DiskOwner{}
 	patch, err := manifest.ReleaseDisk(owner)
@@ -173,12 +173,11 @@ func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, er
 	return found.Items, nil
 }
 
-// OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which someone may have
-// deleted.
+// OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which someone else may
+// delete.
 //
-// If the Pod of a VM has finished, the VM has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If
-// the owner record is invalid, or names a VM that does not exist, OwningVM returns an error, because it is unknown what may write
-// to the disk.
+// A VM with a finished Pod has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If the owner
+// record is invalid, or names a VM that does not exist, OwningVM returns an error, because the disk may still be in use.
 func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	owner, ok := manifest.DiskOwnerOf(pvc)
 	switch {
@@ -200,7 +199,7 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	template, err := s.GetPodTemplate(vmCID)
 	switch {
 	case call.VMNotFound.Is(err):
-		return "", call.DiskOwnerMissing.Errorf("disk %s is recorded as attached to VM %s, which does not exist; "+
+		return "", call.CodeDiskOwnerMissing.Errorf("disk %s is recorded as attached to VM %s, which does not exist; "+
 			"delete the VM with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
 	case err != nil:
 		return "", err
@@ -212,7 +211,7 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 
 // invalidRecordError returns the error for a PVC with an invalid owner record.
 func (s *Session) invalidRecordError(pvc *corev1.PersistentVolumeClaim) error {
-	return call.DiskOwnerInvalid.Errorf("the owner record of disk %s is invalid: label %s is %q, annotation %s is %q; "+
+	return call.CodeDiskOwnerInvalid.Errorf("the owner record of disk %s is invalid: label %s is %q, annotation %s is %q; "+
 		"repair it with %s", pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM],
 		manifest.AnnotationOwner, pvc.Annotations[manifest.AnnotationOwner], s.repairCommand())
 }
@@ -263,8 +262,8 @@ func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
 	return AttachedError(pod)
 }
 
-// DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk, and reports whether it has deleted
-// the Pod. The call that created the Pod has ended, or will find the Pod gone and fail. All other Pods stay.
+// DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk. The call that created the Pod either
+// ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
 func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
 		return false, nil
@@ -283,9 +282,9 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	return err == nil, err
 }
 
-// InspectAttachment reports whether someone else has deleted the attachment Pod of a disk that the VM has: it is lost, or it is
-// terminating until the disk is free. A Pod that does not exist is nil. For a VM that is not active, and for a recreated VM, both
-// results are false.
+// InspectAttachment reports whether someone else deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
+// terminating until the disk is free. A nil Pod does not exist. Both results are false for a VM that is not active, and for a
+// recreated VM.
 func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
 	if vmPod == nil || !kube.IsActive(vmPod) || manifest.IsRecreated(vmPod) {
 		return false, false
@@ -299,13 +298,13 @@ func AttachedError(attachment *corev1.Pod) error {
 }
 
 func attachedToError(disk, vmCID string) error {
-	return call.DiskInUse.Errorf("disk %s is attached to VM %s; detach it first", disk, vmCID)
+	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; detach it first", disk, vmCID)
 }
 
 // IsCopyPod reports whether the Pod is a copy Pod. The attachment Pod of the disk would have the same name.
 func IsCopyPod(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == manifest.RoleCopy }
 
-// copyRunning reports whether the copy Pod is reading the disk. A copy Pod that has not started can be deleted at any time.
+// copyRunning reports whether the copy Pod is reading the disk. A copy Pod that is not started can be deleted at any time.
 func copyRunning(pod *corev1.Pod) bool {
 	finished, _ := manifest.Outcome(pod)
 	return kube.HasRun(manifest.OwnContainerStatus(pod)) && !finished
@@ -313,6 +312,6 @@ func copyRunning(pod *corev1.Pod) bool {
 
 // CopyingError returns the error for a disk that this Pod copies.
 func CopyingError(pod *corev1.Pod) error {
-	return call.DiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; rerun update_disk, or wait until Pod %s has finished",
+	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; rerun update_disk, or wait until Pod %s finishes",
 		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name)
 }

@@ -16,8 +16,8 @@ import (
 type Properties struct {
 	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
-	// VolumeMode is Filesystem (the disk is an image file on the volume, or a directory with Attach bind) or Block (the disk is the
-	// volume).
+	// VolumeMode is Filesystem (the disk is an image file on the volume, or a directory if Attach is bind) or Block (the disk is
+	// the volume).
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
 	// AccessModes are the access modes of the PVC; by default ReadWriteOnce.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"access_modes"`
@@ -81,11 +81,11 @@ func (p *Properties) checkAttach() error {
 	case p.Attach != manifest.AttachBind:
 		return call.Invalid("cloud_properties.attach %q is not valid; use device or bind", p.Attach)
 	case p.VolumeMode == corev1.PersistentVolumeBlock:
-		return call.Invalid("cloud_properties.volume_mode Block and attach: bind exclude each other; " +
+		return call.Invalid("cloud_properties.volume_mode Block and attach: bind are mutually exclusive; " +
 			"remove attach: bind, or use volume_mode: Filesystem")
 	case p.Filesystem != "":
-		return call.Invalid("cloud_properties.filesystem %s and attach: bind exclude each other, "+
-			"because a bind mount uses the volume's own filesystem; remove one", p.Filesystem)
+		return call.Invalid("cloud_properties.filesystem %s and attach: bind are mutually exclusive, "+
+			"because a bind mount uses the filesystem of the volume; remove one", p.Filesystem)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 
 func checkSize(sizeMiB int64) error {
 	if sizeMiB <= 0 {
-		return call.InvalidRequest.Errorf("disk size %d MiB is not valid; it must be greater than 0", sizeMiB)
+		return call.CodeInvalidRequest.Errorf("disk size %d MiB is not valid; it must be greater than 0", sizeMiB)
 	}
 	return nil
 }
@@ -115,7 +115,7 @@ func checkSize(sizeMiB int64) error {
 func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
 	size, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64)
 	if err != nil {
-		return 0, call.DiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is %q",
+		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is %q",
 			pvc.Name, manifest.AnnotationSize, pvc.Annotations[manifest.AnnotationSize])
 	}
 	return size, nil

@@ -9,17 +9,17 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// WatchProvisioning returns a dependency watch for a disk that gets its volume at its first use: it fails if the provisioner fails
-// repeatedly. For a disk that has its volume, there is no watch.
+// WatchProvisioning returns a dependency watch for a disk without a volume, which is provisioned on first use. It fails if the
+// provisioner keeps failing. For a disk with a volume, WatchProvisioning returns no watch.
 func (s *Session) WatchProvisioning(pvc *corev1.PersistentVolumeClaim) []call.DependencyWatch {
 	if kube.Bound(pvc) {
 		return nil
 	}
 	return []call.DependencyWatch{func(ctx context.Context) error {
 		var provisioning kube.VolumeProvisioning
-		return s.Events.Wait(ctx, kube.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
+		return s.Events.Wait(ctx, s.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
 			if failure := provisioning.Failure(events); failure != "" {
-				return false, call.DiskNotProvisioned.Errorf("cannot attach disk %s: its volume cannot be provisioned: %s", pvc.Name, failure)
+				return false, call.CodeDiskNotProvisioned.Errorf("cannot attach disk %s: its volume cannot be provisioned: %s", pvc.Name, failure)
 			}
 			return false, nil
 		})

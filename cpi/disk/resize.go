@@ -13,7 +13,7 @@ import (
 )
 
 // Resize expands the PVC of a detached disk to sizeMiB. The next attachment expands the image file and the filesystem. If the disk
-// cannot be resized in place, the error is NotSupported, and nothing was changed: the director then creates another disk and copies
+// cannot be resized in place, the error is NotSupported, and nothing is changed: the director then creates another disk and copies
 // the data.
 func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := checkSize(sizeMiB); err != nil {
@@ -31,7 +31,7 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	return s.growInPlace(pvc, sizeMiB)
 }
 
-// growInPlace expands the PVC, after it has checked that this is possible in place.
+// growInPlace checks that the PVC can be expanded in place, and expands it.
 func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {
@@ -41,7 +41,7 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	case sizeMiB < currentMiB:
 		return shrinkError(pvc, currentMiB, sizeMiB)
 	case !kube.Bound(pvc):
-		return call.DiskResizeUnsupported.Errorf("cannot resize disk %s: it has no volume until it is first attached", pvc.Name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it has no volume until it is first attached", pvc.Name)
 	}
 	if sizeMiB > currentMiB {
 		if err := s.checkExpandable(pvc); err != nil {
@@ -52,12 +52,11 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 }
 
 func shrinkError(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
-	return call.DiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
+	return call.CodeDiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
 }
 
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
-// keeps its size. A repeated call continues where an earlier one was interrupted. If the disk already has the size, expandPVC
-// changes nothing.
+// keeps its size. A retried call resumes an interrupted expansion. If the disk already has the size, expandPVC changes nothing.
 func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
 	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, manifest.VolumeMode(pvc), manifest.IsDirectory(pvc))<<20, resource.BinarySI)
 	if sizeMiB > currentMiB {
@@ -74,7 +73,7 @@ func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeM
 	return s.recordSize(pvc, sizeMiB)
 }
 
-// recordSize records the size on the PVC. It returns an error if another call has recorded a larger size in the meantime.
+// recordSize records the size on the PVC. It returns an error if another call recorded a larger size in the meantime.
 func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
 	for {
 		currentMiB, err := SizeOf(pvc)
@@ -97,9 +96,9 @@ func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) e
 	}
 }
 
-// requestStorage sets the PVC's storage request to desired. After a conflict it checks again that no VM has the disk. A larger
-// request may exist from an expansion that failed, or that was interrupted. requestStorage reduces it only if desired is greater
-// than the capacity of the volume, because Kubernetes accepts no other reduction.
+// requestStorage sets the PVC's storage request to desired. After a conflict it checks again that no VM has the disk. A failed or
+// interrupted expansion may have requested more. requestStorage reduces that request only if desired is greater than the capacity
+// of the volume, because Kubernetes accepts no other reduction.
 func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
 	for {
 		requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
@@ -130,7 +129,7 @@ func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 		name = *pvc.Spec.StorageClassName
 	}
 	if name == "" {
-		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass", pvc.Name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass", pvc.Name)
 	}
 	storageClasses, err := s.StorageClasses()
 	if err != nil {
@@ -138,13 +137,13 @@ func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 	}
 	storageClass, err := storageClasses.Get(s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) {
-		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s not found", pvc.Name, name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s not found", pvc.Name, name)
 	}
 	if err != nil {
 		return err
 	}
 	if storageClass.AllowVolumeExpansion == nil || !*storageClass.AllowVolumeExpansion {
-		return call.DiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s does not set allowVolumeExpansion", pvc.Name, name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s does not set allowVolumeExpansion", pvc.Name, name)
 	}
 	return nil
 }
@@ -178,13 +177,13 @@ func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired re
 		case phase == corev1.PersistentVolumeClaimNodeResizePending && order >= 0:
 			return true, nil
 		case phase == corev1.PersistentVolumeClaimControllerResizeInfeasible && order == 0:
-			return false, call.DiskResizeFailed.Errorf("cannot expand the volume of disk %s to %s: %s", pvc.Name, desired.String(), last)
+			return false, call.CodeDiskResizeFailed.Errorf("cannot expand the volume of disk %s to %s: %s", pvc.Name, desired.String(), last)
 		}
 		return false, nil
 	})
 	if errors.Is(err, kube.ErrTimeout) {
 		message := "timed out expanding the volume of disk " + pvc.Name + " to " + desired.String() + ": " + last
-		err = call.DiskResizeTimeout.Wrap(call.WithMessage(err, message), false)
+		err = call.CodeDiskResizeTimeout.Wrap(call.WithMessage(err, message), false)
 	}
 	return pvc, err
 }

@@ -13,8 +13,8 @@ import (
 )
 
 // Snapshot creates a VolumeSnapshot of the disk's volume, and waits until it is ready to use. Before that, it makes the VM's node
-// write cached data to its disks. The snapshot is crash-consistent: it contains the disk as after a power failure at that moment,
-// and the filesystem replays its journal when a disk with the content of the snapshot is mounted.
+// write cached data to its disks. The snapshot is crash-consistent: it contains the disk as after a power failure at that moment.
+// The filesystem replays its journal when a disk with the content of the snapshot is mounted.
 func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) {
 	pvc, err := s.GetPVC(cid)
 	if err != nil {
@@ -24,7 +24,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err := s.checkSnapshottable(pvc); err != nil {
 		return "", err
 	}
-	described, err := manifest.BuildMetadata(metadata)
+	snapshotMetadata, err := manifest.BuildMetadata(metadata)
 	if err != nil {
 		return "", err
 	}
@@ -35,7 +35,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err := s.flush(pvc.Name); err != nil {
 		return "", err
 	}
-	desired := manifest.VolumeSnapshot(manifest.SnapshotName(uuid.NewString()), s.Director, pvc, described)
+	desired := manifest.VolumeSnapshot(manifest.SnapshotName(uuid.NewString()), s.Director, pvc, snapshotMetadata)
 	s.SetDetail("snapshot " + desired.Name)
 	snapshot, err := snapshots.Create(s.Ctx, desired)
 	if errors.Is(err, kube.ErrExists) { // created by an earlier attempt of this request, because the name is new
@@ -43,7 +43,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.SnapshotUnsupported.Errorf("the cluster does not serve VolumeSnapshots (snapshot.storage.k8s.io/v1); "+
+		return "", call.CodeSnapshotUnsupported.Errorf("the cluster does not serve VolumeSnapshots (snapshot.storage.k8s.io/v1); "+
 			"install the snapshot controller and a CSI driver that takes snapshots, or disable the director's snapshots: %w", err)
 	case err != nil:
 		return "", err
@@ -74,14 +74,14 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 // the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
 func (s *Session) checkSnapshottable(pvc *corev1.PersistentVolumeClaim) error {
 	if !kube.Bound(pvc) {
-		return call.DiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: it has no volume until it is first attached", pvc.Name)
+		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: it has no volume until it is first attached", pvc.Name)
 	}
 	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
 	if err != nil {
 		return err
 	}
 	if volume.Spec.CSI == nil {
-		return call.SnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: volume %s was not provisioned by a CSI driver; "+
+		return call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: volume %s was not provisioned by a CSI driver; "+
 			"use another storage_class", pvc.Name, volume.Name)
 	}
 	return nil
@@ -92,14 +92,14 @@ type snapshotResource = kube.Resource[*extension.VolumeSnapshot, *extension.List
 
 // waitForSnapshot waits until the snapshot is ready to use, and updates it.
 func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extension.VolumeSnapshot) error {
-	last := "the snapshot controller has not reported a status; check that it is running"
+	last := "the snapshot controller reported no status; check that it is running"
 	err := snapshots.Wait(
 		s.Ctx,
 		kube.Selection{Name: snapshot.Name},
 		kube.ListOf(snapshot),
 		func(present []*extension.VolumeSnapshot) (bool, error) {
 			if len(present) == 0 {
-				return false, call.SnapshotDeleted.Errorf("snapshot %s was deleted before it was complete; retry", snapshot.Name)
+				return false, call.CodeSnapshotDeleted.Errorf("snapshot %s was deleted before it was complete; retry", snapshot.Name)
 			}
 			*snapshot = *present[0]
 			status := snapshot.Status
@@ -109,7 +109,7 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 			if status.Error != nil && status.Error.Message != nil {
 				last = *status.Error.Message
 				if kube.IsPermanentSnapshotError(last) {
-					return false, call.SnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: %s; "+
+					return false, call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: %s; "+
 						"set cloud_properties.snapshot_class to a VolumeSnapshotClass of the volume's driver, or make one the default",
 						snapshot.Labels[manifest.LabelDisk], last)
 				}
@@ -118,7 +118,7 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 		},
 	)
 	if errors.Is(err, kube.ErrTimeout) {
-		return call.SnapshotTimeout.Wrap(call.WithMessage(err, "timed out waiting for snapshot "+snapshot.Name+": "+last), false)
+		return call.CodeSnapshotTimeout.Wrap(call.WithMessage(err, "timed out waiting for snapshot "+snapshot.Name+": "+last), false)
 	}
 	return err
 }
@@ -136,7 +136,7 @@ func (s *Session) flush(disk string) error {
 	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || IsCopyPod(attachment) {
 		return nil
 	}
-	return s.RunHelperPod(call.DiskFlushFailed, manifest.FlushPod(attachment, s.Director), "cannot flush disk "+disk)
+	return s.RunHelperPod(call.CodeDiskFlushFailed, manifest.FlushPod(attachment, s.Director), "cannot flush disk "+disk)
 }
 
 // DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.

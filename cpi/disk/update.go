@@ -13,8 +13,8 @@ import (
 )
 
 // Update changes the size and the cloud_properties of a detached disk, and returns the CID to use from now on. If the PVC can be
-// changed in place, the CID stays the same. Otherwise Update copies the data to a new disk and returns its CID. A repeated call
-// returns the same CID, wherever the first one was interrupted.
+// changed in place, the CID stays the same. Otherwise Update copies the data to a new disk and returns its CID. A retried call
+// returns the same CID, even if the first one was interrupted.
 func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) (string, error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
@@ -49,13 +49,13 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	return successor, s.copyDisk(pvc, desired.buildDisk(successor, s.Director, sizeMiB))
 }
 
-// successorName returns the CID of the disk to which this request copies the disk. It is the same for the same request.
+// successorName returns the CID of the disk to which this request copies the disk. Equal requests have equal successors.
 func successorName(cid string, sizeMiB int64, desired Properties) (string, error) {
 	request, err := json.Marshal([]any{cid, sizeMiB, desired.StorageClass, desired.VolumeMode, desired.AccessModes, desired.Filesystem})
 	return manifest.DiskName(uuid.NewSHA1(uuid.Nil, request).String()), err
 }
 
-// checkReplaced returns nil if an earlier call with the same request has replaced the disk by the successor. Otherwise it returns
+// checkReplaced returns nil if an earlier call with the same request replaced the disk by the successor. Otherwise it returns
 // notFound.
 func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 	replacement, err := s.GetPVC(successor)
@@ -70,8 +70,8 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 	return nil
 }
 
-// canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. Without a requested StorageClass,
-// the PVC keeps its own.
+// canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. If no StorageClass is requested,
+// the PVC keeps its StorageClass.
 func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) (bool, error) {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {

@@ -13,9 +13,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-// attachmentGracePeriod is the termination grace period of an attachment Pod, longer than any node lives. The Pod exits as soon
-// as nothing uses its device. If the kubelet killed the Pod earlier, it would also unmap the volume, although the VM may still
-// have its filesystem mounted.
+// attachmentGracePeriod is the termination grace period of an attachment Pod, longer than the lifetime of any node. The Pod exits
+// as soon as nothing uses its device. If the kubelet killed the Pod earlier, it would also unmap the volume, although the VM may
+// still have its filesystem mounted.
 const attachmentGracePeriod = 10 * 365 * 24 * 60 * 60 // seconds
 
 // Attachment attaches one disk to one running VM.
@@ -23,13 +23,13 @@ type Attachment struct {
 	Disk        string // the disk's CID
 	SizeMiB     int64
 	Filesystem  string // created on a blank disk: ext4 or xfs
-	Formatted   bool   // the disk has had a filesystem: a blank volume is an error
+	Formatted   bool   // the disk has a filesystem: a blank volume is an error
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
 	Bind        bool        // as a directory, see AnnotationAttach
 	VM          *corev1.Pod // the VM Pod
 	Director    string
-	// PriorityClass is the PriorityClass of the attachment Pod; if empty, that of the VM Pod.
+	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
 	PriorityClass string
 }
 
@@ -82,14 +82,14 @@ func (a Attachment) Pod() *corev1.Pod {
 	return pod
 }
 
-// hasMarksVolume reports whether the attachment Pod has a volume in which it records that the VM has had the disk. The record
-// outlives a restart of the node.
+// hasMarksVolume reports whether the attachment Pod has a volume in which it records that the VM had the disk. The record survives
+// a restart of the node.
 func (a Attachment) hasMarksVolume() bool {
 	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
 }
 
-// container returns the container of the attachment Pod. For a recreated VM, which has the disk as a volume of its own Pod, it only
-// prepares the volume, or is idle if the VM has the disk already.
+// container returns the container of the attachment Pod. The Pod of a recreated VM gets the disk as a volume: the container only
+// prepares the volume, or is idle if the VM Pod already has it.
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    attachmentContainer,
@@ -134,14 +134,14 @@ func (a Attachment) container() corev1.Container {
 // preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
 var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
 
-// directoryMounts are the mounts of an attachment with Bind: what it mounts in the VM's directory propagates to the node, and from
-// there into the VM.
+// directoryMounts are the mounts of an attachment with Bind. Mounts below /devices, the VM's directory, propagate to the node and
+// from there into the VM.
 var directoryMounts = []corev1.VolumeMount{
 	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
 	{Name: "disk", MountPath: "/volume"},
 }
 
-// IsDirectory reports whether the disk appears in the VM as a directory. object is its PVC or its attachment Pod.
+// IsDirectory reports whether the disk appears in the VM as a directory. object is the disk's PVC or attachment Pod.
 func IsDirectory(object metav1.Object) bool {
 	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
@@ -153,8 +153,8 @@ const releasePrefix = "release-"
 // exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
 // removes the mount.
 //
-// The container exits with 0 if the VM does not have the disk any more, with 1 if the disk is in use (the termination message
-// lists the users), or with ExitNotPublished.
+// The container exits with 0 if the VM no longer has the disk, with 1 if the disk is in use (the termination message lists the
+// users), or with ExitNotPublished.
 func ReleaseContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
 		release := newReleaseContainer(attachment, node.ReleaseDirectory())
@@ -173,15 +173,15 @@ func AddReleaseContainer(attachment *corev1.Pod, release corev1.EphemeralContain
 	})
 }
 
-// ExitNotPublished is the exit status of an exclusivity check without a result: the attachment Pod has not published its disk yet,
-// and may do so at any moment.
+// ExitNotPublished is the exit status of an exclusivity check without a result: the disk is not published yet, and may be at any
+// moment.
 const ExitNotPublished = node.ExitNotPublished
 
 // IsReleaseContainer reports whether the ephemeral container of this name runs the exclusivity check.
 func IsReleaseContainer(name string) bool { return strings.HasPrefix(name, releasePrefix) }
 
-// LastReleaseContainer returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers
-// in their names, because the API server puts a container that a patch adds before the existing ones.
+// LastReleaseContainer returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers in
+// the names, because the API server inserts patched containers before existing ones.
 func LastReleaseContainer(attachment *corev1.Pod) (last string) {
 	latest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {

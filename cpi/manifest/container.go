@@ -24,7 +24,7 @@ func OwnContainerName(pod *corev1.Pod) string {
 	}
 }
 
-// OwnContainer returns the CPI's container in the Pod. If someone else has removed or renamed it, the result is an empty container.
+// OwnContainer returns the CPI's container in the Pod. If someone else removed or renamed it, the result is an empty container.
 func OwnContainer(pod *corev1.Pod) *corev1.Container {
 	return containerByName(pod.Spec, OwnContainerName(pod))
 }
@@ -38,7 +38,7 @@ func containerByName(spec corev1.PodSpec, name string) *corev1.Container {
 	return &corev1.Container{}
 }
 
-// OwnContainerStatus returns the status of the CPI's container in the Pod; empty if the kubelet has not reported one.
+// OwnContainerStatus returns the status of the CPI's container in the Pod. It is empty until the kubelet reports one.
 func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	for _, status := range pod.Status.ContainerStatuses {
 		if status.Name == OwnContainerName(pod) {
@@ -48,16 +48,16 @@ func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// HasBooted reports whether the VM has booted: whether the CPI's container runs and has passed its startup probe. The
-// condition Ready of the Pod is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected
-// containers, and on load balancers (readiness gates).
+// HasBooted reports whether the VM is booted: the CPI's container is running and passed its startup probe. The Pod's condition
+// Ready is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected containers, and on load balancers
+// (readiness gates).
 func HasBooted(pod *corev1.Pod) bool {
 	status := OwnContainerStatus(pod)
 	return status.State.Running != nil && status.Started != nil && *status.Started
 }
 
-// Outcome reports whether the CPI's container in a helper Pod has finished, and whether it has succeeded. An injected container
-// may keep the Pod itself running.
+// Outcome reports whether the CPI's container in a helper Pod is finished, and whether it succeeded. An injected container may keep
+// the Pod itself running.
 func Outcome(pod *corev1.Pod) (finished, succeeded bool) {
 	if terminated := OwnContainerStatus(pod).State.Terminated; terminated != nil {
 		return true, terminated.ExitCode == 0

@@ -42,7 +42,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 		Expect(release.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
 	})
 
-	It("has booted when its own container has started, even if the Pod is not ready", func() {
+	It("is booted when its own container is started, even if the Pod is not ready", func() {
 		status := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
 		Expect(manifest.HasBooted(withSidecar(runningPod(testVM()), status))).To(BeFalse())
 		status.Started = new(true)
@@ -79,7 +79,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 		Entry("failure", int32(1)),
 	)
 
-	It("has failed if it was evicted, regardless of the state of its containers", func() {
+	It("counts as failed if it was evicted, regardless of the state of its containers", func() {
 		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1"), corev1.ContainerStatus{})
 		pod.Status.Phase = corev1.PodFailed
 		finished, succeeded := manifest.Outcome(pod)

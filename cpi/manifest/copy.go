@@ -15,8 +15,8 @@ import (
 // ExitNoSpace is the exit status of a copy Pod if the data does not fit on the successor.
 const ExitNoSpace = node.ExitNoSpace
 
-// Successor returns the PVC to which update_disk copies the old disk, marked as an incomplete copy. It has the metadata that the
-// director has set on the old one.
+// Successor returns the PVC to which update_disk copies the old disk, marked as an incomplete copy. It keeps the metadata that the
+// director set on the old disk.
 func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
 	pvc := d.PVC()
 	for _, pair := range []struct{ from, to map[string]string }{{old.Labels, pvc.Labels}, {old.Annotations, pvc.Annotations}} {

@@ -73,13 +73,13 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 	return pvc
 }
 
-// IsPreallocated reports whether the disk's image file is allocated in full size, see AnnotationPreallocate.
+// IsPreallocated reports whether the disk's image file is allocated in full size: see AnnotationPreallocate.
 func IsPreallocated(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
 }
 
-// Relabel returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC does not have, or
-// nil. The patch contains nothing else, and does not revert what other calls change in the meantime.
+// Relabel returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC lacks, or nil. The
+// patch contains nothing else, so that it does not revert changes of other calls.
 func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
@@ -108,13 +108,13 @@ func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return desired.Patch()
 }
 
-// IsFormatted reports whether the disk has ever had a filesystem.
+// IsFormatted reports whether the disk ever had a filesystem.
 func IsFormatted(pvc *corev1.PersistentVolumeClaim) bool {
 	_, formatted := pvc.Annotations[AnnotationFormatted]
 	return formatted
 }
 
-// RequestStorage returns the strategic merge patch with which the PVC requests this amount, if it has not changed since it was
+// RequestStorage returns the strategic merge patch that makes the PVC request this amount, if the PVC is unchanged since it was
 // read.
 func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
@@ -132,8 +132,8 @@ func VolumeMode(pvc *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
 }
 
 // PVCSizeMiB returns the size in MiB that the PVC of a disk of diskMiB requests. A disk on a Filesystem volume is an image file,
-// and the volume's own filesystem needs space in addition: ext4 uses about 5 % for inodes and the journal, KubeVirt calculates
-// with 6 %, and a small volume also needs a fixed part. A Block volume and a directory need nothing in addition.
+// and the volume's filesystem needs additional space: ext4 uses about 5% for inodes and the journal, KubeVirt calculates with 6%,
+// and a small volume also needs a fixed part. A Block volume and a directory need no additional space.
 func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
 	if directory || mode == corev1.PersistentVolumeBlock {
 		return diskMiB
@@ -142,8 +142,7 @@ func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool)
 	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
 }
 
-// RecordSize returns the patch that records a disk's size in MiB on its PVC, if the PVC has not changed since it was
-// read.
+// RecordSize returns the strategic merge patch that records a disk's size in MiB, if the PVC is unchanged since it was read.
 func RecordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,

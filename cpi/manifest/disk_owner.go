@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DiskOwner is the owner record of a disk: a label and an annotation of its PVC, with the VM and the Pod that may open its volume.
-// It is the only such record. An attachment or copy Pod starts once the record contains the Pod (see OwnerGate). A VM has the disk
-// until the record is removed, even if the attachment Pod is deleted.
+// DiskOwner is the owner record of a disk: a label and an annotation of its PVC. They name the VM and the Pod that may open its
+// volume. It is the only such record. An attachment or copy Pod starts once the record contains the Pod (see OwnerGate). A VM has
+// the disk until the record is removed, even if the attachment Pod is deleted.
 type DiskOwner struct {
 	// VM is the VM that has the disk (LabelVM); empty during a copy.
 	VM string
@@ -19,8 +19,8 @@ type DiskOwner struct {
 	Pod types.UID
 }
 
-// DiskOwnerOf returns the owner record of a disk; the zero value means that the disk is free. ok is false for an invalid record: a VM
-// without a Pod, or a Pod without a VM although no copy has begun.
+// DiskOwnerOf returns the owner record of a disk; the zero value means that the disk is free. ok is false for an invalid record: a
+// VM without a Pod, or a Pod without a VM although the disk is not being copied.
 func DiskOwnerOf(pvc *corev1.PersistentVolumeClaim) (owner DiskOwner, ok bool) {
 	owner = DiskOwner{VM: pvc.Labels[LabelVM], Pod: types.UID(pvc.Annotations[AnnotationOwner])}
 	switch {
@@ -32,7 +32,7 @@ func DiskOwnerOf(pvc *corev1.PersistentVolumeClaim) (owner DiskOwner, ok bool) {
 	return owner, owner.Pod != ""
 }
 
-// AssignDisk returns the strategic merge patch that records the owner, if the PVC has not changed since it was read.
+// AssignDisk returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
 func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
@@ -41,8 +41,8 @@ func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, err
 	})
 }
 
-// AssignCopy returns the strategic merge patch that records the copy Pod as the owner of the disk, and the successor, if the PVC
-// has not changed since it was read.
+// AssignCopy returns the strategic merge patch that records the successor, and the copy Pod as the owner of the disk, if the PVC is
+// unchanged since it was read.
 func AssignCopy(pvc *corev1.PersistentVolumeClaim, successor string, pod types.UID) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
@@ -71,14 +71,14 @@ func MarkFormatted(pod types.UID) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// BeginCopy returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC has not
-// changed since it was read. It replaces the record of an earlier copy.
+// BeginCopy returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC is
+// unchanged since it was read. It replaces the record of an earlier copy.
 func BeginCopy(pvc *corev1.PersistentVolumeClaim, successor string) ([]byte, error) {
 	return copyRecord(pvc, &successor)
 }
 
-// AbandonCopy returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC has not
-// changed since it was read.
+// AbandonCopy returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC is
+// unchanged since it was read.
 func AbandonCopy(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return copyRecord(pvc, nil) }
 
 func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, error) {
@@ -88,7 +88,7 @@ func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, e
 	})
 }
 
-// AdvanceCopy returns the JSON patch that changes LabelCopy of exactly this successor, by UID, if its value is from.
+// AdvanceCopy returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
 func AdvanceCopy(successor *corev1.PersistentVolumeClaim, from, to string) ([]byte, error) {
 	var patch jsonPatch
 	patch.test("/metadata/uid", string(successor.UID))
@@ -104,11 +104,11 @@ func FinishCopy() ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// OwnerGate is the scheduling gate of an attachment or copy Pod. It is removed when the disk's PVC records the Pod as the owner of the
-// disk. Therefore a delayed request that creates such a Pod starts nothing if the disk has another owner by then.
+// OwnerGate is the scheduling gate of an attachment or copy Pod. It is removed when the disk's PVC records the Pod as the owner.
+// Therefore a delayed request to create such a Pod starts nothing if the disk has another owner.
 const OwnerGate = Prefix + "disk-owner"
 
-// IsGated reports whether the Pod has OwnerGate: it waits to become the owner of its disk.
+// IsGated reports whether the Pod has OwnerGate, and so waits to become the owner of its disk.
 func IsGated(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
 }
@@ -126,7 +126,7 @@ func addOwnerGate(pod *corev1.Pod) {
 	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: OwnerGate}}
 }
 
-// jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see pointer.
+// jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see jsonPointer.
 type jsonPatch []jsonOperation
 
 type jsonOperation struct {
@@ -136,21 +136,21 @@ type jsonOperation struct {
 }
 
 func (p *jsonPatch) test(path, value string) {
-	*p = append(*p, jsonOperation{"test", pointer(path), value})
+	*p = append(*p, jsonOperation{"test", jsonPointer(path), value})
 }
 
 func (p *jsonPatch) add(path, value string) {
-	*p = append(*p, jsonOperation{"add", pointer(path), value})
+	*p = append(*p, jsonOperation{"add", jsonPointer(path), value})
 }
 
 // remove removes the value at path if it is this one.
 func (p *jsonPatch) remove(path, value string) {
 	p.test(path, value)
-	*p = append(*p, jsonOperation{Operation: "remove", Path: pointer(path)})
+	*p = append(*p, jsonOperation{Operation: "remove", Path: jsonPointer(path)})
 }
 
-// pointer returns the path as a JSON pointer (RFC 6901): the first three slashes are separators, the others belong to the key.
-func pointer(path string) string {
+// jsonPointer returns the path as a JSON pointer (RFC 6901): the first three slashes are separators, the others belong to the key.
+func jsonPointer(path string) string {
 	const separators = 3 // "", "metadata", "labels", KEY
 	parts := strings.SplitN(path, "/", separators+1)
 	for i, part := range parts {

@@ -38,7 +38,7 @@ var _ = Describe("The owner record of a disk", func() {
 		Entry("a Pod without a VM or a copy", "", "u", "", manifest.DiskOwner{Pod: "u"}, false),
 	)
 
-	DescribeTable("is changed by a merge patch only if the PVC has not changed since it was read:",
+	DescribeTable("is changed by a merge patch only if the PVC is unchanged since it was read:",
 		func(patch func(*corev1.PersistentVolumeClaim) ([]byte, error)) {
 			raw, err := patch(recorded("", "", ""))
 			Expect(err).NotTo(HaveOccurred())

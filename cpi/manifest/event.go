@@ -25,9 +25,9 @@ type Event struct {
 // Object returns the Event, in the form of client-go's recorder. A call has at most one Event, because the name contains the call's
 // ID.
 func (e Event) Object() *corev1.Event {
-	kind := corev1.EventTypeNormal
+	eventType := corev1.EventTypeNormal
 	if e.Warning {
-		kind = corev1.EventTypeWarning
+		eventType = corev1.EventTypeWarning
 	}
 	return &corev1.Event{
 		ObjectMeta:          newObjectMeta(e.About.Name+"."+e.Call, e.About.Namespace, e.Director, RoleEvent),
@@ -39,20 +39,20 @@ func (e Event) Object() *corev1.Event {
 		FirstTimestamp:      e.At,
 		LastTimestamp:       e.At,
 		Count:               1,
-		Type:                kind,
+		Type:                eventType,
 	}
 }
 
-// truncate returns at most limit bytes of the text, in whole characters. A truncated text ends with an ellipsis.
-func truncate(text string, limit int) string {
-	text = strings.ToValidUTF8(text, string(utf8.RuneError))
-	if len(text) <= limit {
-		return text
+// truncate returns at most limit bytes of s, in whole characters. A truncated string ends with an ellipsis.
+func truncate(s string, limit int) string {
+	s = strings.ToValidUTF8(s, string(utf8.RuneError))
+	if len(s) <= limit {
+		return s
 	}
-	const mark = "…"
-	end := limit - len(mark)
-	for !utf8.RuneStart(text[end]) {
+	const ellipsis = "…"
+	end := limit - len(ellipsis)
+	for !utf8.RuneStart(s[end]) {
 		end--
 	}
-	return text[:end] + mark
+	return s[:end] + ellipsis
 }

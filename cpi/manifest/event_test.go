@@ -17,7 +17,7 @@ var _ = Describe("An Event", func() {
 	newEvent := func(message string) *corev1.Event {
 		return manifest.Event{
 			About:    corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "bosh", Name: "agent-1", UID: "uid-1"},
-			Director: "d-1", Call: "call-1", Reason: "DetachRefused", Message: message, Warning: true,
+			Director: "d-1", Call: "call-1", Reason: "DetachRejected", Message: message, Warning: true,
 			At: metav1.NewTime(time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)),
 		}.Object()
 	}
@@ -29,12 +29,12 @@ var _ = Describe("An Event", func() {
 	It("truncates its message to Kubernetes' limit, in whole characters", func() {
 		for _, character := range []string{"a", "ö", "…", "😀"} {
 			for lead := range 4 {
-				text := strings.Repeat("x", lead) + strings.Repeat(character, 2000)
-				message := newEvent(text).Message
-				Expect(len(message)).To(BeNumerically("~", 1024, 4))
-				Expect(len(message)).To(BeNumerically("<=", 1024))
-				Expect(utf8.ValidString(message)).To(BeTrue())
-				Expect(text).To(HavePrefix(strings.TrimSuffix(message, "…")))
+				message := strings.Repeat("x", lead) + strings.Repeat(character, 2000)
+				truncated := newEvent(message).Message
+				Expect(len(truncated)).To(BeNumerically("~", 1024, 4))
+				Expect(len(truncated)).To(BeNumerically("<=", 1024))
+				Expect(utf8.ValidString(truncated)).To(BeTrue())
+				Expect(message).To(HavePrefix(strings.TrimSuffix(truncated, "…")))
 			}
 		}
 		Expect(newEvent(strings.Repeat("a", 1024)).Message).To(Equal(strings.Repeat("a", 1024)))

@@ -6,7 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newOwnedHelperPod returns a helper Pod that runs once on the node of the target Pod, from its image, and is owned by it.
+// newOwnedHelperPod returns a helper Pod that runs once on the target Pod's node, from the same image. The target Pod owns it.
 func newOwnedHelperPod(name, role, director string, target *corev1.Pod, container corev1.Container) *corev1.Pod {
 	meta := newObjectMeta(name, target.Namespace, director, role)
 	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(target)}

@@ -10,8 +10,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// FuzzMetadata checks that any metadata of a director results in valid labels and annotations, and never replaces one that the CPI
-// itself uses.
+// FuzzMetadata checks that any metadata of a director results in valid labels and annotations, and never replaces a reserved one.
 func FuzzMetadata(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"deployment", "cf"}, {"name", "web/0 (bootstrap)"}, {"", ""}, {"vm", "x"}, {"a b", "c\x00d"}, {"bosh.cloudfoundry.org/role", "vm"},
@@ -20,24 +19,24 @@ func FuzzMetadata(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
-		described, err := manifest.BuildMetadata(map[string]any{key: value, "index": 3})
+		result, err := manifest.BuildMetadata(map[string]any{key: value, "index": 3})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for name, label := range described.Labels {
+		for name, label := range result.Labels {
 			if len(validation.IsQualifiedName(name)) > 0 || label != nil && len(validation.IsValidLabelValue(*label)) > 0 {
-				t.Fatalf("%q: %q gives the invalid label %q", key, value, name)
+				t.Fatalf("%q: %q results in the invalid label %q", key, value, name)
 			}
 			if manifest.IsReservedKey(name) {
 				t.Fatalf("%q replaces label %s", key, name)
 			}
 		}
-		for name := range described.Annotations {
+		for name := range result.Annotations {
 			if len(validation.IsQualifiedName(name)) > 0 || name != manifest.AnnotationMetadata && manifest.IsReservedKey(name) {
-				t.Fatalf("%q gives the invalid or reserved annotation %q", key, name)
+				t.Fatalf("%q results in the invalid or reserved annotation %q", key, name)
 			}
 		}
-		patch, err := described.Patch()
+		patch, err := result.Patch()
 		if err != nil {
 			t.Fatal(err)
 		}

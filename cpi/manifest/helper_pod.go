@@ -5,7 +5,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newHelperPod returns a privileged Pod in the node's network and PID namespaces, which runs once, from the VM's image.
+// newHelperPod returns a privileged Pod that runs once, from the VM's image, in the node's network and PID namespaces.
 func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
 	container.Image = OwnContainer(vmPod).Image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
@@ -29,8 +29,8 @@ func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Co
 	}
 }
 
-// nodeAffinityTo requires this node. With nodeName, a Pod would bypass the scheduler, and a PVC that waits for its first consumer
-// would stay Pending forever.
+// nodeAffinityTo requires the node of this name. A Pod with spec.nodeName would bypass the scheduler, and a PVC that waits for its
+// first consumer would stay Pending forever.
 func nodeAffinityTo(name string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
 		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
@@ -43,7 +43,7 @@ func nodeAffinityTo(name string) *corev1.Affinity {
 	}}
 }
 
-// RequiredNode returns the node that nodeAffinityTo requires, or "". It ignores what the cluster has added to the Pod's affinity.
+// RequiredNode returns the node that nodeAffinityTo requires, or "". It ignores additions of the cluster to the Pod's affinity.
 func RequiredNode(pod *corev1.Pod) string {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {

@@ -36,7 +36,7 @@ func expectGolden(name string, object any) {
 	Expect(string(raw)).To(Equal(string(want)))
 }
 
-// withoutScripts returns the Pod with a placeholder for each script: the text would hide the rest of the object.
+// withoutScripts returns the Pod with a placeholder for each script, because the scripts would hide the rest of the object.
 func withoutScripts(pod *corev1.Pod) *corev1.Pod {
 	pod = pod.DeepCopy()
 	for _, container := range pod.Spec.Containers {
@@ -231,7 +231,7 @@ var _ = Describe("The size of a PVC", func() {
 			Expect(manifest.PVCSizeMiB(disk, mode, directory)).To(Equal(pvcMiB))
 		},
 		Entry("exact for a Block volume", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
-		Entry("6 % and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
+		Entry("6% and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
 		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, false, int64(66)),
 		Entry("exact for a directory", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
 	)

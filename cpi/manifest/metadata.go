@@ -12,23 +12,23 @@ type Metadata struct {
 	Annotations map[string]string  `json:"annotations,omitempty"`
 }
 
-// BuildMetadata turns the director's metadata into annotations, and into labels if the value is a valid label value; otherwise it
-// removes the label. A key that the CPI uses itself gets the prefix "tag-". AnnotationMetadata contains everything, also keys
-// that are not valid names. It fails for values that cannot be encoded as JSON.
+// BuildMetadata converts the director's metadata to annotations, and to labels if the values are valid label values. It removes
+// labels with other values. A key that the CPI itself uses gets the prefix "tag-". AnnotationMetadata contains everything,
+// including keys that are not valid names. BuildMetadata fails for values that cannot be encoded as JSON.
 func BuildMetadata(metadata map[string]any) (Metadata, error) {
-	all, err := json.Marshal(metadata)
+	document, err := json.Marshal(metadata)
 	if err != nil {
 		return Metadata{}, fmt.Errorf("metadata: %w", err)
 	}
-	described := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(all)}}
+	result := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(document)}}
 	for key, value := range metadata {
-		text, isText := value.(string)
-		if !isText {
+		annotation, isString := value.(string)
+		if !isString {
 			raw, err := json.Marshal(value)
 			if err != nil {
 				return Metadata{}, fmt.Errorf("metadata: %w", err)
 			}
-			text = string(raw)
+			annotation = string(raw)
 		}
 		name, ok := LabelKey(key)
 		if IsReservedKey(name) {
@@ -37,17 +37,17 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 		if !ok {
 			continue // AnnotationMetadata has it
 		}
-		described.Annotations[name] = text
-		if label, ok := LabelValue(text); ok {
-			described.Labels[name] = &label
+		result.Annotations[name] = annotation
+		if label, ok := LabelValue(annotation); ok {
+			result.Labels[name] = &label
 		} else {
-			described.Labels[name] = nil
+			result.Labels[name] = nil
 		}
 	}
-	return described, nil
+	return result, nil
 }
 
-// HasMetadata reports whether the director has set metadata on the object. For a VM, the director does that right after create_vm.
+// HasMetadata reports whether the object has metadata from the director. The director sets a VM's metadata right after create_vm.
 func HasMetadata(annotations map[string]string) bool {
 	_, ok := annotations[AnnotationMetadata]
 	return ok

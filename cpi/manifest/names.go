@@ -30,12 +30,12 @@ const (
 	LabelGroup = Prefix + "group"
 	// LabelRequestedAddresses is on a VM with static addresses: see AddressLabel.
 	LabelRequestedAddresses = Prefix + "requested-addresses"
-	// LabelCopy is on the successor of a disk until it has replaced that disk in update_disk: CopyIncomplete, CopyVerified or
+	// LabelCopy is on the successor of a disk until it replaces that disk in update_disk: CopyIncomplete, CopyVerified or
 	// CopyAccepted.
 	LabelCopy = Prefix + "copy"
 	// LabelIncomplete is on a snapshot until the call that takes it is about to succeed.
 	LabelIncomplete = Prefix + "incomplete"
-	// LabelPrefetch is on the Pods of a prefetch DaemonSet: its name.
+	// LabelPrefetch is on the Pods of a prefetch DaemonSet, with the name of the DaemonSet.
 	LabelPrefetch = Prefix + "prefetch"
 )
 
@@ -60,18 +60,18 @@ const (
 
 // Values of LabelCopy.
 const (
-	// CopyIncomplete is a successor without all data, or with data that was not compared with the original.
+	// CopyIncomplete marks a successor that lacks data, or has data that was not compared with the original.
 	CopyIncomplete = "incomplete"
-	// CopyVerified is a successor with all data. The old disk stays until the director uses the CID of the new one.
+	// CopyVerified marks a successor with all data. The old disk stays until the director uses the CID of the new one.
 	CopyVerified = "verified"
-	// CopyAccepted is a successor that the director uses: the old disk is about to be deleted.
+	// CopyAccepted marks a successor that the director uses: the old disk is about to be deleted.
 	CopyAccepted = "accepted"
 )
 
 // Annotations of VMs.
 const (
-	// AnnotationDigest is a digest of what a create_vm call requests: a repeated call recognizes its Pod by it. On a prefetch
-	// DaemonSet it is a digest of the Pod template.
+	// AnnotationDigest is a digest of the create_vm request, by which a retried call recognizes its Pod. On a prefetch DaemonSet it
+	// is a digest of the Pod template.
 	AnnotationDigest = Prefix + "digest"
 	// AnnotationStemcell is the CID of the stemcell of a VM or of a prefetch DaemonSet.
 	AnnotationStemcell = Prefix + "stemcell"
@@ -86,8 +86,8 @@ const (
 	AnnotationMetadata = Prefix + "metadata"
 )
 
-// AnnotationCall is the ID of the call that owns an object: the call that has created it, or a repeated one that has adopted it.
-// Only the owner deletes the object when it fails. The ID is a UUID of version 7, which begins with the time of the call.
+// AnnotationCall is the ID of the call that owns an object: the call that created it, or a retried one that adopted it. Only the
+// owner deletes the object when it fails. The ID is a UUID of version 7, which begins with the time of the call.
 const AnnotationCall = Prefix + "call-id"
 
 // Annotations of disks.
@@ -96,7 +96,7 @@ const (
 	AnnotationSize = Prefix + "size-mib"
 	// AnnotationFilesystem is the filesystem that is created on a blank disk: ext4 or xfs.
 	AnnotationFilesystem = Prefix + "filesystem"
-	// AnnotationPreallocate is "true" on a disk with an image file that is allocated in full size when the disk is attached.
+	// AnnotationPreallocate is "true" if the disk's image file is allocated in full size when the disk is attached.
 	AnnotationPreallocate = Prefix + "preallocate"
 	// AnnotationSnapshotClass is the VolumeSnapshotClass for snapshots of a disk, if it is not the default.
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
@@ -104,9 +104,9 @@ const (
 	AnnotationAttach = Prefix + "attach"
 	// AnnotationFormatted is on a disk once it has a filesystem: from then on, a blank volume is an error.
 	AnnotationFormatted = Prefix + "formatted"
-	// AnnotationCopyOf is on a successor, and stays: the disk that it replaces.
+	// AnnotationCopyOf is the disk that a successor replaces. It is never removed.
 	AnnotationCopyOf = Prefix + "copy-of"
-	// AnnotationCopiedTo is on the old disk: its successor.
+	// AnnotationCopiedTo is the successor of the old disk.
 	AnnotationCopiedTo = Prefix + "copied-to"
 	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
 	AnnotationOwner = Prefix + "owner-uid"
@@ -118,8 +118,8 @@ const AttachBind = "bind"
 // AnnotationKeep is "true" on a Service that stays when its last VM is deleted.
 const AnnotationKeep = Prefix + "keep"
 
-// servicePrefix begins the labels of the VMs behind a Service. It differs from Prefix, because the director's metadata could
-// otherwise set such a label.
+// servicePrefix begins the labels of the VMs behind a Service. It differs from Prefix, so that the director's metadata cannot set
+// such a label.
 const servicePrefix = "service." + Prefix
 
 // AnnotationInstance and AnnotationInstanceID are the BOSH instance's ID on VMs and on disks. The director's metadata contains it
@@ -191,7 +191,7 @@ func ValidName(name string) bool {
 	return len(name) <= validation.LabelValueMaxLength-len("-attachment") && len(validation.IsDNS1123Subdomain(name)) == 0
 }
 
-// newObjectMeta returns the metadata that all objects of the CPI have. Without a director, LabelDirector is missing.
+// newObjectMeta returns the metadata that all objects of the CPI have. Without a director, it omits LabelDirector.
 func newObjectMeta(name, namespace, director, role string) metav1.ObjectMeta {
 	labels := map[string]string{LabelManagedBy: ManagedBy, LabelRole: role}
 	if label, ok := LabelValue(director); ok && director != "" {
@@ -215,14 +215,14 @@ func AddressLabel(addresses []string) string {
 	return label
 }
 
-// RequestsAddress reports whether a VM with this value of LabelRequestedAddresses has requested the address.
+// RequestsAddress reports whether a VM with this value of LabelRequestedAddresses requests the address.
 func RequestsAddress(label, address string) bool {
 	requested := AddressLabel([]string{address})
 	return requested != "" && slices.Contains(strings.Split(label, "_"), requested)
 }
 
-// LabelKey returns the key with Prefix, and with '-' for characters that the name of a label or annotation cannot contain. The
-// result is false if the name is still not valid.
+// LabelKey returns the key with Prefix, and with '-' for characters that are not valid in the name of a label or annotation. It
+// returns false if the name is still not valid.
 func LabelKey(key string) (string, bool) {
 	clean := strings.Map(func(r rune) rune {
 		switch {

@@ -49,9 +49,9 @@ func keyConstants() map[string]struct{ file, value string } {
 func valueOf(expression ast.Expr) string {
 	switch e := expression.(type) {
 	case *ast.BasicLit:
-		text, err := strconv.Unquote(e.Value)
+		value, err := strconv.Unquote(e.Value)
 		Expect(err).NotTo(HaveOccurred())
-		return text
+		return value
 	case *ast.BinaryExpr:
 		return manifest.Prefix + valueOf(e.Y)
 	}

@@ -27,18 +27,18 @@ func IsIPPool(cid string) bool { return strings.HasPrefix(cid, ipPoolPrefix) }
 // IsIPReservation reports whether a network's CID is the name of an IPReservation.
 func IsIPReservation(cid string) bool { return strings.HasPrefix(cid, ipReservationPrefix) }
 
-// rangeName returns the range with '-' for characters that a name cannot contain. IPv6 addresses are expanded, because "::"
-// would be ambiguous then.
+// rangeName returns the range with '-' for characters that a name cannot contain. It expands IPv6 addresses, because "::" would
+// become ambiguous.
 func rangeName(network netip.Prefix) string {
-	text := netip.PrefixFrom(network.Addr(), network.Bits()).String()
+	cidr := netip.PrefixFrom(network.Addr(), network.Bits()).String()
 	if network.Addr().Is6() {
-		_, bits, _ := strings.Cut(text, "/")
-		text = network.Addr().StringExpanded() + "/" + bits
+		_, bits, _ := strings.Cut(cidr, "/")
+		cidr = network.Addr().StringExpanded() + "/" + bits
 	}
-	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(text)
+	return strings.NewReplacer(".", "-", ":", "-", "/", "-").Replace(cidr)
 }
 
-// IPPoolSettings are cloud_properties.ip_pool of a network. They have to match the pools of the cluster's other Pods.
+// IPPoolSettings are cloud_properties.ip_pool of a network. They must match the pools of the cluster's other Pods.
 type IPPoolSettings struct {
 	IPIPMode    string `json:"ipip_mode"`
 	VXLANMode   string `json:"vxlan_mode"`
@@ -46,7 +46,7 @@ type IPPoolSettings struct {
 	BlockSize   int    `json:"block_size"`
 }
 
-// IPPool returns a pool of these addresses with a node selector that no node matches: Calico assigns its addresses on request
+// IPPool returns a pool of these addresses. Its node selector matches no node, so that Calico assigns the addresses on request
 // only.
 func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *extension.IPPool {
 	return &extension.IPPool{
@@ -59,7 +59,7 @@ func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *ext
 	}
 }
 
-// IPReservation returns a reservation of these addresses, which are part of a pool: Calico assigns them on request only.
+// IPReservation returns a reservation of these addresses of an existing pool, so that Calico assigns them on request only.
 func IPReservation(network netip.Prefix, director string) *extension.IPReservation {
 	return &extension.IPReservation{
 		TypeMeta:   calicoTypeMeta("IPReservation"),

@@ -148,7 +148,7 @@ var _ = Describe("The PodDisruptionBudget of a group", func() {
 	vm := testVM()
 	vm.Group, vm.Budget = "web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 
-	It("is resized for another number of VMs, if it has not changed", func() {
+	It("is resized for another number of VMs, if it is unchanged", func() {
 		budget := vm.Budget.Object(vm, runningPod(vm), 3)
 		budget.ResourceVersion = "7"
 		patch, err := manifest.ResizePDB(budget, 5)

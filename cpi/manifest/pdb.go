@@ -32,17 +32,17 @@ func (b DisruptionBudget) String() string {
 	return fmt.Sprint(minAvailablePrefix, *b.MinAvailable)
 }
 
-// DisruptionBudgetOf parses the object's AnnotationDisruptionBudget. It returns nil if that is missing or not valid.
+// DisruptionBudgetOf parses the object's AnnotationDisruptionBudget. It returns nil if the annotation is absent or not valid.
 func DisruptionBudgetOf(object metav1.Object) *DisruptionBudget {
-	text := object.GetAnnotations()[AnnotationDisruptionBudget]
-	_, number, _ := strings.Cut(text, "=")
+	value := object.GetAnnotations()[AnnotationDisruptionBudget]
+	_, number, _ := strings.Cut(value, "=")
 	parsed, err := strconv.ParseInt(number, 10, 32)
 	switch {
 	case err != nil:
 		return nil
-	case strings.HasPrefix(text, maxUnavailablePrefix):
+	case strings.HasPrefix(value, maxUnavailablePrefix):
 		return &DisruptionBudget{MaxUnavailable: new(int32(parsed))}
-	case strings.HasPrefix(text, minAvailablePrefix):
+	case strings.HasPrefix(value, minAvailablePrefix):
 		return &DisruptionBudget{MinAvailable: new(int32(parsed))}
 	}
 	return nil
@@ -61,8 +61,8 @@ func (b DisruptionBudget) MinAvailableFor(vms int) int32 {
 	return *b.MinAvailable
 }
 
-// Object returns the PodDisruptionBudget of the VM's group, which has this number of VMs. It is owned by all of them and is
-// deleted with the last one.
+// Object returns the PodDisruptionBudget of the VM's group, which has this number of VMs. All of them own it, and it is deleted
+// with the last one.
 func (b DisruptionBudget) Object(vm VM, pod *corev1.Pod, vms int) *policyv1.PodDisruptionBudget {
 	pdb := newPDB(vm, pod, PDBName(vm.Group), RoleVM, b.MinAvailableFor(vms))
 	pdb.Annotations[AnnotationDisruptionBudget] = b.String()
@@ -72,8 +72,8 @@ func (b DisruptionBudget) Object(vm VM, pod *corev1.Pod, vms int) *policyv1.PodD
 }
 
 // AttachmentPDB returns the PodDisruptionBudget that protects the attachment Pods of the group from eviction. An attachment Pod
-// is deleted with its VM Pod when that is evicted, and not before: if it were evicted while its VM Pod has to wait, and the drain were
-// canceled then, the attachment would be lost.
+// must be deleted only after its VM Pod. If it were evicted while the VM Pod waits for its eviction, and the drain were then
+// canceled, the attachment would be lost.
 func AttachmentPDB(vm VM, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 	return newPDB(vm, pod, AttachmentPDBName(vm.Group), RoleAttachment, math.MaxInt32)
 }
@@ -96,8 +96,8 @@ func newPDB(vm VM, pod *corev1.Pod, name, role string, minAvailable int32) *poli
 	}
 }
 
-// JoinPDB returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if that has not changed since
-// it was read: a concurrent change was made for another number of VMs.
+// JoinPDB returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if it is unchanged since it
+// was read: a concurrent change was made for another number of VMs.
 func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
@@ -108,8 +108,8 @@ func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	})
 }
 
-// ResizePDB returns the patch that adapts an existing PodDisruptionBudget to this number of VMs, if it has not changed since it was
-// read. The patch is nil if the PodDisruptionBudget is already correct, or does not depend on the number.
+// ResizePDB returns the strategic merge patch that adapts an existing PodDisruptionBudget to this number of VMs, if it is unchanged
+// since it was read. The patch is nil if the PodDisruptionBudget is already correct, or does not depend on the number.
 func ResizePDB(existing *policyv1.PodDisruptionBudget, vms int) ([]byte, error) {
 	budget := DisruptionBudgetOf(existing)
 	if budget == nil || !budget.DependsOnGroupSize() {

@@ -25,7 +25,7 @@ func (vm *VM) AvoidNode(node string) {
 }
 
 // AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes of one
-// of these architectures, or of any if none is given.
+// of these architectures. Without architectures, any Linux node matches.
 func (vm *VM) AddPlatformAffinity(architectures ...string) {
 	requirements := []corev1.NodeSelectorRequirement{requirementIn(corev1.LabelOSStable, "linux")}
 	if len(architectures) > 0 {
@@ -38,8 +38,8 @@ func requirementIn(key string, values ...string) corev1.NodeSelectorRequirement 
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 }
 
-// platformAffinity requires a node that can run the VM's image: the requirements of AddPlatformAffinity, which each term of the
-// VM Pod contains. A VM Pod of an older CPI may not have them.
+// platformAffinity requires a node that can run the VM's image. It returns the requirements of AddPlatformAffinity, which each term
+// of the VM Pod contains, or nil for a VM Pod of an older CPI without them.
 func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
 	affinity := pod.Spec.Affinity
 	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
@@ -72,8 +72,8 @@ func addRequiredTerms(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm
 	return result
 }
 
-// combineTerms returns terms that match the nodes that match a term of each list. Kubernetes combines the terms of a list with OR, and
-// the requirements of a term with AND, so the result has a term for each pair. An empty list matches any node.
+// combineTerms returns terms for the nodes that match a term of each list. Kubernetes combines the terms of a list with OR, and the
+// requirements of a term with AND, so the result has a term for each pair. An empty list matches any node.
 func combineTerms(first, second []corev1.NodeSelectorTerm) []corev1.NodeSelectorTerm {
 	if len(first) == 0 {
 		return second

@@ -17,7 +17,7 @@ type Prefetch struct {
 	Namespace string
 	Director  string
 	Stemcell  string // the stemcell's CID
-	Reference string // the CID without the platform, see PrefetchName
+	Reference string // the CID without the platform: see PrefetchName
 	Image     string // the image reference for nodes
 
 	Architectures []string // of the image; empty if unknown

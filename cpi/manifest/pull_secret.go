@@ -6,8 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// PullSecret returns the Secret with which nodes pull images from a registry; content is a .dockerconfigjson file. No VM owns it,
-// because a node may have to pull an image for any VM again.
+// PullSecret returns the Secret with which nodes pull images from a registry. content is a .dockerconfigjson file. No VM owns the
+// Secret, because a node may pull an image again for any VM.
 func PullSecret(name, namespace, director string, content []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: newObjectMeta(name, namespace, director, RolePullSecret),
@@ -16,8 +16,8 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 	}
 }
 
-// UpdatePullSecret returns the strategic merge patch that replaces the content of the existing Secret. Deleting and creating the
-// Secret would let a pull in between fail.
+// UpdatePullSecret returns the strategic merge patch that replaces the content of the existing Secret. If the Secret were deleted
+// and created, a pull in between would fail.
 func UpdatePullSecret(existing, desired *corev1.Secret) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": existing.UID}, "data": desired.Data})
 }

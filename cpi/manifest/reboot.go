@@ -19,8 +19,8 @@ func containerID(vm *corev1.Pod) string {
 }
 
 // RebootPod returns the Pod that restarts the VM: it runs once on the VM's node and ends the VM's init program. The kubelet then
-// starts the container again in the same Pod, with the same address and volumes. The reboot Pod is owned by the VM. It gets the
-// ID of the VM's current container, and does nothing if the VM runs in a later one by then.
+// starts the container again in the same Pod, with the same address and volumes. The VM owns the reboot Pod. The Pod gets the ID of
+// the VM's current container, and does nothing if the VM runs in a later one.
 func RebootPod(vm *corev1.Pod, director string) *corev1.Pod {
 	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm, corev1.Container{
 		Command: node.Reboot(),

@@ -12,7 +12,8 @@ import (
 
 const podTemplateKind = "PodTemplate"
 
-// PodTemplate returns the template for each Pod of a recreated VM. It owns the Pod, and all objects that a VM Pod owns otherwise.
+// PodTemplate returns the template for each Pod of a recreated VM. It owns the Pod, and all objects that the Pod of another VM
+// would own.
 func (vm VM) PodTemplate() *corev1.PodTemplate {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVMTemplate)
 	meta.Labels[LabelVM] = vm.Name

@@ -14,7 +14,7 @@ func LabelService(name string) string { return servicePrefix + name }
 // Service describes a Kubernetes Service that routes to one or more VMs.
 type Service struct {
 	Name  string
-	Fixed bool // the operator has chosen the name: other VMs may share the Service
+	Fixed bool // the operator chose the name: other VMs may share the Service
 	Keep  bool // the Service stays when its last VM is deleted
 
 	Type              corev1.ServiceType
@@ -73,8 +73,8 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	return meta
 }
 
-// JoinPatch returns the strategic merge patch with which another VM joins an existing Service and replaces its ports. Fields
-// that are not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with the same names.
+// JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports. Fields that are
+// not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with the same names.
 func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director string) ([]byte, error) {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}

@@ -85,7 +85,7 @@ var _ = Describe("An instance group", func() {
 		Expect(attachment.Labels).To(HaveKeyWithValue(manifest.LabelGroup, "g"))
 	})
 
-	It("gets another VM only if its PodDisruptionBudget has not changed since it was read", func() {
+	It("gets another VM only if its PodDisruptionBudget is unchanged since it was read", func() {
 		vm := group("g")
 		existing := vm.Budget.Object(vm, runningPod(vm), 1)
 		existing.UID, existing.ResourceVersion = "uid-of-the-budget", "7"
@@ -103,10 +103,10 @@ var _ = Describe("An instance group", func() {
 	}
 
 	DescribeTable("keeps as many VMs available as requested:",
-		func(budget manifest.DisruptionBudget, vms int, minAvailable int32, text string) {
+		func(budget manifest.DisruptionBudget, vms int, minAvailable int32, annotation string) {
 			Expect(budget.MinAvailableFor(vms)).To(Equal(minAvailable))
-			Expect(budget.String()).To(Equal(text))
-			Expect(manifest.DisruptionBudgetOf(withBudget(text))).To(Equal(&budget))
+			Expect(budget.String()).To(Equal(annotation))
+			Expect(manifest.DisruptionBudgetOf(withBudget(annotation))).To(Equal(&budget))
 		},
 		Entry("all but one", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3, int32(2), "max-unavailable=1"),
 		Entry("none of a small group", manifest.DisruptionBudget{MaxUnavailable: new(int32(2))}, 1, int32(0), "max-unavailable=2"),

@@ -23,5 +23,5 @@ func VolumeSnapshot(name, director string, disk *corev1.PersistentVolumeClaim, m
 	return snapshot
 }
 
-// FinishSnapshot returns the strategic merge patch for a snapshot that its call is about to return to the director.
+// FinishSnapshot returns the strategic merge patch that marks a snapshot as complete, before its call returns it to the director.
 func FinishSnapshot() ([]byte, error) { return SetLabel(LabelIncomplete, nil) }

@@ -21,8 +21,8 @@ const (
 	vmDevicesPath  = "/dev/bosh"
 	vmLXCFSPath    = "/bosh/lxcfs"
 
-	// NodeDirectory is the parent directory, on a node, of one directory per VM with the device nodes of its disks. /run is
-	// emptied when the node boots: no device node remains with numbers that may belong to another device then.
+	// NodeDirectory is a directory on each node. It contains one directory per VM, with the device nodes of the VM's disks. /run is
+	// emptied when the node boots, so that no device node remains with numbers of another device.
 	NodeDirectory = "/run/bosh-kubernetes-cpi"
 )
 
@@ -51,7 +51,7 @@ type VM struct {
 	Annotations map[string]string
 	Init        string // path of the init program; if empty, the start script searches for it
 
-	ReadinessProbe *corev1.Probe // nil: ready once it has booted
+	ReadinessProbe *corev1.Probe // nil: ready once booted
 
 	Resources                 corev1.ResourceRequirements
 	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
@@ -96,8 +96,8 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// servicesDrainSeconds is for how many seconds a VM behind Services keeps serving when its Pod is deleted: in its default
-// configuration, the kube-proxy of each node takes a second to remove the VM from the endpoints.
+// servicesDrainSeconds is how many seconds a VM behind Services keeps serving when its Pod is deleted. By default, the kube-proxy
+// of each node takes a second to remove the VM from the endpoints.
 const servicesDrainSeconds = 3
 
 // preStopCommand returns the command that shuts the VM down before its container is stopped.
@@ -216,14 +216,14 @@ func mountLXCFS(pod *corev1.Pod, lxcfs string) {
 	})
 }
 
-// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that has not reported for five minutes: the VMs may
+// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that does not report for five minutes: the VMs may
 // still run, and BOSH decides whether to replace them.
 var nodeFailureTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 }
 
-// startupProbeCommand returns the command that succeeds once the VM has booted.
+// startupProbeCommand returns the command that succeeds once the VM is booted.
 func (vm VM) startupProbeCommand() []string {
 	if vm.Recreate {
 		return node.AgentConnected()
@@ -262,7 +262,7 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 	}}
 }
 
-// SettingsSecret returns the Secret with the agent settings, one key per file. It is owned by the VM and deleted with it.
+// SettingsSecret returns the Secret with the agent settings, one key per file. The VM owns it, and it is deleted with the VM.
 func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
@@ -275,8 +275,8 @@ func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Se
 	}
 }
 
-// Adopt returns the strategic merge patch that makes the call the owner of an object that another call has created, if the object
-// has not changed since it was read.
+// Adopt returns the strategic merge patch that makes the call the owner of another call's object, if the object is unchanged since
+// it was read.
 func Adopt(object metav1.Object, call string) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},

@@ -9,25 +9,25 @@ import (
 
 // RenderAddressTemplate returns the value of an annotation, with its template actions replaced by these addresses.
 //
-// The actions are a subset of Go's text/template. The package itself is not used, because it calls methods by name: the linker then keeps
-// all exported methods of all types, which is a fifth of the program, and 2 MiB of memory in each call.
+// The actions are a subset of Go's text/template. The package itself is not used, because it calls methods by name: the linker
+// would keep all exported methods of all types. They would be a fifth of the program, and use 2 MiB of memory in each call.
 func RenderAddressTemplate(value string, addresses []string) (string, error) {
-	var text strings.Builder
+	var rendered strings.Builder
 	for {
 		literal, rest, hasAction := strings.Cut(value, "{{")
-		text.WriteString(literal)
+		rendered.WriteString(literal)
 		if !hasAction {
-			return text.String(), nil
+			return rendered.String(), nil
 		}
 		action, rest, closed := strings.Cut(rest, "}}")
 		if !closed {
-			return "", fmt.Errorf("{{%s has no }}", action)
+			return "", fmt.Errorf("unterminated {{ in %q", value)
 		}
-		rendered, err := renderAction(strings.TrimSpace(action), addresses)
+		result, err := renderAction(strings.TrimSpace(action), addresses)
 		if err != nil {
 			return "", fmt.Errorf("{{%s}}: %w", action, err)
 		}
-		text.WriteString(rendered)
+		rendered.WriteString(result)
 		value = rest
 	}
 }
@@ -42,13 +42,13 @@ func renderAction(action string, addresses []string) (string, error) {
 	case name == "join":
 		separator, err := strconv.Unquote(argument)
 		if err != nil {
-			return "", fmt.Errorf("%q is not a quoted separator", argument)
+			return "", fmt.Errorf("separator %q is not a quoted string", argument)
 		}
 		return strings.Join(addresses, separator), nil
 	case name == "index":
 		index, err := strconv.Atoi(argument)
 		if err != nil || index < 0 || index >= len(addresses) {
-			return "", fmt.Errorf("%q is not a valid index; use 0 to %d", argument, len(addresses)-1)
+			return "", fmt.Errorf("index %q is not valid; use 0 to %d", argument, len(addresses)-1)
 		}
 		return addresses[index], nil
 	}

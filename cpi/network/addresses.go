@@ -12,56 +12,56 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 )
 
-// Annotate returns the annotations of the VM Pod: those in its cloud_properties, and those that request the addresses and attachments of
-// the networks.
-func (ns Networks) Annotate(options Options, properties map[string]string) (map[string]string, error) {
+// PodAnnotations returns the annotations of the VM Pod: those in its cloud_properties, and those that request addresses and network
+// attachments.
+func (ns Networks) PodAnnotations(options Options, properties map[string]string) (map[string]string, error) {
 	requested, err := options.Annotations(ns.StaticAddresses())
 	if err != nil {
 		return nil, err
 	}
-	nics, err := ns.nicAnnotations()
+	attachments, err := ns.attachmentAnnotations()
 	if err != nil {
 		return nil, err
 	}
-	if _, set := properties[annotationNICs]; set && len(nics) > 0 {
-		return nil, call.Invalid("cloud_properties.annotations.%s and network_attachment of a network exclude each other; "+
-			"define each attachment as a network", annotationNICs)
+	if _, set := properties[annotationNetworks]; set && len(attachments) > 0 {
+		return nil, call.Invalid("cloud_properties.annotations.%s and network_attachment of a network are mutually exclusive; "+
+			"define each network attachment as a network", annotationNetworks)
 	}
 	annotations := map[string]string{}
-	for _, source := range []map[string]string{properties, requested, nics} {
+	for _, source := range []map[string]string{properties, requested, attachments} {
 		maps.Copy(annotations, source)
 	}
 	return annotations, nil
 }
 
-// ErrAddressMismatch means that the Pod has started without an address that BOSH assigned.
-var ErrAddressMismatch = errors.New("the VM does not have the address that BOSH assigned")
+// ErrAddressMismatch reports that the Pod started without an address that BOSH assigned.
+var ErrAddressMismatch = errors.New("VM does not have its assigned address")
 
-// StaticAddresses returns the static addresses of the Pod's primary interface, IPv4 first. It ignores the addresses of dynamic networks,
-// which the director sends after a former VM had them.
+// StaticAddresses returns the static addresses of the Pod's primary interface, IPv4 first. It ignores addresses of dynamic
+// networks: the director resends those of a previous VM.
 func (ns Networks) StaticAddresses() []string {
 	var addresses []netip.Addr
 	for _, network := range ns {
-		if network.isManual() && !network.isNIC() {
+		if network.isManual() && !network.hasAttachment() {
 			if address, err := netip.ParseAddr(network.IP); err == nil {
 				addresses = append(addresses, address)
 			}
 		}
 	}
-	return sortAddresses(addresses)
+	return sortedStrings(addresses)
 }
 
-// sortAddresses returns the addresses as strings, IPv4 first.
-func sortAddresses(addresses []netip.Addr) []string {
+// sortedStrings returns the addresses as strings, IPv4 first.
+func sortedStrings(addresses []netip.Addr) []string {
 	slices.SortFunc(addresses, netip.Addr.Compare)
-	texts := make([]string, 0, len(addresses))
+	sorted := make([]string, 0, len(addresses))
 	for _, address := range addresses {
-		texts = append(texts, address.String())
+		sorted = append(sorted, address.String())
 	}
-	return texts
+	return sorted
 }
 
-// Verify checks that the Pod has the addresses that BOSH assigned.
+// Verify checks that the Pod has the addresses assigned by BOSH.
 func (ns Networks) Verify(pod *corev1.Pod) error {
 	var actual []string
 	for _, ip := range pod.Status.PodIPs {
@@ -76,8 +76,8 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 		if !network.isManual() {
 			continue
 		}
-		if network.isNIC() {
-			if err := network.verifyNIC(name, pod); err != nil {
+		if network.hasAttachment() {
+			if err := network.verifyAttachment(name, pod); err != nil {
 				return err
 			}
 			continue
@@ -87,39 +87,39 @@ func (ns Networks) Verify(pod *corev1.Pod) error {
 			return err
 		}
 		if !slices.Contains(actual, desired.String()) {
-			return call.AddressNotAssigned.Errorf("%w: network %s requested address %s, but the Pod has %s; "+
-				"check that the network plugin honors network.address_annotations and that its IP pools contain the address",
+			return call.CodeAddressNotAssigned.Errorf("%w: network %s requires %s, Pod has %s; check that the "+
+				"network plugin honors network.address_annotations and that its IP pools contain the address",
 				ErrAddressMismatch, name, network.IP, got)
 		}
 	}
 	return nil
 }
 
-// DescribeStaticAddresses returns the addresses that BOSH assigned, with the names of their networks.
-func (ns Networks) DescribeStaticAddresses() string {
-	var requested []string
+// DescribeAssignedAddresses returns the addresses assigned by BOSH, with the names of their networks. It includes those of network
+// attachments.
+func (ns Networks) DescribeAssignedAddresses() string {
+	var assigned []string
 	for _, name := range ns.Names() {
 		if network := ns[name]; network.isManual() {
-			requested = append(requested, network.IP+" (network "+name+")")
+			assigned = append(assigned, network.IP+" (network "+name+")")
 		}
 	}
-	return strings.Join(requested, ", ")
+	return strings.Join(assigned, ", ")
 }
 
-// KeepsDynamicAddress reports whether later requests for the Pod's address, which a dynamic network has assigned, are enabled and can
-// succeed. They cannot if the Pod has another default network than the cluster: the configured annotations are for the plugin of the
-// cluster's network, which does not have the address.
+// KeepsDynamicAddress reports whether a Pod keeps its dynamic address when the Pod or its sandbox is recreated. It does not if the
+// Pod overrides the cluster's default network, because the configured annotations are for that network's plugin.
 func (o Options) KeepsDynamicAddress(networks Networks, pod *corev1.Pod) bool {
-	_, otherNetwork := pod.Annotations[annotationDefaultNetwork]
+	_, overridden := pod.Annotations[annotationDefaultNetwork]
 	configured := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
-	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!otherNetwork || configured)
+	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!overridden || configured)
 }
 
 // HasDynamicAddress reports whether the address of the Pod's primary interface is dynamic.
 func (ns Networks) HasDynamicAddress() bool {
 	dynamic := false
 	for _, network := range ns {
-		if network.isNIC() {
+		if network.hasAttachment() {
 			continue
 		}
 		if network.isManual() {
@@ -138,5 +138,5 @@ func PodAddresses(pod *corev1.Pod) []string {
 			addresses = append(addresses, address)
 		}
 	}
-	return sortAddresses(addresses)
+	return sortedStrings(addresses)
 }

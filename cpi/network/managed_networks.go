@@ -27,7 +27,7 @@ const (
 // Subnet is the argument of create_network: a subnet of a managed network.
 type Subnet struct {
 	Type    string `json:"type"`
-	Range   string `json:"range"` // missing if the operator has set netmask_bits instead
+	Range   string `json:"range"` // empty if the operator sets netmask_bits instead
 	Gateway string `json:"gateway"`
 
 	CloudProperties json.RawMessage `json:"cloud_properties"`
@@ -61,7 +61,7 @@ func (s *Session) Create(subnet Subnet) ([]any, error) {
 		cid, err = s.createReservation(network)
 	}
 	if errors.Is(err, kube.ErrNotServed) {
-		return nil, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the cluster does not serve Calico's resources: %w", err)
+		return nil, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the cluster does not serve Calico's resources: %w", err)
 	}
 	if err != nil {
 		return nil, err
@@ -83,19 +83,19 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 		}
 	}
 	if s.Type != "" && s.Type != Manual {
-		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network of type %s; use type: manual", s.Type)
+		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network of type %s; use type: manual", s.Type)
 	}
 	switch properties.Calico {
 	case calicoPool, calicoReservation:
 	case "":
-		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the subnet's cloud_properties.calico is " +
+		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet's cloud_properties.calico is " +
 			"missing; set it to ip_pool or ip_reservation, or remove `managed: true` from the network")
 	default:
 		return properties, none, call.Invalid("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation", properties.Calico)
 	}
 	if s.Range == "" {
-		return properties, none, call.ManagedNetworkUnsupported.Errorf("cannot create a network: the subnet has no range, and Calico does " +
-			"not choose one by netmask_bits; set range")
+		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet has no range, and Calico does " +
+			"not support netmask_bits; set range")
 	}
 	network, err := netip.ParsePrefix(s.Range)
 	if err != nil || network != network.Masked() {
@@ -107,8 +107,8 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 	return properties, network, nil
 }
 
-// createPool creates an IPPool with a node selector that no node matches: Calico assigns its addresses on request only. It rejects a range
-// that overlaps another pool, because only Calico's own API server does that.
+// createPool creates an IPPool. Its node selector matches no node, so that Calico assigns its addresses on request only. createPool
+// rejects a range that overlaps another pool, because only Calico's own API server would do that.
 func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSettings) (string, error) {
 	pools, err := s.IPPools()
 	if err != nil {
@@ -133,7 +133,7 @@ func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSetti
 	return desired.Name, err
 }
 
-// createReservation creates an IPReservation for the range, which is part of a pool: Calico assigns its addresses on request only.
+// createReservation creates an IPReservation for a range of an existing pool, so that Calico assigns its addresses on request only.
 func (s *Session) createReservation(network netip.Prefix) (string, error) {
 	reservations, err := s.IPReservations()
 	if err != nil {
@@ -146,20 +146,20 @@ func (s *Session) createReservation(network netip.Prefix) (string, error) {
 	return desired.Name, err
 }
 
-// checkExisting rejects an existing object that is not from an earlier attempt of the same call: it belongs to another director, or has
+// checkExisting accepts an object from an earlier attempt of the same call. It rejects one that belongs to another director or has
 // other properties.
 func (s *Session) checkExisting(existing metav1.Object, spec, desiredSpec any) error {
 	if !manifest.BelongsTo(existing, s.Director) {
-		return call.Invalid("%s exists and does not belong to this director; choose another range", existing.GetName())
+		return call.Invalid("%s already exists and does not belong to this director; choose another range", existing.GetName())
 	}
 	if !reflect.DeepEqual(spec, desiredSpec) {
-		return call.Invalid("%s exists with other properties; delete that network first", existing.GetName())
+		return call.Invalid("%s already exists with other properties; delete that network first", existing.GetName())
 	}
 	return nil
 }
 
-// Delete deletes the IPPool or IPReservation of the network. If create_network has not created it for this director, Delete returns
-// NetworkNotFound.
+// Delete deletes the IPPool or IPReservation of the network. If it was not created by create_network for this director, Delete
+// returns NetworkNotFound.
 func (s *Session) Delete(cid string) error {
 	switch {
 	case manifest.IsIPPool(cid):
@@ -179,7 +179,8 @@ func (s *Session) Delete(cid string) error {
 }
 
 func notFoundError(cid string) *call.Error {
-	return call.NetworkMissing.Errorf("network %s not found: no IPPool or IPReservation of that name was created by create_network", cid)
+	return call.CodeNetworkNotFound.Errorf("network %s not found: "+
+		"create_network did not create an IPPool or IPReservation with this name", cid)
 }
 
 // deleteOwned deletes the object if it belongs to this director.

@@ -16,17 +16,17 @@ import (
 )
 
 const (
-	// annotationDefaultNetwork gives the primary interface of a Pod another network than the cluster's. It is specific to Multus.
+	// annotationDefaultNetwork overrides the cluster's network for the primary interface of a Pod. It is specific to Multus.
 	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
 
-	// annotationNICs requests additional networks, and annotationStatus reports the networks of a Pod. Both are part of the specification
-	// of the Network Plumbing Working Group, which Multus implements.
-	annotationNICs   = "k8s.v1.cni.cncf.io/networks"
-	annotationStatus = "k8s.v1.cni.cncf.io/network-status"
+	// annotationNetworks requests network attachments, and annotationStatus reports the networks of a Pod. Multus implements both,
+	// as specified by the Network Plumbing Working Group.
+	annotationNetworks = "k8s.v1.cni.cncf.io/networks"
+	annotationStatus   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// nicRequest is an element of annotationNICs.
-type nicRequest struct {
+// attachmentRequest is an element of annotationNetworks.
+type attachmentRequest struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
@@ -38,10 +38,10 @@ type networkStatus struct {
 	IPs  []string `json:"ips"`
 }
 
-// isNIC reports whether the network is an additional interface of the Pod.
-func (n Network) isNIC() bool { return n.CloudProperties.NetworkAttachment != "" }
+// hasAttachment reports whether the network is a network attachment, and not the primary interface of the Pod.
+func (n Network) hasAttachment() bool { return n.CloudProperties.NetworkAttachment != "" }
 
-// splitAttachment returns the namespace and name of the NetworkAttachmentDefinition. The namespace is "" for that of the Pod.
+// splitAttachment returns the namespace and name of the NetworkAttachmentDefinition. An empty namespace means the Pod's namespace.
 func (n Network) splitAttachment() (namespace, name string) {
 	namespace, name, qualified := strings.Cut(n.CloudProperties.NetworkAttachment, "/")
 	if !qualified {
@@ -50,12 +50,12 @@ func (n Network) splitAttachment() (namespace, name string) {
 	return namespace, name
 }
 
-func (n Network) validateNIC(network string) error {
-	if !n.isNIC() {
+func (n Network) validateAttachment(network string) error {
+	if !n.hasAttachment() {
 		return nil
 	}
 	if n.Type == VIP {
-		return call.NetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove one of them", network)
+		return call.CodeNetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove it", network)
 	}
 	namespace, name := n.splitAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
@@ -66,16 +66,16 @@ func (n Network) validateNIC(network string) error {
 	return nil
 }
 
-// nicAnnotations returns the annotation that requests the networks with a network_attachment. They are in the order of their names, so that
-// VMs with the same networks have the same interfaces.
-func (ns Networks) nicAnnotations() (map[string]string, error) {
-	var requests []nicRequest
+// attachmentAnnotations returns the annotation that requests the network attachments, sorted by network name, so that VMs with the
+// same networks have the same interfaces.
+func (ns Networks) attachmentAnnotations() (map[string]string, error) {
+	var requests []attachmentRequest
 	for _, name := range ns.Names() {
 		network := ns[name]
-		if !network.isNIC() {
+		if !network.hasAttachment() {
 			continue
 		}
-		var request nicRequest
+		var request attachmentRequest
 		request.Namespace, request.Name = network.splitAttachment()
 		if network.isManual() {
 			request.IPs = []string{network.withPrefixLength()}
@@ -86,13 +86,13 @@ func (ns Networks) nicAnnotations() (map[string]string, error) {
 		return nil, nil
 	}
 	raw, err := json.Marshal(requests)
-	return map[string]string{annotationNICs: string(raw)}, err
+	return map[string]string{annotationNetworks: string(raw)}, err
 }
 
 // AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod requests in JSON format, as namespace/name.
 func AttachmentsOf(pod *corev1.Pod) []string {
-	var requests []nicRequest
-	if json.Unmarshal([]byte(pod.Annotations[annotationNICs]), &requests) != nil {
+	var requests []attachmentRequest
+	if json.Unmarshal([]byte(pod.Annotations[annotationNetworks]), &requests) != nil {
 		return nil // set by the operator in the comma-separated format of Multus
 	}
 	attachments := make([]string, 0, len(requests))
@@ -102,7 +102,7 @@ func AttachmentsOf(pod *corev1.Pod) []string {
 	return attachments
 }
 
-// withPrefixLength returns the address with the prefix length of the netmask, which IPAM plugins that do not know the network require.
+// withPrefixLength returns the address with the prefix length of the netmask. IPAM plugins that do not know the network require it.
 func (n Network) withPrefixLength() string {
 	address, err := netip.ParseAddr(n.IP)
 	mask, maskErr := netip.ParseAddr(n.Netmask)
@@ -116,21 +116,21 @@ func (n Network) withPrefixLength() string {
 	return address.String() + "/" + strconv.Itoa(ones)
 }
 
-// verifyNIC checks that Multus reports the address that BOSH assigned for the network's attachment.
-func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
+// verifyAttachment checks that Multus reports the assigned address for the network attachment.
+func (n Network) verifyAttachment(network string, pod *corev1.Pod) error {
 	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return err
 	}
 	report, ok := pod.Annotations[annotationStatus]
 	if !ok {
-		return call.AddressNotAssigned.Errorf("%w: network %s requires network_attachment %s, but the Pod has no annotation %s; "+
+		return call.CodeAddressNotAssigned.Errorf("%w: network %s requires network_attachment %s, Pod has no annotation %s; "+
 			"check that Multus is installed and serves this namespace",
 			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, annotationStatus)
 	}
 	var statuses []networkStatus
 	if err := json.Unmarshal([]byte(report), &statuses); err != nil {
-		return call.InvalidMultusStatus.Errorf("network %s: annotation %s of the Pod is not a valid Multus status: %w",
+		return call.CodeInvalidMultusStatus.Errorf("network %s: annotation %s of the Pod is not a valid Multus status: %w",
 			network, annotationStatus, err)
 	}
 	namespace, name := n.splitAttachment()
@@ -145,7 +145,7 @@ func (n Network) verifyNIC(network string, pod *corev1.Pod) error {
 		return nil
 	}
 	got := cmp.Or(strings.Join(actual, ", "), "no address")
-	return call.AddressNotAssigned.Errorf("%w: network %s requested address %s from NetworkAttachmentDefinition %s, but the Pod has %s; "+
-		"its plugin has to declare the capability ips, and its IPAM plugin has to honor it",
+	return call.CodeAddressNotAssigned.Errorf("%w: network %s requires %s from NetworkAttachmentDefinition %s, Pod has %s; "+
+		"its plugin must declare the capability ips, and its IPAM plugin must honor it",
 		ErrAddressMismatch, network, n.IP, qualifiedName, got)
 }

@@ -27,11 +27,11 @@ var _ = Describe("Networks with a network_attachment", func() {
 			call.CPIError, "networks.a.ip"),
 	)
 
-	It("exclude the same annotation in cloud_properties", func() {
+	It("are rejected together with the same annotation in cloud_properties", func() {
 		var networks Networks
 		Expect(json.Unmarshal([]byte(`{"a":{"type":"dynamic","cloud_properties":{"network_attachment":"a"}}}`), &networks)).To(Succeed())
-		_, err := networks.Annotate(DefaultOptions(), map[string]string{"k8s.v1.cni.cncf.io/networks": "b"})
-		Expect(err).To(MatchError(ContainSubstring("exclude each other")))
+		_, err := networks.PodAnnotations(DefaultOptions(), map[string]string{"k8s.v1.cni.cncf.io/networks": "b"})
+		Expect(err).To(MatchError(ContainSubstring("mutually exclusive")))
 	})
 
 	DescribeTable("are read from the annotation of the Pod", func(annotation string, expected ...string) {
@@ -68,10 +68,10 @@ var _ = Describe("Networks with a network_attachment", func() {
 		Entry("in the Pod's namespace", "lab", "10.9.0.50", status),
 		Entry("in another namespace", "infra/lab", "10.9.0.51", status),
 		Entry("with an IPv6 address in the director's format", "infra/lab", "fd00:0009:0000:0000:0000:0000:0000:0051", status),
-		Entry("with another address", "lab", "10.9.0.52", status, "network a", "10.9.0.52", "bosh/lab", "the Pod has 10.9.0.50"),
-		Entry("with the address of another attachment", "lab", "10.9.0.51", status, "the Pod has 10.9.0.50"),
-		Entry("with the address of the Pod's primary interface", "lab", "10.244.9.50", status, "the Pod has 10.9.0.50"),
-		Entry("with a missing attachment", "none", "10.9.0.50", status, "bosh/none", "no address"),
+		Entry("with another address", "lab", "10.9.0.52", status, "network a", "10.9.0.52", "bosh/lab", "Pod has 10.9.0.50"),
+		Entry("with the address of another attachment", "lab", "10.9.0.51", status, "Pod has 10.9.0.50"),
+		Entry("with the address of the Pod's primary interface", "lab", "10.244.9.50", status, "Pod has 10.9.0.50"),
+		Entry("with an attachment that does not exist", "none", "10.9.0.50", status, "bosh/none", "no address"),
 		Entry("without Multus", "lab", "10.9.0.50", "", "no annotation k8s.v1.cni.cncf.io/network-status"),
 		Entry("with an invalid status", "lab", "10.9.0.50", "{", "is not a valid Multus status"),
 	)

@@ -26,11 +26,11 @@ const (
 // Networks are the networks of a VM by name: the argument networks of create_vm.
 type Networks map[string]Network
 
-// Network is a network of a VM. It keeps the JSON that the director has sent, because create_vm returns it unchanged.
+// Network is a network of a VM. It keeps the director's JSON, because create_vm returns it unchanged.
 type Network struct {
 	Type    string          `json:"type"`
 	IP      string          `json:"ip"`
-	Prefix  json.RawMessage `json:"prefix"` // a string; the director sends it also for networks without a prefix
+	Prefix  json.RawMessage `json:"prefix"` // a string; also sent for networks without a prefix
 	Netmask string          `json:"netmask"`
 	Gateway string          `json:"gateway"`
 	DNS     []string        `json:"dns"`
@@ -50,7 +50,7 @@ type Properties struct {
 	raw json.RawMessage
 }
 
-// Raw returns the JSON of the properties, for types of networks with more properties.
+// Raw returns the JSON of the properties, for network types with more properties.
 func (p Properties) Raw() json.RawMessage { return p.raw }
 
 // UnmarshalJSON decodes the fields, and keeps the JSON.
@@ -86,7 +86,7 @@ func (ns Networks) Validate() error {
 	nameByFamily := map[bool]string{} // true is IPv4
 	for _, name := range ns.Names() {
 		network := ns[name]
-		if err := network.validateNIC(name); err != nil {
+		if err := network.validateAttachment(name); err != nil {
 			return err
 		}
 		switch network.Type {
@@ -94,17 +94,17 @@ func (ns Networks) Validate() error {
 		case Manual, "":
 			address, err := netip.ParseAddr(network.IP)
 			if err != nil {
-				return call.Invalid("networks.%s.ip %q is not an IP address, which a manual network requires", name, network.IP)
+				return call.Invalid("networks.%s.ip %q is not an IP address; a manual network requires one", name, network.IP)
 			}
 			if err := network.validatePrefix(name); err != nil {
 				return err
 			}
-			if network.isNIC() {
+			if network.hasAttachment() {
 				continue
 			}
 			if other, exists := nameByFamily[address.Is4()]; exists {
-				return call.NetworkUnsupported.Errorf("networks %s and %s both request an address of the same IP family, and a Pod has one "+
-					"of each; set cloud_properties.network_attachment on one of them", min(other, name), max(other, name))
+				return call.CodeNetworkUnsupported.Errorf("networks %s and %s request addresses of the same IP family, but a Pod has only one "+
+					"per family; set cloud_properties.network_attachment on one of them", min(other, name), max(other, name))
 			}
 			nameByFamily[address.Is4()] = name
 		default:
@@ -114,14 +114,14 @@ func (ns Networks) Validate() error {
 	return nil
 }
 
-// validatePrefix rejects a range that is delegated to the VM. The director sends a prefix for each network, usually that of a single
+// validatePrefix rejects a range that is delegated to the VM. The director sends a prefix for each network, usually of a single
 // address.
 func (n Network) validatePrefix(name string) error {
 	switch prefix := strings.Trim(string(n.Prefix), `"`); prefix {
 	case "", "null", "32", "128":
 		return nil
 	default:
-		return call.NetworkUnsupported.Errorf("networks.%s.prefix %s delegates a range to the VM, but a Pod has single addresses; "+
+		return call.CodeNetworkUnsupported.Errorf("networks.%s.prefix %s delegates a range to the VM, but a Pod has single addresses; "+
 			"remove prefix from the network's subnets", name, prefix)
 	}
 }

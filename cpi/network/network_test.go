@@ -21,8 +21,8 @@ func TestNetwork(t *testing.T) {
 	RunSpecs(t, "network")
 }
 
-// networkCase is a file in testdata: the argument networks of create_vm, as the director or the CLI sends it, and the expected annotations
-// and agent settings. create_vm returns the argument unchanged.
+// networkCase is a file in testdata: the argument networks of create_vm, as sent by the director or the CLI, and the expected
+// annotations and agent settings. create_vm returns the argument unchanged.
 type networkCase struct {
 	Networks    json.RawMessage
 	Annotations map[string]string
@@ -37,7 +37,7 @@ func renderNetworks(options Options, raw []byte) (annotations map[string]string,
 	if err := networks.Validate(); err != nil {
 		return nil, nil, nil, err
 	}
-	if annotations, err = networks.Annotate(options, nil); err != nil {
+	if annotations, err = networks.PodAnnotations(options, nil); err != nil {
 		return nil, nil, nil, err
 	}
 	settings, err := agentsettings.Options{}.SettingsJSON(agentsettings.VM{Networks: networks.ForAgent()})
@@ -48,7 +48,7 @@ func renderNetworks(options Options, raw []byte) (annotations map[string]string,
 	return annotations, agentSettings.Networks, result, err
 }
 
-// expectVerification expects no error without messages, otherwise VMCreationFailed with these messages.
+// expectVerification expects VMCreationFailed with these messages, or no error if there are none.
 func expectVerification(err error, messages []string) {
 	GinkgoHelper()
 	if len(messages) == 0 {
@@ -121,11 +121,11 @@ var _ = Describe("network.address_annotations", func() {
 		Expect(options.Validate()).To(MatchError(ContainSubstring(message)))
 	},
 		Entry("invalid name", "a b", "x", "address_annotations[0].name"),
-		Entry("unclosed action", "a", "{{", "address_annotations[0].value: {{ has no }}"),
+		Entry("unclosed action", "a", "{{", "address_annotations[0].value: unterminated {{ in \"{{\""),
 		Entry("unknown action", "a", "{{.IP}}",
 			`address_annotations[0].value: {{.IP}}: unknown function; use {{json .IPs}}, {{join .IPs ","}} or {{index .IPs 0}}`),
-		Entry("unquoted separator", "a", "{{join .IPs ,}}", `"," is not a quoted separator`),
-		Entry("index out of range", "a", "{{index .IPs 1}}", `"1" is not a valid index; use 0 to 0`),
+		Entry("unquoted separator", "a", "{{join .IPs ,}}", `separator "," is not a quoted string`),
+		Entry("index out of range", "a", "{{index .IPs 1}}", `index "1" is not valid; use 0 to 0`),
 	)
 })
 
@@ -172,7 +172,7 @@ var _ = Describe("The addresses of a Pod", func() {
 		return &pod
 	}
 
-	DescribeTable("are compared with those that BOSH assigned", func(networks string, pod *corev1.Pod, messages ...string) {
+	DescribeTable("are compared with those assigned by BOSH", func(networks string, pod *corev1.Pod, messages ...string) {
 		var parsed Networks
 		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
 		expectVerification(parsed.Verify(pod), messages)

@@ -8,16 +8,16 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// Options configure how addresses are requested from the cluster's network plugin.
+// Options configures how addresses are requested from the cluster's network plugin.
 type Options struct {
 	// AddressAnnotations are the annotations of a Pod that request the addresses of manual networks.
 	AddressAnnotations []AddressAnnotation `json:"address_annotations"`
-	// KeepDynamicAddresses adds the same annotations with the address that a dynamic network has assigned, so that the Pod keeps it when
-	// its sandbox is recreated.
+	// KeepDynamicAddresses also requests the address assigned by a dynamic network, so that the Pod keeps it when its sandbox is
+	// recreated.
 	KeepDynamicAddresses bool `json:"keep_dynamic_addresses"`
 }
 
-// AddressAnnotation is an annotation with which a network plugin accepts requested addresses.
+// AddressAnnotation is an annotation from which a network plugin reads requested addresses.
 type AddressAnnotation struct {
 	Name string `json:"name"`
 	// Value is a template with the actions {{json .IPs}}, {{join .IPs ","}} and {{index .IPs 0}} for the addresses.

@@ -1,4 +1,4 @@
-# Succeeds once the agent runs. The director waits for its first answer itself. It needs only bash and procfs.
+# Succeeds if the agent runs. This is enough, because the director waits for the agent's first response. Needs only bash and procfs.
 . lib/shell.sh
 
 for exe in "$root"/proc/[0-9]*/exe; do

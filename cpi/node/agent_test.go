@@ -36,18 +36,18 @@ var _ = Describe("The agent", func() {
 		}, "\n"))
 	}
 
-	It("is running when a process executes it", func() {
+	It("runs if a process executes it", func() {
 		status, _ := root.run(node.AgentRunning())
 		Expect(status).To(Equal(1))
 		startAgent()
 		Expect(root.run(node.AgentRunning())).To(BeZero())
 	})
 
-	DescribeTable("is connected to its message bus", func(status int, sockets ...string) {
+	DescribeTable("is connected to its message bus", func(expectedStatus int, sockets ...string) {
 		startAgent(append([]string{"/dev/null"}, sockets...)...)
-		got, output := root.run(node.AgentConnected())
-		Expect(got).To(Equal(status), output)
-		if status != 0 {
+		status, output := root.run(node.AgentConnected())
+		Expect(status).To(Equal(expectedStatus), output)
+		if expectedStatus != 0 {
 			Expect(output).To(Equal("the agent is not connected to its message bus [agent-not-connected]\n"))
 		}
 	},

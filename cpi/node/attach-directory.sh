@@ -1,5 +1,5 @@
-# Attaches a disk with `attach: bind` to a VM as a directory: mounts the volume in the directory of the VM on the node. Then it waits
-# for a signal to stop, unmounts the volume when nothing in the VM uses it, and exits.
+# Attaches a disk with `attach: bind` to a VM as a directory: mounts the volume in the VM's directory on the node. After a signal to stop,
+# waits until nothing in the VM uses the volume, unmounts it, and exits.
 #
 # Environment: DISK (the CID), VM (namespace/name).
 . lib/shell.sh
@@ -10,7 +10,7 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# visible_in_vm fails if the VM runs and does not see the directory.
+# visible_in_vm fails if the VM is running but does not see the directory.
 visible_in_vm() {
   local process running=no
   while read -r process; do
@@ -20,7 +20,7 @@ visible_in_vm() {
   [[ $running == no ]]
 }
 
-# used_by_other_vm succeeds if another VM has the volume mounted, and sets $users to its processes.
+# used_by_other_vm succeeds if another VM has the volume mounted. It sets $users to the processes of that VM.
 used_by_other_vm() {
   local other
   while read -r other; do
@@ -44,7 +44,7 @@ publish_directory() {
   }
 }
 
-# unpublish_directory waits until nothing in the VM uses the disk, unmounts it, and exits.
+# unpublish_directory waits until nothing in the VM uses the disk, unmounts the disk, and exits.
 unpublish_directory() {
   local logged=no found
   until found=$(volume_usage mounts) && [[ -z $found ]] && unmount_directory && found=$(volume_usage users) && [[ -z $found ]]; do
@@ -56,8 +56,8 @@ unpublish_directory() {
   exit 0
 }
 
-# on_exit COMMAND is the EXIT trap; COMMAND is the last command. A directory that the VM uses already stays mounted for the next
-# attachment. The CPI expects status 1 for a failure with a message.
+# on_exit COMMAND is the EXIT trap; COMMAND is the last command. After a failure, it unmounts the directory unless the VM already uses it.
+# The CPI expects status 1 for a failure with a message.
 on_exit() {
   local status=$? found
   ((status == 0)) || { found=$(volume_usage mounts) && [[ -z $found ]] && unmount_directory; } || true

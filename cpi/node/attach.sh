@@ -1,9 +1,13 @@
 # Attaches a disk to a VM as a device: formats the disk if it is blank, grows its filesystem to the size of the volume, and publishes the
-# device node. A restart repeats these steps without effect. Then the program waits for a signal to stop, unpublishes the device
-# when nothing uses it, and exits.
+# device node. All of these steps are idempotent. After a signal to stop, waits until nothing uses the device, unpublishes it, and exits.
 #
-# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: the disk had a filesystem before), VM (namespace/name),
-# PREALLOCATE (true: an image file is allocated in full size).
+# Environment:
+#   DISK         the CID
+#   SIZE_MIB     the size of the disk
+#   FILESYSTEM   ext4 or xfs
+#   FORMATTED    true if the disk had a filesystem before
+#   PREALLOCATE  true to allocate the full size of an image file
+#   VM           NAMESPACE/NAME
 . lib/shell.sh
 . lib/pause.sh
 . lib/lock.sh
@@ -17,7 +21,7 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# publish_node creates the device node under another name and renames it, because mknod creates a node before it sets the mode.
+# publish_node creates the device node under another name and renames it, because mknod sets the mode only after it creates the node.
 publish_node() {
   local number
   number=$(device_numbers "$device")
@@ -41,17 +45,17 @@ publish_device() {
 # on_exit COMMAND is the EXIT trap; COMMAND is the last command. The CPI expects status 1 for a failure with a message.
 on_exit() {
   local status=$?
-  # A freed loop device can become that of another disk, which the VM must not find at this node.
+  # Another disk can reuse a freed loop device. The VM must not find that disk at this node.
   ! is_loop "${device:-}" || ! is_device "$node" || check_exclusive "$device" "$node" || true
   free_loop "${device:-}"
   ((status <= 1)) || fail "cannot attach disk $DISK: a command failed with exit status $status: $1 [disk-attach-failed]"
 }
 
-# unpublish_device waits until the device is free, and exits. Until then no other VM may get the disk.
+# unpublish_device waits until the device is free, and exits. Until then, the disk must not be attached to another VM.
 unpublish_device() {
   local logged=no
   until check_exclusive "$device" "$node" 2>/dev/null; do
-    # A release may have removed the node already.
+    # A release may already have removed the node.
     is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
     [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
     pause 0.2

@@ -23,10 +23,10 @@ var attachment = []string{"DISK=disk-1", "SIZE_MIB=8", "FILESYSTEM=ext4", "VM=bo
 // attachmentXFS is the environment of an attachment with XFS.
 var attachmentXFS = append(slices.Clip(attachment), "FILESYSTEM=xfs")
 
-// attachmentFormatted is the environment of an attachment of a disk that has had a filesystem.
+// attachmentFormatted is the environment of an attachment of a disk that had a filesystem before.
 var attachmentFormatted = append(slices.Clip(attachment), "FORMATTED=true")
 
-// readMarks returns the calls that search for the mark of an interrupted mkfs on a Block volume of this size.
+// readMarks returns the calls that look for the mark of an interrupted mkfs on a Block volume of this size.
 func readMarks(mebibytes int) []string {
 	calls := []string{readSize}
 	for _, sector := range []int{2047, mebibytes*2048 - 1} {
@@ -55,7 +55,7 @@ func (f fakeRoot) isLocked() bool {
 	return errors.Is(syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB), syscall.EWOULDBLOCK)
 }
 
-// startAttachment starts an attachment and waits until it has published its disk.
+// startAttachment starts an attachment, and waits until it publishes its disk.
 func (f fakeRoot) startAttachment(env []string) *startedProgram {
 	GinkgoHelper()
 	r := f.start(node.Attach(), env...)
@@ -98,7 +98,7 @@ var _ = Describe("The attachment of a Block volume", func() {
 		Expect(root.exists("devices/disk-1.new")).To(BeFalse())
 	})
 
-	It("creates XFS with the UUID of the disk, if the disk has that filesystem", func() {
+	It("creates an XFS filesystem with the UUID of the disk", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.startAttachment(attachmentXFS)
 		Expect(root.calls()).To(ContainElement("mkfs.xfs -q -f -K -m uuid=1 /dev/volume"))
@@ -128,7 +128,7 @@ var _ = Describe("The attachment of a Block volume", func() {
 		)))
 	})
 
-	It("does not change unknown content, and fails", func() {
+	It("fails without changes if the content is unknown", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "someone's database")
 		status, output := root.run(node.Attach(), attachment...)
 		Expect(status).To(Equal(1))
@@ -140,14 +140,14 @@ var _ = Describe("The attachment of a Block volume", func() {
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
 	})
 
-	It("publishes unknown content of a disk that has had a filesystem: it may be that of a job", func() {
+	It("publishes unknown content of a disk that had a filesystem, because a job may have written it", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "someone's database")
 		root.startAttachment(attachmentFormatted)
 		Expect(root.readFilesystem("8:16")).To(Equal("someone's database"))
 		Expect(root.exists("devices/disk-1")).To(BeTrue())
 	})
 
-	It("publishes unknown content after a reboot of the node, because the VM has had the disk", func() {
+	It("publishes unknown content after a reboot of the node, because the VM had the disk", func() {
 		root.mkdir("marks") // outlives a reboot of the node
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.startAttachment(attachment).kill()
@@ -158,18 +158,18 @@ var _ = Describe("The attachment of a Block volume", func() {
 		Expect(root.readFilesystem("8:16")).To(Equal("someone's database"))
 	})
 
-	It("does not format a disk that has had a filesystem", func() {
+	It("does not format a disk that had a filesystem", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		status, output := root.run(node.Attach(), attachmentFormatted...)
 		Expect(status).To(Equal(1))
 		Expect(output).To(And(
-			ContainSubstring("the volume of disk disk-1 is blank, but the disk has had a filesystem"),
-			ContainSubstring("remove the annotation bosh.cloudfoundry.org/formatted of its PVC [volume-blank]"),
+			ContainSubstring("the volume of disk disk-1 is blank, but the disk had a filesystem"),
+			ContainSubstring("remove the annotation bosh.cloudfoundry.org/formatted of its PVC to use the disk empty [volume-blank]"),
 		))
 		Expect(root.readFilesystem("8:16")).To(BeEmpty())
 	})
 
-	// interruptMkfs kills the attachment while mkfs runs, which leaves this content.
+	// interruptMkfs kills the attachment while mkfs runs, and sets the content of the disk.
 	interruptMkfs := func(env []string, content string) {
 		GinkgoHelper()
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
@@ -183,12 +183,12 @@ var _ = Describe("The attachment of a Block volume", func() {
 		_, err = file.WriteString(content)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(file.Close()).To(Succeed())
-		// Another VM, on another node, finds only the disk.
+		// A VM on another node finds only the disk.
 		root.remove("devices")
 		root.mkdir("devices")
 	}
 
-	DescribeTable("repeats an mkfs that was interrupted for another VM, whatever content it has left", func(content string) {
+	DescribeTable("reruns an mkfs that was interrupted for another VM, no matter what content it left", func(content string) {
 		interruptMkfs(attachment, content)
 		root.startAttachment(append(slices.Clip(attachment), "VM=bosh/agent-b"))
 		Expect(root.readFilesystem("8:16")).To(Equal("ext4 - 8388608"))
@@ -197,7 +197,7 @@ var _ = Describe("The attachment of a Block volume", func() {
 		Entry("or a complete filesystem", "ext4 first-attempt 8388608\n"),
 	)
 
-	It("removes the mark when mkfs has finished", func() {
+	It("removes the mark after mkfs", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.startAttachment(attachment).kill()
 		Expect(root.readState("disks/8:16")).NotTo(ContainSubstring("\x00bosh-kubernetes-cpi"))
@@ -211,7 +211,7 @@ var _ = Describe("The attachment of a Block volume", func() {
 			"the volume of disk disk-1 has data without a known filesystem; nothing was changed [volume-not-blank]"))
 	})
 
-	It("ignores the mark on a disk that has had a filesystem: the content may be that of a job", func() {
+	It("ignores the mark on a disk that had a filesystem, because a job may have written the content", func() {
 		interruptMkfs(attachment, "ext4 job 8388608\n")
 		root.startAttachment(attachmentFormatted)
 		Expect(root.readFilesystem("8:16")).To(Equal("ext4 job 8388608"))
@@ -247,14 +247,14 @@ var _ = Describe("The attachment of a Block volume", func() {
 		Expect(root.readFilesystem("8:16")).To(Equal("ext4 - 9437184"))
 	})
 
-	It("grows a filesystem that e2fsck has repaired", func() {
+	It("grows a filesystem that e2fsck repaired", func() {
 		root.addDevice("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
 		root.setState("exit/e2fsck", "1") // e2fsck(8): errors corrected
 		root.startAttachment(attachment)
 		Expect(root.readFilesystem("8:16")).To(Equal("ext4 - 9437184"))
 	})
 
-	It("fails for a filesystem that e2fsck does not repair", func() {
+	It("fails for a filesystem that e2fsck cannot repair", func() {
 		root.addDevice("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
 		root.setState("exit/e2fsck", "4")
 		status, output := root.run(node.Attach(), attachment...)
@@ -324,7 +324,7 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(os.Truncate(root.path("volume/disk.img"), bytes)).To(Succeed())
 	}
 
-	It("creates an image file, which gets its name when its filesystem is complete and synced", func() {
+	It("creates an image file, and renames it when its filesystem is complete and synced", func() {
 		root.write("volume/disk.img.new", "of an interrupted attachment")
 		root.startAttachment(attachment)
 		Expect(root.calls()).To(Equal([]string{
@@ -350,10 +350,10 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(root.exists("volume/disk.img.new")).To(BeFalse())
 	})
 
-	It("does not create an image file for a disk that has had a filesystem", func() {
+	It("does not create an image file for a disk that had a filesystem", func() {
 		status, output := root.run(node.Attach(), attachmentFormatted...)
 		Expect(status).To(Equal(1))
-		Expect(output).To(ContainSubstring("the volume of disk disk-1 is blank, but the disk has had a filesystem"))
+		Expect(output).To(ContainSubstring("the volume of disk disk-1 is blank, but the disk had a filesystem"))
 		Expect(root.exists("volume/disk.img")).To(BeFalse())
 	})
 
@@ -394,7 +394,7 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		preallocated := append(slices.Clip(attachment), "PREALLOCATE=true")
 		const preallocate = "fallocate --length 8388608 /volume/disk.img"
 
-		It("allocates all blocks, including those that mkfs has discarded, before it creates the loop device", func() {
+		It("allocates all blocks, including those discarded by mkfs, before it creates the loop device", func() {
 			root.startAttachment(preallocated)
 			calls := root.calls()
 			Expect(calls).To(ContainElement(preallocate))
@@ -402,7 +402,7 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 			Expect(slices.Index(calls, preallocate)).To(BeNumerically("<", slices.Index(calls, "losetup --find")))
 		})
 
-		It("allocates missing blocks at each attachment, for example when the disk has grown", func() {
+		It("allocates missing blocks at each attachment, for example after a resize", func() {
 			writeImage(6*mib, "ext4 - 6291456\n")
 			root.startAttachment(preallocated)
 			Expect(root.calls()).To(ContainElement(preallocate))
@@ -436,7 +436,7 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(firstLine(root.path("volume/disk.img"))).To(Equal("ext4 - 9437184"))
 	})
 
-	It("adopts the loop device of an attachment that was killed", func() {
+	It("adopts the loop device of a killed attachment", func() {
 		killed := root.startAttachment(attachment)
 		killed.kill()
 		Expect(root.loops()).To(HaveLen(1))
@@ -447,14 +447,14 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(root.loops()).To(HaveLen(1))
 	})
 
-	It("uses the next loop device if another attachment uses the free one first", func() {
+	It("uses the next loop device if another attachment takes the free one first", func() {
 		root.setState("competing-image", "")
 		root.startAttachment(attachment)
 		Expect(root.calls()).To(ContainElement("losetup /dev/loop1 /volume/disk.img"))
 		Expect(root.read("devices/disk-1")).To(Equal("b 7 1\n"))
 	})
 
-	It("creates the node /dev/loop-control if the container does not have it", func() {
+	It("creates the node /dev/loop-control if it does not exist", func() {
 		Expect(os.Remove(root.path("dev/loop-control"))).To(Succeed())
 		root.startAttachment(attachment)
 		Expect(root.read("dev/loop-control")).To(Equal("c 10 237\n"))

@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-// rtminPlus3 is SIGRTMIN+3 of glibc, which stops containers of images for systemd.
+// rtminPlus3 is glibc's SIGRTMIN+3, which stops containers with systemd.
 const rtminPlus3 = syscall.Signal(34 + 3)
 
 var _ = Describe("Stopping an attachment", func() {
@@ -39,8 +39,8 @@ var _ = Describe("Stopping an attachment", func() {
 		Entry("SIGRTMIN+3", rtminPlus3),
 	)
 
-	// Because publishing always finishes, no step needs code to undo it.
-	It("first finishes publishing the disk, at whatever step the signal arrives", func() {
+	// Because publishing always finishes, no step needs to be undone.
+	It("first finishes publishing the disk, no matter when the signal arrives", func() {
 		reference := newFakeRoot()
 		reference.write("dev/loop-control", "c 10 237\n")
 		reference.startAttachment(attachment)
@@ -72,7 +72,7 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(os.ReadDir(root.path("devices"))).To(BeEmpty())
 	})
 
-	It("does not wait if a release has removed the node", func() {
+	It("does not wait if a release removed the node", func() {
 		r := root.startAttachment(attachment)
 		Expect(root.run(node.Release(), attachment...)).To(BeZero())
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
@@ -103,7 +103,7 @@ var _ = Describe("The lock of an attachment", func() {
 		})
 	})
 
-	It("replaces a link that the VM has created at its path, and does not change the target of the link", func() {
+	It("replaces a link that the VM created at its path, without changing the target of the link", func() {
 		root.write("etc/passwd", "root")
 		r := root.startPausedAt(callsUntilMknod, node.Attach(), attachment, func(*startedProgram) {
 			Expect(os.Symlink(root.path("etc/passwd"), root.path("devices/.disk-1.lock"))).To(Succeed())
@@ -115,7 +115,7 @@ var _ = Describe("The lock of an attachment", func() {
 		Expect(lock.Mode()).To(Equal(os.FileMode(0o600)))
 	})
 
-	It("is not held if its path is a link, and creates no file at the target of the link", func() {
+	It("is not held if its path is a link, and no file is created at the target of the link", func() {
 		Expect(os.Symlink(root.path("etc/nologin"), root.path("devices/.disk-1.lock"))).To(Succeed())
 		status, _ := root.callFunction("lock", `lock_held "$root/devices/.disk-1.lock"`)
 		Expect(status).To(Equal(1))
@@ -128,13 +128,13 @@ var _ = Describe("The lock of an attachment", func() {
 		Expect(root.read("proc/self/oom_score_adj")).To(Equal("-997\n"))
 	})
 
-	It("is also held if the container may not lower its OOM score", func() {
+	It("is also held if the container is not allowed to lower its OOM score", func() {
 		root.mkdir("proc/self/oom_score_adj")
 		r := root.startAttachment(attachment)
 		Expect(r.out.String()).To(BeEmpty())
 	})
 
-	It("is what wait-attached waits for", func() {
+	It("is awaited by wait-attached", func() {
 		waiting := root.start(node.WaitAttached(), attachment...)
 		r := root.startPausedAt(callsUntilMknod, node.Attach(), attachment, func(*startedProgram) {
 			Consistently(waiting.exited, "100ms").ShouldNot(BeClosed())

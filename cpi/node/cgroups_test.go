@@ -19,7 +19,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		root.write("lib/systemd", root.read("init"))
 	})
 
-	// setUpCgroup2 creates a cgroup v2 with these processes and controllers for the container.
+	// setUpCgroup2 creates the container's cgroup v2, with these processes and controllers.
 	setUpCgroup2 := func(processes, controllers string) {
 		GinkgoHelper()
 		root.setState("cgroup-type", "cgroup2fs\n")
@@ -47,7 +47,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(root.calls()).To(ContainElement(HavePrefix("init runs")))
 	}
 
-	DescribeTable("on cgroup v2 are those of the container, and the node's are not visible", func(init, visibleRoot string) {
+	DescribeTable("on cgroup v2 are the container's, and the node's are not visible", func(init, visibleRoot string) {
 		setUpCgroup2("", "")
 		root.setState("cgroup/"+visibleRoot+"/visible", "")
 		expectInit(init)
@@ -76,7 +76,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(root.readState("cgroup/vm/cgroup.subtree_control")).To(Equal("+memory\n"))
 	})
 
-	It("show the limits of the VM, also by the name of the cgroup with its processes", func() {
+	It("show the limits of the VM, also in the cgroup with its processes", func() {
 		setUpCgroup2("17\n", "memory\n")
 		root.setState("cgroup/memory.max", "536870912\n")
 		expectInit("init")
@@ -93,7 +93,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(root.hasState("cgroup/init")).To(BeFalse())
 	})
 
-	It("are created after a process that the container runtime has just started has exited", func() {
+	It("are created after the exit of a process that the container runtime just started", func() {
 		setUpCgroup2("17\n", "memory\n")
 		status, output := startInit("init", `
 			enable_controllers() { [[ ! -s $1/cgroup.procs ]] || printf 'memory '; }
@@ -109,11 +109,11 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(os.Mkdir(filepath.Join(root.state, "cgroup/cgroup.subtree_control"), 0o755)).To(Succeed())
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("containers in the VM have no limits of their own: cannot delegate these controllers of the VM's cgroup: cpu \n"))
+		Expect(output).To(Equal("containers in the VM cannot have their own limits: cannot delegate these controllers of the VM's cgroup: cpu \n"))
 		Expect(root.calls()).To(ContainElement(HavePrefix("init runs")))
 	})
 
-	It("stay those of the container runtime if the container may not mount, and the VM starts", func() {
+	It("are the container runtime's if the container is not allowed to mount, and the VM starts", func() {
 		setUpCgroup2("17\n", "memory\n")
 		root.setState("exit/mount", "32")
 		status, output := startInit("init", "")
@@ -123,7 +123,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	})
 
-	It("stay those of the container runtime if the container may not create a namespace, and the VM starts", func() {
+	It("are the container runtime's if the container is not allowed to create a namespace, and the VM starts", func() {
 		root.setState("exit/unshare", "1")
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
@@ -131,7 +131,7 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(root.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("init runs")))
 	})
 
-	Describe("on cgroup v1, which is read-only in a container without privileges", func() {
+	Describe("on cgroup v1, which is read-only in an unprivileged container", func() {
 		BeforeEach(func() {
 			root.setState("cgroup-type", "tmpfs\n")
 			root.write("proc/self/mounts", "tmpfs /sys/fs/cgroup tmpfs ro,nosuid 0 0\ncgroup /sys/fs/cgroup/memory cgroup ro,nosuid,memory 0 0\n"+
@@ -144,7 +144,7 @@ var _ = Describe("The cgroups of a VM", func() {
 				"mount -o remount,bind,rw /sys/fs/cgroup/memory", HavePrefix("init runs")))
 		})
 
-		It("stay read-only if the container may not mount, and the VM starts", func() {
+		It("stay read-only if the container is not allowed to mount, and the VM starts", func() {
 			root.setState("exit/mount", "32")
 			status, output := startInit("init", "")
 			Expect(status).To(BeZero())

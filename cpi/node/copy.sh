@@ -1,11 +1,18 @@
-# Copies a disk to its successor with all attributes, and verifies the copy.
+# Copies the files of a disk to its successor, with all attributes, and verifies the copy. The exit status is 28 (ENOSPC) if the data does
+# not fit.
 #
-# Environment: DISK (the CID of the successor), SIZE_MIB, FILESYSTEM, ATTACH (how the successor is attached), OLD (the CID of the old
-# disk), OLD_ATTACH (how the old disk is attached), OLD_FORMATTED (true: the old disk had a filesystem before), PREALLOCATE (true: an
-# image file is allocated in full size).
-# The successor's PVC is at /dev/volume or /volume, as in its attachment; that of the old disk is at /dev/old or /old. A disk with
-# `attach: bind` is the directory of its PVC itself.
-# The exit status is 28 (ENOSPC) if the data does not fit.
+# Environment:
+#   DISK           the CID of the successor
+#   SIZE_MIB       the size of the successor
+#   FILESYSTEM     the filesystem of the successor
+#   ATTACH         how the successor is attached
+#   PREALLOCATE    true to allocate the full size of an image file
+#   OLD            the CID of the old disk
+#   OLD_ATTACH     how the old disk is attached
+#   OLD_FORMATTED  true if the old disk had a filesystem before
+#
+# The successor's PVC is mounted at /dev/volume or /volume, and the old disk's at /dev/old or /old, depending on how they are attached. A
+# disk with `attach: bind` is the directory of its PVC.
 . lib/shell.sh
 . lib/pause.sh
 . lib/device.sh
@@ -19,7 +26,7 @@
 old_mount=$root/mnt/old
 new_mount=$root/mnt/new
 
-# find_old sets $old to the device or directory of the old disk, or to an empty string if the disk has never been attached.
+# find_old sets $old to the device or directory of the old disk, or to an empty string if the disk was never attached.
 find_old() {
   old=
   if [[ $OLD_ATTACH == bind ]]; then
@@ -34,13 +41,13 @@ find_old() {
     old=$(find_loop "$root/old/disk.img")
     [[ -n $old ]] || old=$(create_loop "$root/old/disk.img")
   elif [[ -n $(find "$root/old" -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit) ]]; then
-    fail "the volume of disk $OLD has files, but no image file of the disk; nothing was copied [volume-not-blank]"
+    fail "the volume of disk $OLD has files, but not the disk's image file; nothing was copied [volume-not-blank]"
   fi
   [[ -n $old || ${OLD_FORMATTED:-} != true ]] ||
-    fail "the volume of disk $OLD is blank, but the disk has had a filesystem; nothing was copied [volume-blank]"
+    fail "the volume of disk $OLD is blank, but the disk had a filesystem; nothing was copied [volume-blank]"
 }
 
-# prepare_new creates an empty filesystem, or empty directory, on the successor. What an earlier attempt has copied is removed.
+# prepare_new creates an empty filesystem or directory on the successor. It removes files copied by an earlier attempt.
 prepare_new() {
   if [[ $ATTACH == bind ]]; then
     find "$root/volume" -mindepth 1 -delete
@@ -71,7 +78,7 @@ mount_new() {
   free_loop_on_unmount "$device"
 }
 
-# free_loop_on_unmount DEVICE detaches the mounted loop device: the kernel frees it when its filesystem is unmounted, even if this
+# free_loop_on_unmount DEVICE detaches a mounted loop device, so that the kernel frees it when its filesystem is unmounted, even if this
 # container is killed.
 free_loop_on_unmount() { ! is_loop "$1" || losetup --detach "$1"; }
 
@@ -84,7 +91,7 @@ copy_data() {
   local free
   free=$(($(stat --file-system --format='%f * %S' "$new_mount")))
   (($(du --summarize --block-size=1 "$old_mount" | cut -f1) <= free)) || exit_no_space
-  # The copy has this directory only if the original has it.
+  # The copy must have this directory only if the original has it.
   [[ ! -d $new_mount/lost+found ]] || rmdir "$new_mount/lost+found"
   if ! cp --recursive --no-dereference --preserve=mode,ownership,timestamps,links,xattr --sparse=auto "$old_mount/." "$new_mount/."; then
     (($(stat --file-system --format='%f * %S' "$new_mount") > 1048576)) || exit_no_space
@@ -92,14 +99,14 @@ copy_data() {
   fi
 }
 
-# fingerprint DIRECTORY prints a checksum of the names, contents and attributes of all files. Times are compared in whole seconds, because
-# filesystems store them with different precision.
+# fingerprint DIRECTORY prints a checksum of the names, contents and attributes of all files. It includes times in whole seconds only,
+# because the precision depends on the filesystem.
 fingerprint() {
   tar --create --directory "$1" --sort=name --format=posix --numeric-owner --acls --xattrs --xattrs-include='*' \
     --pax-option='exthdr.name=%d/%f,delete=atime,delete=ctime,delete=mtime' . | sha256sum
 }
 
-# verify compares the copy with the original. It remounts the copy first, to read from the disk instead of from memory.
+# verify compares the copy with the original. It remounts the copy first, to read it from the disk and not from memory.
 verify() {
   local copied differences
   sync --file-system "$new_mount"
@@ -121,7 +128,7 @@ mkdir -p "$old_mount" "$new_mount"
 if [[ -d $old ]]; then
   mount --bind -o ro "$old" "$old_mount"
 else
-  # This replays the journal, like any mount after a VM has stopped without unmounting the filesystem, and writes nothing else.
+  # A read-only mount writes nothing, except that it replays the journal if the VM stopped without unmounting the filesystem.
   mount -o ro "$old" "$old_mount"
   free_loop_on_unmount "$old"
 fi

@@ -34,7 +34,7 @@ var _ = Describe("copy.sh", func() {
 		Expect(os.Symlink("sub/data", filepath.Join(directory, "link"))).To(Succeed())
 		Expect(os.Chtimes(filepath.Join(directory, "sub/data"), time.Time{}, time.Unix(1e9, 0))).To(Succeed())
 	}
-	// expectCopied expects the files of createFiles in the directory, with all attributes.
+	// expectCopied expects the directory to contain the files of createFiles, with all attributes.
 	expectCopied := func(directory string) {
 		GinkgoHelper()
 		expected := GinkgoT().TempDir()
@@ -75,15 +75,15 @@ var _ = Describe("copy.sh", func() {
 		expectCopied(root.filesOf(root.state + "/disks/8:32"))
 	})
 
-	It("fails for a blank disk that has had a filesystem", func() {
+	It("fails for a blank disk that had a filesystem", func() {
 		createFiles(setUpBlock(""))
 		status, output := root.run(node.Copy(), append(slices.Clip(env), "OLD_FORMATTED=true")...)
 		Expect(status).To(Equal(1))
 		Expect(output).To(ContainSubstring(
-			"the volume of disk disk-1 is blank, but the disk has had a filesystem; nothing was copied [volume-blank]"))
+			"the volume of disk disk-1 is blank, but the disk had a filesystem; nothing was copied [volume-blank]"))
 	})
 
-	It("starts over if an earlier attempt was interrupted", func() {
+	It("starts over after an interrupted attempt", func() {
 		createFiles(setUpBlock("ext4 - 1048576\n"))
 		root.setState("disks/8:48", "ext4 - 8388608\n")
 		Expect(os.Truncate(filepath.Join(root.state, "disks/8:48"), 8*mib)).To(Succeed())
@@ -117,7 +117,7 @@ var _ = Describe("copy.sh", func() {
 		expectCopied(root.filesOf(root.path("volume/disk.img")))
 	})
 
-	It("removes the image file and frees the loop device of an attempt that was killed", func() {
+	It("removes the image file and frees the loop device of a killed attempt", func() {
 		createFiles(setUpBlock("ext4 - 1048576\n"))
 		Expect(os.Remove(root.path("dev/volume"))).To(Succeed())
 		root.write("volume/disk.img", "ext4 - 8388608\n")
@@ -144,7 +144,7 @@ var _ = Describe("copy.sh", func() {
 		expectCopied(root.path("volume"))
 	})
 
-	DescribeTable("does nothing for a disk that has never been attached", func(createOld func()) {
+	DescribeTable("does nothing for a disk that was never attached", func(createOld func()) {
 		root.addDevice("dev/volume", 8, 48, 8*mib, "")
 		createOld()
 		Expect(root.run(node.Copy(), env...)).To(BeZero())
@@ -161,7 +161,7 @@ var _ = Describe("copy.sh", func() {
 		Entry("on a Filesystem volume, with an interrupted mkfs", func() { root.write("old/disk.img.new", "partial") }),
 	)
 
-	DescribeTable("fails before it changes the successor", func(createOld func(), message string) {
+	DescribeTable("fails without changes to the successor", func(createOld func(), message string) {
 		root.addDevice("dev/volume", 8, 48, 8*mib, "")
 		createOld()
 		status, output := root.run(node.Copy(), env...)
@@ -172,7 +172,7 @@ var _ = Describe("copy.sh", func() {
 		Entry("if the disk has unknown content", func() { root.addDevice("dev/old", 8, 32, mib, "someone's database") },
 			"the volume of disk disk-1 has data without a known filesystem; nothing was copied [volume-not-blank]"),
 		Entry("if the volume has files without an image file", func() { root.write("old/file", "") },
-			"the volume of disk disk-1 has files, but no image file of the disk; nothing was copied [volume-not-blank]"),
+			"the volume of disk disk-1 has files, but not the disk's image file; nothing was copied [volume-not-blank]"),
 		Entry("if the disk is in use", func() {
 			root.addDevice("dev/old", 8, 32, mib, "ext4 - 1048576\n")
 			root.setState("busy/8:32", "")
@@ -198,8 +198,8 @@ var _ = Describe("copy.sh", func() {
 		Expect(status).To(Equal(node.ExitNoSpace))
 		Expect(output).To(ContainSubstring("the data of disk disk-1 does not fit on a disk of 8 MiB [disk-copy-full]\n"))
 	},
-		Entry("which it finds out before it copies", "1 * 512", ""),
-		Entry("which it finds out when the successor is full", "16 * 65536", "cp"),
+		Entry("according to a check before the copy", "1 * 512", ""),
+		Entry("because the successor becomes full", "16 * 65536", "cp"),
 	)
 
 	It("exits with status 1 if copying fails for another reason", func() {
@@ -212,7 +212,7 @@ var _ = Describe("copy.sh", func() {
 	})
 })
 
-// listFiles returns the files of a directory, with all attributes.
+// listFiles lists the files of a directory, with all attributes.
 func listFiles(directory string) string {
 	GinkgoHelper()
 	list := exec.Command("find", ".", "-mindepth", "1", "-name", "lost+found", "-o",

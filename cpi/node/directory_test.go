@@ -18,7 +18,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 	const volume = "/volumes/one"
 
 	var root fakeRoot
-	// addVMProcess adds a process of the VM with this mount of its directory of devices, and with mounts of the filesystem: ROOT TARGET.
+	// addVMProcess adds a process of the VM with this mount of its device directory, and with mounts of the filesystem, as ROOT TARGET.
 	addVMProcess := func(number int, devices string, mounts ...string) {
 		GinkgoHelper()
 		lines := []string{devices}
@@ -47,11 +47,11 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		return r
 	}
 	mountTargets := func() []string {
-		var found []string
+		var targets []string
 		for line := range strings.Lines(root.read("proc/self/mountinfo")) {
-			found = append(found, strings.TrimPrefix(strings.Fields(line)[4], root.root))
+			targets = append(targets, strings.TrimPrefix(strings.Fields(line)[4], root.root))
 		}
-		return found
+		return targets
 	}
 
 	It("mounts the volume in the VM's directory, and then takes the lock", func() {
@@ -61,12 +61,12 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(root.read("devices/disk-1/file")).To(Equal("content"))
 	})
 
-	It("mounts the volume if the VM does not run", func() {
+	It("mounts the volume if the VM is not running", func() {
 		startAttachment()
 		Expect(mountTargets()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 	})
 
-	It("adopts the mount of an attachment that was killed", func() {
+	It("adopts the mount of a killed attachment", func() {
 		killed := startAttachment()
 		killed.kill()
 		startAttachment()
@@ -81,7 +81,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(root.calls()).To(Equal([]string{"umount /devices/disk-1", "mount --bind /volume /devices/disk-1"}))
 	})
 
-	It("fails if the mount does not propagate into the VM, and unmounts the volume", func() {
+	It("fails and unmounts the volume if the mount does not propagate to the VM", func() {
 		addVMProcess(200, inVMA)
 		status, output := root.run(node.AttachDirectory(), attachment...)
 		Expect(status).To(Equal(1))
@@ -90,7 +90,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(mountTargets()).To(Equal([]string{"/volume"}))
 	})
 
-	// runWithFailingLock runs an attachment that fails after it has mounted the volume.
+	// runWithFailingLock runs an attachment that mounts the volume and then fails.
 	runWithFailingLock := func() (int, string) {
 		GinkgoHelper()
 		Expect(os.WriteFile(filepath.Join(root.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
@@ -98,7 +98,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		return root.run(node.AttachDirectory(), attachment...)
 	}
 
-	It("unmounts the volume if it fails, and reports which program has failed", func() {
+	It("unmounts the volume if it fails, and reports which program failed", func() {
 		status, output := runWithFailingLock()
 		Expect(status).To(Equal(1))
 		Expect(output).To(Equal("cannot attach disk disk-1: a command failed with exit status 5: flock 9 [disk-attach-failed]\n"))
@@ -112,7 +112,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
 	})
 
-	It("fails if another VM has the volume mounted, and changes nothing", func() {
+	It("fails without changes if another VM has the volume mounted", func() {
 		addVMProcess(200, inVMA)
 		addVMProcess(300, inVMB, volume+" /var/vcap/store")
 		status, output := root.run(node.AttachDirectory(), attachment...)
@@ -168,14 +168,14 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 
 		It("if nothing in the VM uses it", func() {
 			r := startVisible()
-			root.write("proc/200/mountinfo", inVMA+"\n") // as after the kernel has unmounted it
+			root.write("proc/200/mountinfo", inVMA+"\n") // as after the kernel unmounted it
 			Expect(release()).To(BeZero())
 			Expect(mountTargets()).To(Equal([]string{"/volume"}))
 			r.signal(syscall.SIGTERM)
 			Expect(r.wait()).To(BeZero())
 		})
 
-		It("if an earlier release has unmounted it", func() {
+		It("if an earlier release unmounted it", func() {
 			startVisible()
 			root.write("proc/200/mountinfo", inVMA+"\n")
 			Expect(release()).To(BeZero())
@@ -184,13 +184,13 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 			Expect(root.calls()).To(HaveLen(callsBefore))
 		})
 
-		It("but not if there is no mount, and no attachment holds the lock", func() {
+		It("but not if there is no mount and no attachment holds the lock", func() {
 			status, output := release()
 			Expect(status).To(Equal(node.ExitNotPublished))
 			Expect(output).To(Equal("the attachment of disk disk-1 has not published it yet [disk-not-published]\n"))
 		})
 
-		It("but not while the VM, or a container in it, has it mounted at another path", func() {
+		It("but not while the VM or a container in it has it mounted at another path", func() {
 			startVisible()
 			root.addProcess(201, 200, "container", "510 1 0:50 "+volume+" /data rw")
 			status, output := release()
@@ -199,7 +199,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 			Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
 		})
 
-		It("but not while the kernel does not unmount it, and reports the processes", func() {
+		It("but not while the kernel does not unmount it, which reports the processes", func() {
 			startVisible()
 			root.setState("exit/umount", "32")
 			status, output := release()
@@ -207,7 +207,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 			Expect(output).To(Equal("process 200 (runsvdir) has it mounted at /dev/bosh/disk-1\n"))
 		})
 
-		It("but not while a process uses it by a mount that no longer exists", func() {
+		It("but not while a process uses it through a mount that no longer exists", func() {
 			startVisible()
 			root.write("proc/200/mountinfo", inVMA+"\n")
 			Expect(os.Symlink(root.path("volume"), root.path("proc/200/cwd"))).To(Succeed())
@@ -217,7 +217,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 			Expect(mountTargets()).To(Equal([]string{"/volume", "/devices/disk-1"}))
 		})
 
-		It("but not if a process starts to use it at the last moment, and mounts it again", func() {
+		It("but is mounted again if a process starts to use it at the last moment", func() {
 			startVisible()
 			root.write("proc/200/mountinfo", inVMA+"\n")
 			r := root.startPausedAt(len(root.calls())+1, node.ReleaseDirectory(), attachment, func(*startedProgram) {
@@ -238,7 +238,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 	})
 })
 
-// mountID returns the ID of the mount that contains the directory, see fdinfo in proc(5).
+// mountID returns the ID of the mount that contains the directory; see fdinfo in proc(5).
 func mountID(directory string) string {
 	GinkgoHelper()
 	file, err := os.Open(directory)

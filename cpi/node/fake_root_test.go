@@ -16,17 +16,17 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// programTimeout bounds how long a program may take for a step that normally takes milliseconds.
+// programTimeout limits how long a program may take for a step, which normally takes milliseconds.
 const programTimeout = 20 * time.Second
 
-// fakeRoot is a directory that the programs use as /, with fakes of all programs that need root: see testdata/fake-program.
+// fakeRoot is a directory that the programs use as /, with fakes for all programs that need root: see testdata/fake-program.
 type fakeRoot struct {
 	root  string
-	state string // the state of the fakes, see testdata/fake-program
+	state string // the fakes' state; see testdata/fake-program
 	bin   string // the fakes, first in PATH
 }
 
-// fakePrograms are the programs that are replaced by testdata/fake-program. All others are those of this host.
+// fakePrograms are the programs that testdata/fake-program replaces. All others are the host's.
 var fakePrograms = strings.Fields(`blkdiscard blkid blockdev cmp cp dd df dumpe2fs e2fsck fallocate losetup mkfs.ext4 mkfs.xfs mknod mount
 	mountpoint resize2fs stat sv sync umount unshare update-ca-certificates xfs_admin xfs_db xfs_growfs`)
 
@@ -92,7 +92,7 @@ func (f fakeRoot) exists(name string) bool {
 	return err == nil
 }
 
-// setState sets a part of the fakes' state.
+// setState writes a file of the fakes' state.
 func (f fakeRoot) setState(name, content string) {
 	GinkgoHelper()
 	Expect(os.WriteFile(filepath.Join(f.state, name), []byte(content), 0o600)).To(Succeed())
@@ -103,7 +103,7 @@ func (f fakeRoot) hasState(name string) bool {
 	return err == nil
 }
 
-// readState returns a part of the fakes' state.
+// readState returns the content of a file of the fakes' state.
 func (f fakeRoot) readState(name string) string {
 	GinkgoHelper()
 	content, err := os.ReadFile(filepath.Join(f.state, name))
@@ -116,7 +116,7 @@ func (f fakeRoot) clearState(name string) {
 	Expect(os.Remove(filepath.Join(f.state, name))).To(Succeed())
 }
 
-// addDevice creates a device node and, if bytes is not 0, a disk of this size that begins with content.
+// addDevice creates a device node. If bytes is not 0, it also creates a disk of this size that begins with content.
 func (f fakeRoot) addDevice(name string, major, minor int, bytes int64, content string) {
 	GinkgoHelper()
 	f.write(name, fmt.Sprintf("b %d %d\n", major, minor))
@@ -141,7 +141,7 @@ func firstLine(path string) string {
 	return string(line)
 }
 
-// filesOf returns the directory with the files of the filesystem in a disk or image file. It creates the directory if necessary.
+// filesOf returns the directory with the files of the filesystem on a disk or in an image file. It creates the directory if necessary.
 func (f fakeRoot) filesOf(file string) string {
 	GinkgoHelper()
 	var stat syscall.Stat_t
@@ -159,7 +159,7 @@ func (f fakeRoot) calls() []string {
 	return strings.Split(strings.TrimSuffix(string(log), "\n"), "\n")
 }
 
-// loops returns the loop devices that are in use.
+// loops returns the used loop devices.
 func (f fakeRoot) loops() []string {
 	GinkgoHelper()
 	loops, err := filepath.Glob(filepath.Join(f.state, "disks", "7:*"))
@@ -167,22 +167,22 @@ func (f fakeRoot) loops() []string {
 	return loops
 }
 
-// startedProgram is a program under test that was started.
+// startedProgram is a started program under test.
 type startedProgram struct {
 	root   fakeRoot
 	cmd    *exec.Cmd
 	out    *bytes.Buffer // stdout and stderr
 	exited chan struct{}
-	err    error // of Wait, once exited is closed
+	err    error // the result of Wait; valid after exited is closed
 }
 
-// withDefaultSignals returns arguments for env(1) that run a command with the default handling of signals, as in a container. The tests
-// may run with ignored signals: under nohup, or in the background.
+// withDefaultSignals returns arguments for env(1) that run the command with default signal handling, as in a container. The tests may run
+// with ignored signals, for example under nohup.
 func withDefaultSignals(command []string) []string {
 	return append([]string{"--default-signal"}, command...)
 }
 
-// start starts a command as a container would.
+// start starts the command like a container.
 func (f fakeRoot) start(command []string, env ...string) *startedProgram {
 	GinkgoHelper()
 	r := &startedProgram{root: f, cmd: exec.Command("env", withDefaultSignals(command)...), out: &bytes.Buffer{}, exited: make(chan struct{})}
@@ -205,8 +205,7 @@ func (f fakeRoot) start(command []string, env ...string) *startedProgram {
 	return r
 }
 
-// startPausedAt starts a command that pauses before the fakes' call of this number takes effect, calls whilePaused, and resumes the
-// command.
+// startPausedAt starts the command, pauses it before the call with this number takes effect, calls whilePaused, and resumes the command.
 func (f fakeRoot) startPausedAt(call int, command, env []string, whilePaused func(*startedProgram)) *startedProgram {
 	GinkgoHelper()
 	f.setState("pause-at", strconv.Itoa(call))
@@ -225,14 +224,14 @@ func (f fakeRoot) startPausedAt(call int, command, env []string, whilePaused fun
 	return r
 }
 
-// run starts a command and waits until it has exited.
+// run runs the command.
 func (f fakeRoot) run(command []string, env ...string) (status int, output string) {
 	GinkgoHelper()
 	r := f.start(command, env...)
 	return r.wait(), r.out.String()
 }
 
-// wait waits until the program has exited, and returns its exit status.
+// wait waits until the program exits, and returns its exit status.
 func (r *startedProgram) wait() int {
 	GinkgoHelper()
 	Eventually(r.exited).WithTimeout(programTimeout).Should(BeClosed(), r.summary)
@@ -253,7 +252,7 @@ func (r *startedProgram) signal(signal syscall.Signal) {
 	Expect(r.cmd.Process.Signal(signal)).To(Succeed())
 }
 
-// kill kills the program and its child processes, as if its container was killed, and waits until the program has exited.
+// kill kills the program and its child processes, as if its container was killed, and waits until the program exits.
 func (r *startedProgram) kill() {
 	GinkgoHelper()
 	Expect(syscall.Kill(-r.cmd.Process.Pid, syscall.SIGKILL)).To(Succeed())
@@ -266,14 +265,14 @@ func (r *startedProgram) waitUntil(condition func() bool) {
 	Eventually(func() bool {
 		select {
 		case <-r.exited:
-			Fail("the program has exited: " + r.out.String())
+			Fail("the program exited: " + r.out.String())
 		default:
 		}
 		return condition()
 	}).WithTimeout(programTimeout).WithPolling(time.Millisecond).Should(BeTrue(), r.summary)
 }
 
-// callFunction calls a function of the libraries, and returns its exit status and output.
+// callFunction calls a function of the libraries.
 func (f fakeRoot) callFunction(libraries, function string, env ...string) (status int, output string) {
 	GinkgoHelper()
 	script := ". lib/shell.sh\n"

@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-// ephemeralDisk is the ephemeral disk of a VM, with a real filesystem in an image file.
+// ephemeralDisk is an ephemeral disk of a VM, with a real filesystem in an image file.
 type ephemeralDisk struct {
 	directory string // see testdata/boot/container
 	env       []string
@@ -28,7 +28,7 @@ var mkfsCommands = map[string][]string{
 	"xfs":  {"mkfs.xfs", "-q"},
 }
 
-// newEphemeralDisk creates the ephemeral disk of a VM with this stemcell, and its filesystem.
+// newEphemeralDisk creates the ephemeral disk, with a filesystem, of a VM with this stemcell.
 func newEphemeralDisk(stemcell fakeRoot, filesystem string, bytes int64, options ...string) ephemeralDisk {
 	GinkgoHelper()
 	d := ephemeralDisk{directory: filepath.Dir(stemcell.root), env: []string{"LC_ALL=C", "PATH=" + os.Getenv("PATH")}}
@@ -54,7 +54,7 @@ func newEphemeralDisk(stemcell fakeRoot, filesystem string, bytes int64, options
 	return d
 }
 
-// random returns random content, which filesystems cannot compress or store as holes.
+// random returns random content, which filesystems can neither compress nor store as holes.
 func random(bytes int) string {
 	content := make([]byte, bytes)
 	for i := range content {
@@ -73,7 +73,7 @@ func (d ephemeralDisk) run(program string, arguments ...string) (output string, 
 }
 
 var _ = Describe("vm-start.sh on a real filesystem", Label("filesystems"), func() {
-	// withSystemd turns the stemcell into one with systemd.
+	// withSystemd changes the stemcell's init program to systemd.
 	withSystemd := func(root fakeRoot) fakeRoot {
 		root.mkdir("etc/systemd")
 		root.remove("usr/sbin")
@@ -96,7 +96,7 @@ var _ = Describe("vm-start.sh on a real filesystem", Label("filesystems"), func(
 		Entry("XFS, with systemd", "xfs", withSystemd),
 	)
 
-	DescribeTable("succeeds on a full disk, and after the disk was filled again", func(filesystem, resource string, options ...string) {
+	DescribeTable("succeeds on a full disk, and again after the disk was refilled", func(filesystem, resource string, options ...string) {
 		output, err := newEphemeralDisk(newStemcellRoot(), filesystem, 320<<20, options...).run("full-disk", resource)
 		Expect(err).NotTo(HaveOccurred(), output)
 	},

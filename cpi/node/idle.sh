@@ -1,4 +1,4 @@
-# The attachment of a disk that is a volume of the VM's own Pod: waits for a signal to stop.
+# The attachment of a disk that is a volume of the VM Pod: waits for a signal to stop.
 #
 # Environment: DISK (the CID).
 . lib/shell.sh

@@ -15,8 +15,8 @@ import (
 // linuxOptions are the agent's options for its platform: see ConfigPatch in agentsettings.
 type linuxOptions map[string]any
 
-// wantedOptions returns the options that every agent gets, and the extra ones.
-func wantedOptions(extra linuxOptions) linuxOptions {
+// expectedOptions returns the options that every agent gets, and the extra ones.
+func expectedOptions(extra linuxOptions) linuxOptions {
 	options := linuxOptions{
 		"UsePreformattedPersistentDisk": true, "BindMountPersistentDisk": false, "SkipDiskSetup": true, "UseDefaultTmpDir": true,
 		"DevicePathResolutionType": "",
@@ -47,7 +47,7 @@ var _ = Describe("The configuration of an agent", func() {
 		}
 		settings["Sources"] = []any{map[string]any{"Type": "File", "SettingsPath": "/var/vcap/bosh/warden-cpi-agent-env.json"}}
 		want, err := json.Marshal(map[string]any{
-			"Platform": map[string]any{"Linux": wantedOptions(extra)}, "Infrastructure": map[string]any{"Settings": settings},
+			"Platform": map[string]any{"Linux": expectedOptions(extra)}, "Infrastructure": map[string]any{"Settings": settings},
 		})
 		Expect(err).NotTo(HaveOccurred())
 		merged := mergePatch(original)
@@ -70,14 +70,14 @@ var _ = Describe("The configuration of an agent", func() {
 		}, nil),
 	)
 
-	DescribeTable("is patched whatever the object contains", func(original string) {
+	DescribeTable("is patched for any content of the object", func(original string) {
 		merged := mergePatch([]byte(original))
 		var config struct {
 			Platform       struct{ Linux linuxOptions }
 			Infrastructure struct{ Settings struct{ Sources []any } }
 		}
 		Expect(json.Unmarshal([]byte(merged), &config)).To(Succeed(), merged)
-		Expect(config.Platform.Linux).To(Equal(wantedOptions(nil)))
+		Expect(config.Platform.Linux).To(Equal(expectedOptions(nil)))
 		Expect(config.Infrastructure.Settings.Sources).To(HaveLen(1))
 	},
 		Entry("no keys", `{}`),
@@ -90,9 +90,9 @@ var _ = Describe("The configuration of an agent", func() {
 		Entry("a duplicate key", `{"Platform": {"Linux": {"SkipDiskSetup": false, "SkipDiskSetup": false}}}`),
 	)
 
-	It("keeps all other values as they are written", func() {
-		const others = `"a": [1, -2.5e+3, "\"}\\", [], {}, {"b": [null, true, false]}], "ünï": "\u00e9\ud83d\ude00"`
-		Expect(mergePatch([]byte("\n{" + others + ",\t\"Platform\": {}}\n"))).To(ContainSubstring(others))
+	It("keeps other values unchanged", func() {
+		const unrelated = `"a": [1, -2.5e+3, "\"}\\", [], {}, {"b": [null, true, false]}], "ünï": "\u00e9\ud83d\ude00"`
+		Expect(mergePatch([]byte("\n{" + unrelated + ",\t\"Platform\": {}}\n"))).To(ContainSubstring(unrelated))
 	})
 
 	DescribeTable("is not patched if the file is not an object", func(original string) {
@@ -104,22 +104,22 @@ var _ = Describe("The configuration of an agent", func() {
 	},
 		Entry("an empty file", ""),
 		Entry("an array", `[]`),
-		Entry("a missing end", `{"Platform": {`),
+		Entry("an incomplete object", `{"Platform": {`),
 		Entry("a trailing comma", `{"a": 1,}`),
-		Entry("a missing comma", `{"a": 1 "b": 2}`),
+		Entry("no comma between keys", `{"a": 1 "b": 2}`),
 		Entry("a key without quotes", `{a: 1}`),
 		Entry("an unterminated string", `{"a": "b}`),
 		Entry("two documents", `{} {}`),
 	)
 
-	It("is not patched if the file is missing", func() {
+	It("is not patched if the file does not exist", func() {
 		_, output := root.callFunction("json", `json merge "$root/agent.json" "$root/patch.json"`)
 		Expect(output).To(MatchRegexp(`^cannot read .*agent\.json: No such file or directory\n$`))
 	})
 })
 
 var _ = Describe("agent_disks", func() {
-	DescribeTable("prints the outermost keys", func(hints, disks string) {
+	DescribeTable("prints the top-level keys", func(hints, disks string) {
 		root := newFakeRoot()
 		root.write("persistent_disk_hints.json", hints)
 		status, output := root.callFunction("json persistent-disks", "agent_disks", "agent_dir="+root.root)

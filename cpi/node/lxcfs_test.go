@@ -24,8 +24,8 @@ var _ = Describe("The resources of a VM in /proc", func() {
 			root.write("bosh/lxcfs/proc/"+file, "of the VM\n")
 		}
 	}
-	// reports returns a condition: all files in /proc have this content. A file is missing for a moment while it is mounted.
-	reports := func(expected string) func() bool {
+	// hasContent returns a condition: all files in /proc have this content. A file does not exist for a moment while it is mounted.
+	hasContent := func(expected string) func() bool {
 		return func() bool {
 			for _, file := range []string{"meminfo", "uptime"} {
 				if content, _ := os.ReadFile(root.path("proc/" + file)); string(content) != expected {
@@ -44,35 +44,35 @@ var _ = Describe("The resources of a VM in /proc", func() {
 		return program
 	}
 
-	It("are its own when the init program starts, if the node has lxcfs", func() {
+	It("are the VM's when the init program starts, if the node has lxcfs", func() {
 		startLXCFS()
 		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\ncat \"$BOSH_NODE_ROOT/proc/meminfo\" >>\"$FAKE_STATE/log\"; kill 0\n")
 		root.start(node.VMStart(), "TMPDIR="+root.path("tmp")).wait()
 		Expect(root.calls()).To(ContainElement("of the VM"))
 	})
 
-	It("are the node's while lxcfs does not run, without any restart of the VM", func() {
+	It("are the node's while lxcfs is not running, without any restart of the VM", func() {
 		program := startVM()
-		program.waitUntil(reports("of the node\n"))
+		program.waitUntil(hasContent("of the node\n"))
 		startLXCFS()
-		program.waitUntil(reports("of the VM\n"))
+		program.waitUntil(hasContent("of the VM\n"))
 		stopLXCFS()
-		program.waitUntil(reports("of the node\n"))
+		program.waitUntil(hasContent("of the node\n"))
 		startLXCFS()
-		program.waitUntil(reports("of the VM\n"))
+		program.waitUntil(hasContent("of the VM\n"))
 		program.kill()
 		Expect(program.out.String()).To(SatisfyAll(
-			ContainSubstring("lxcfs is not mounted at pods.lxcfs_path on the node"), ContainSubstring("lxcfs has stopped on the node")))
+			ContainSubstring("lxcfs is not mounted at pods.lxcfs_path on the node"), ContainSubstring("lxcfs stopped on the node")))
 	})
 
-	It("are updated by a process, and the init program does not inherit its files", func() {
+	It("are updated by a process with files that the init program does not inherit", func() {
 		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\nls -l /proc/$$/fd >>\"$FAKE_STATE/log\"; kill 0\n")
 		root.start(node.VMStart(), "TMPDIR="+root.path("tmp")).wait()
 		Expect(root.calls()).To(ContainElement(MatchRegexp(` 2 -> `)))
 		Expect(root.calls()).NotTo(ContainElement(MatchRegexp(` 1[0-9] -> pipe:`)))
 	})
 
-	It("are the node's if the container may not mount, which is logged", func() {
+	It("are the node's, with a log message, if the container is not allowed to mount", func() {
 		startLXCFS()
 		status, output := root.callFunction("pause lxcfs", `
 			log() { printf '%s\n' "$*"; }
@@ -80,7 +80,7 @@ var _ = Describe("The resources of a VM in /proc", func() {
 			maintain_lxcfs_mounts() { :; }
 			start_lxcfs_mounts`)
 		Expect(status).To(BeZero())
-		Expect(output).To(ContainSubstring("or the container may not mount"))
-		Expect(reports("of the node\n")()).To(BeTrue())
+		Expect(output).To(ContainSubstring("or the container is not allowed to mount"))
+		Expect(hasContent("of the node\n")()).To(BeTrue())
 	})
 })

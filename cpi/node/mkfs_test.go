@@ -13,7 +13,7 @@ import (
 )
 
 var _ = Describe("Formatting a Block volume with the real mkfs", Label("filesystems"), func() {
-	// runOnFile runs a function of the libraries with a file as the Block volume.
+	// runOnFile calls a function of the libraries with a file as the Block volume.
 	runOnFile := func(filesystem, file, function string) (output string, err error) {
 		GinkgoHelper()
 		script := ". lib/shell.sh\n"
@@ -38,18 +38,18 @@ var _ = Describe("Formatting a Block volume with the real mkfs", Label("filesyst
 		return file
 	}
 
-	// createLoop creates a loop device for the file, $loop, and links it to /dev/volume.
+	// createLoop creates the loop device $loop for the file, and links it to /dev/volume.
 	const createLoop = `
 		loop=$(losetup --find --show "$FILE")
 		trap 'losetup --detach "$loop"' EXIT
 		ln -sf "$loop" "$root/dev/volume"
 `
 
-	DescribeTable("keeps the mark until mkfs has finished", func(filesystem string, bytes int64) {
+	DescribeTable("keeps the mark until mkfs finishes", func(filesystem string, bytes int64) {
 		output, err := runOnFile(filesystem, newFile(bytes), createLoop+`
 			mkfs.`+filesystem+`() {
 				command mkfs.`+filesystem+` "$@"
-				formatting_interrupted "$loop" "$DISK" || fail "mkfs has overwritten the mark"
+				formatting_interrupted "$loop" "$DISK" || fail "mkfs overwrote the mark"
 			}
 			format "$loop"
 			! formatting_interrupted "$loop" "$DISK"`)

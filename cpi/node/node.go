@@ -1,9 +1,8 @@
-// Package node has the programs that containers run on the cluster's nodes: as PID 1 of a VM, in attachment Pods, and in helper Pods.
+// Package node contains the programs that containers run on the cluster's nodes: as PID 1 of a VM, in attachment Pods, and in helper Pods.
 //
-// They are bash programs, because they run in the image of a stemcell: it has bash and the tools for disks that each VM needs. The
-// project needs no image of its own, which would have to be mirrored, released with the CPI, and built for each architecture. The
-// directory lib has the libraries of the programs; a line that sources a library is replaced by its text. The package does not
-// depend on Kubernetes.
+// They are bash programs, because they run in stemcell images, which have bash and the required tools for disks. The project therefore
+// needs no image of its own, which operators would have to mirror. The directory lib contains libraries. A line that sources a library is
+// replaced by the library's text. The package does not depend on Kubernetes.
 package node
 
 import (
@@ -19,7 +18,7 @@ func command(name string) []string {
 	return []string{"/bin/bash", "-c", program(name), name}
 }
 
-// program returns the text of the program, including the libraries that it sources.
+// program returns the text of the program, including its libraries.
 func program(name string) string {
 	var text strings.Builder
 	for line := range strings.Lines(read(name + ".sh")) {
@@ -40,43 +39,43 @@ func read(name string) string {
 	return string(content)
 }
 
-// VMStart returns the command of a VM's container. Its optional argument is the path of the init program. The command makes the start
-// of the container look like the boot of a VM, and becomes the init program.
+// VMStart returns the command of a VM's container. The command makes the start of the container look like the boot of a VM, and becomes
+// the init program. Its optional argument is the path of the init program.
 func VMStart() []string { return command("vm-start") }
 
 // VMStop returns the command that shuts a VM down, from inside, before its container is stopped. Its optional argument is the number of
-// seconds for which the VM keeps serving before that.
+// seconds for which the VM keeps serving first.
 func VMStop() []string { return command("vm-stop") }
 
-// AgentRunning returns the command that succeeds once the agent of a VM runs.
+// AgentRunning returns the command that succeeds if the VM's agent runs.
 func AgentRunning() []string { return command("agent-running") }
 
-// AgentConnected returns the command that succeeds once the agent of a VM is connected to its message bus.
+// AgentConnected returns the command that succeeds if the VM's agent is connected to its message bus.
 func AgentConnected() []string { return command("agent-connected") }
 
-// Attach returns the command of an attachment: it publishes a disk as a device in a VM. When it gets a signal to stop, it exits once the
-// device is free.
+// Attach returns the command of an attachment that publishes a disk as a device in a VM. After a signal to stop, it waits until the device
+// is free, and exits.
 func Attach() []string { return command("attach") }
 
 // AttachDirectory returns the command of an attachment that publishes a disk as a directory.
 func AttachDirectory() []string { return command("attach-directory") }
 
-// PrepareVolume returns the command of an attachment of a disk that becomes a volume of the VM Pod: it formats the disk, or grows its
+// PrepareVolume returns the command of an attachment of a disk that becomes a volume of the VM Pod. It formats the disk, or grows its
 // filesystem.
 func PrepareVolume() []string { return command("prepare") }
 
 // Idle returns the command of an attachment of a disk that is a volume of the VM Pod.
 func Idle() []string { return command("idle") }
 
-// WaitAttached returns the command that waits until the attachment in the same container has published its disk.
+// WaitAttached returns the command that waits until the attachment in the same container publishes its disk.
 func WaitAttached() []string { return command("wait-attached") }
 
-// Release returns the command of the exclusivity check: it opens the device of an attachment exclusively, and removes the device node
-// while it has the device open. It fails while the device is in use, and prints the processes.
+// Release returns the command of the exclusivity check. It opens the device of an attachment exclusively, and removes the device node
+// while the device is open. If the device is in use, it prints the processes and fails.
 func Release() []string { return command("release") }
 
-// ExitNotPublished is the exit status of Release if the device node is missing and the attachment does not hold its lock: this shows
-// nothing about the disk, because the attachment may be about to publish it.
+// ExitNotPublished is the exit status of Release if there is no device node, and the attachment does not hold its lock. The disk may be in
+// use soon, because the attachment may be about to publish it.
 const ExitNotPublished = 3
 
 // ReleaseDirectory returns the command of the exclusivity check for a disk that is published as a directory.
@@ -85,13 +84,13 @@ func ReleaseDirectory() []string { return command("release-directory") }
 // Copy returns the command that copies a disk to its successor and verifies the copy.
 func Copy() []string { return command("copy") }
 
-// ExitNoSpace is the exit status of Copy if the data does not fit: ENOSPC.
+// ExitNoSpace is the exit status of Copy if the data does not fit (ENOSPC).
 const ExitNoSpace = 28
 
 // Reboot returns the command that shuts a VM down from its node, so that its container restarts.
 func Reboot() []string { return command("reboot") }
 
-// HelperPrograms returns the programs of privileged Pods, which are attachment Pods and helper Pods, by their names.
+// HelperPrograms returns the programs of attachment Pods and helper Pods, which are privileged, by name.
 func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
@@ -102,6 +101,6 @@ func HelperPrograms() map[string]string {
 	return programs
 }
 
-// Probe returns the command that reports what a VM finds on its node, as lines "name value" in the termination message of its Pod. The
-// environment variable SERVICE is "name:port" of a Service with this Pod as its only endpoint.
+// Probe returns the command that reports what a node provides for a VM, as lines "NAME VALUE" in the termination message of its Pod. The
+// environment variable SERVICE is NAME:PORT of a Service with this Pod as its only endpoint.
 func Probe() []string { return command("probe") }

@@ -8,7 +8,7 @@ import (
 )
 
 // https://kubernetes.io/docs/tasks/inject-data-application/define-command-argument-container/
-var _ = DescribeTable("The command of a container has no text that Kubernetes expands",
+var _ = DescribeTable("The command of a container contains nothing that Kubernetes expands",
 	func(command []string) {
 		for _, argument := range command {
 			Expect(argument).NotTo(ContainSubstring("$$"), "Kubernetes replaces two dollar signs by one")

@@ -46,7 +46,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		GinkgoHelper()
 		lockDisk("disk-1")
 	}
-	// startWaiting starts the VM, and returns when it waits for its disk.
+	// startWaiting starts the VM, and returns when the VM waits for its disk.
 	startWaiting := func() *startedProgram {
 		GinkgoHelper()
 		r := root.start(node.VMStart())
@@ -61,7 +61,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		r := startWaiting()
 		r.signal(syscall.SIGTERM)
 		Expect(r.wait()).To(Equal(1))
-		Expect(r.out.String()).To(HaveSuffix("vm-start: stopped before the init program was started\n"))
+		Expect(r.out.String()).To(HaveSuffix("vm-start: stopped before the init program started\n"))
 	})
 
 	It("is mounted before the init program starts", func() {
@@ -75,7 +75,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		}))
 	})
 
-	It("is mounted with the director's options", func() {
+	It("is mounted with the options from the director", func() {
 		lockDisk1()
 		root.write("bosh/settings/mount-options", "noatime,commit=30")
 		root.expectBoot()
@@ -108,7 +108,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		root.expectBoot()
 		Expect(root.calls()).To(ContainElement(mountStore))
 	},
-		Entry("because it is missing", func() { Expect(os.Remove(root.path(hints))).To(Succeed()) }),
+		Entry("because it does not exist", func() { Expect(os.Remove(root.path(hints))).To(Succeed()) }),
 		Entry("because it is incomplete", func() { root.write(hints, "") }),
 	)
 
@@ -124,7 +124,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(root.exists(record)).To(BeTrue())
 	})
 
-	It("is mounted if a power failure has left the agent's record of it empty", func() {
+	It("is mounted if a power failure left the agent's record empty", func() {
 		lockDisk1()
 		root.write(record, "")
 		root.expectBoot()
@@ -132,7 +132,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(root.read(record)).To(Equal("disk-1"))
 	})
 
-	DescribeTable("is not mounted if its record is empty, and no job starts,", func(content string) {
+	DescribeTable("is not mounted, and no job starts, if its record is empty", func(content string) {
 		lockDisk1()
 		root.write(record, "")
 		root.write(hints, content)
@@ -141,8 +141,8 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(output).To(ContainSubstring("the agent's record of its mounted disk is damaged, for example by a power failure; recreate the VM"))
 		Expect(root.calls()).NotTo(ContainElement(HavePrefix("init")))
 	},
-		Entry("if the agent's file of disks is empty, too", ""),
-		Entry("if the agent knows several disks", `{"disk-1": {"ID": "disk-1"}, "disk-2": {"ID": "disk-2"}}`),
+		Entry("and the agent's file of disks is empty, too", ""),
+		Entry("and the agent knows several disks", `{"disk-1": {"ID": "disk-1"}, "disk-2": {"ID": "disk-2"}}`),
 	)
 
 	It("is not waited for if its record is empty and the agent knows no disk", func() {
@@ -153,8 +153,8 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(root.calls()).NotTo(ContainElement(mountStore))
 	})
 
-	DescribeTable("is waited for", func(missing func()) {
-		missing()
+	DescribeTable("is waited for", func(prepare func()) {
+		prepare()
 		r := startWaiting()
 		Expect(root.calls()).NotTo(ContainElement(mountStore))
 		root.write("dev/bosh/disk-1", "b 8 16\n")
@@ -163,12 +163,12 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(root.calls()).To(ContainElement(mountStore))
 		root.expectInitStarted()
 	},
-		Entry("while its node is that of an earlier boot", func() {}),
-		Entry("while its node is that of an attachment that was killed", func() { root.write("dev/bosh/.disk-1.lock", "") }),
+		Entry("while its node is from an earlier boot", func() {}),
+		Entry("while its node is from a killed attachment", func() { root.write("dev/bosh/.disk-1.lock", "") }),
 		Entry("while it has no node", func() { Expect(os.Remove(root.path("dev/bosh/disk-1"))).To(Succeed()) }),
 	)
 
-	It("is mounted again after a failure, which is logged", func() {
+	It("is mounted on retry after a failure, which is logged", func() {
 		lockDisk1()
 		root.setState("exit/mount", "32")
 		root.setState("mounts", root.path("dev/bosh")+" - -\n")
@@ -200,7 +200,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 			status, output := root.callFunction("device lock json persistent-disks",
 				`sleep() { echo "b 8 16" >"$root/dev/bosh/disk-1"; };`+waitOtherDisks)
 			Expect(status).To(BeZero())
-			Expect(output).To(Equal("waiting for disk disk-1 to be attached, for one minute at most\n"))
+			Expect(output).To(Equal("waiting at most one minute for disk disk-1 to be attached\n"))
 		})
 
 		It("is waited for if it is a dynamic disk, for one minute at most", func() {
@@ -208,7 +208,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 			status, output := root.callFunction("device lock json persistent-disks", `
 				slept=0; sleep() { slept=$((slept + 1)); };`+waitOtherDisks+`; echo "$slept times 0.2 s"`)
 			Expect(status).To(BeZero())
-			Expect(output).To(Equal("waiting for disk disk-1 to be attached, for one minute at most\n" +
+			Expect(output).To(Equal("waiting at most one minute for disk disk-1 to be attached\n" +
 				"starting without disk disk-1\n300 times 0.2 s\n"))
 		})
 

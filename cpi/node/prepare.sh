@@ -1,7 +1,7 @@
-# The attachment of a disk that becomes a volume of the VM's own Pod: formats the disk, or grows its filesystem, before that Pod starts.
-# Then it waits for a signal to stop.
+# The attachment of a disk that becomes a volume of the VM Pod: formats the disk, or grows its filesystem, before that Pod starts. Then
+# waits for a signal to stop.
 #
-# Environment: DISK (the CID), SIZE_MIB, FILESYSTEM, FORMATTED (true: the disk had a filesystem before), VM (namespace/name).
+# Environment: as for attach.sh, without PREALLOCATE.
 . lib/shell.sh
 . lib/pause.sh
 . lib/lock.sh
@@ -15,8 +15,8 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# prepare_volume does what attach.sh does, without a node. Only the first start does it: later the VM may use the device, which
-# a sandbox such as gVisor does not show.
+# prepare_volume is like attach.sh, but does not publish a node. It runs only at the first start. Later, the VM may use the device
+# without being visible, for example in a sandbox such as gVisor.
 prepare_volume() {
   local prepared=$root/devices/.prepared
   [[ ! -e $prepared ]] || return 0

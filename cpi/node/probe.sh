@@ -1,7 +1,7 @@
-# Reports what a VM finds on this node, as lines "name value" in the Pod's termination message. It runs like a VM, and leaves nothing
-# on the node except the modules that the kernel has loaded.
+# Reports what the node provides for a VM, as lines "NAME VALUE" in the Pod's termination message. It runs like a VM, and changes nothing
+# on the node, except that the kernel may load modules.
 #
-# Environment: SERVICE (name:port of a Service with this Pod as its only endpoint).
+# Environment: SERVICE (NAME:PORT of a Service with this Pod as its only endpoint).
 set -uo pipefail
 shopt -s extglob
 
@@ -14,8 +14,8 @@ try() {
   if "$@" >/dev/null 2>&1; then report "$name" yes; else report "$name" no; fi
 }
 
-# has_filesystem TYPE succeeds if the kernel has the filesystem, or loads its module when a mount requests it. Any error other than
-# "unknown filesystem type" is caused by /dev/null, which is not a block device.
+# has_filesystem TYPE succeeds if the kernel supports the filesystem, or loads its module for a mount. Any error other than "unknown
+# filesystem type" is about /dev/null, which is not a block device.
 has_filesystem() { ! LC_ALL=C mount -t "$1" /dev/null "$directory" 2>&1 | grep -q 'unknown filesystem'; }
 
 has_loop_device() { [[ -c /dev/loop-control ]] || mknod /dev/loop-control c 10 237; losetup --find; }
@@ -32,8 +32,8 @@ has_overlay() {
 # shellcheck disable=SC2016 # the inner bash expands it
 can_connect() { timeout 5 bash -c ': <"/dev/tcp/$0/$1"' "$1" "$2"; }
 
-# can_connect_to_itself NAME PORT succeeds if this Pod can connect to itself through the Service. The endpoint may exist only after a
-# moment.
+# can_connect_to_itself NAME PORT succeeds if this Pod can connect to itself through the Service. It retries, because the endpoint may not
+# exist yet.
 can_connect_to_itself() {
   local server
   perl -MIO::Socket::INET -e '$s = IO::Socket::INET->new(Listen => 5, LocalPort => $ARGV[0], ReuseAddr => 1) or exit 1;

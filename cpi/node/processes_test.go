@@ -12,13 +12,13 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-// Mounts of the directories of devices of two VMs, as in /proc/PID/mountinfo.
+// Mounts of the device directories of two VMs, as in /proc/PID/mountinfo.
 const (
 	inVMA = "90 1 0:25 /bosh-kubernetes-cpi/bosh/agent-a /dev/bosh rw"
 	inVMB = "91 1 0:25 /bosh-kubernetes-cpi/bosh/agent-b /dev/bosh rw"
 )
 
-// addProcess adds a process of the node to the fake /proc; mounts are the lines of its mountinfo.
+// addProcess adds a process of the node to the fake /proc. mounts are the lines of its mountinfo.
 func (f fakeRoot) addProcess(number, parent int, name string, mounts ...string) {
 	GinkgoHelper()
 	directory := fmt.Sprintf("proc/%d/", number)
@@ -45,7 +45,7 @@ var _ = Describe("The processes of a node", func() {
 		root.mkdir("proc/500") // a process that is exiting
 	})
 
-	It("belong to a VM if they, or one of their ancestors, have its directory of devices mounted", func() {
+	It("belong to a VM if they or one of their ancestors have its device directory mounted", func() {
 		_, output := root.callFunction("processes", "vm_processes bosh/agent-a")
 		Expect(output).To(Equal("200\n201\n202\n"))
 		_, output = root.callFunction("processes", "vm_processes bosh/agent")
@@ -82,7 +82,7 @@ var _ = Describe("A block device", func() {
 		Expect(usedByOthers()).To(BeFalse())
 	})
 
-	It("is not used by others if only the VM, or a container in it, has it mounted", func() {
+	It("is not used by others if only the VM or a container in it has it mounted", func() {
 		root.addProcess(200, 1, "runsvdir", inVMA, "92 1 8:16 / /var/vcap/store rw")
 		root.addProcess(201, 200, "container", "93 1 8:16 / /data rw")
 		root.setState("busy/8:16", "")
@@ -97,13 +97,13 @@ var _ = Describe("A block device", func() {
 		Entry("and no process has it mounted", func() {}),
 		Entry("and mounted in another VM", func() { root.addProcess(300, 1, "init", inVMB, "92 1 8:16 / /data rw") }),
 		Entry("and mounted on the node", func() { root.addProcess(1, 0, "systemd", "92 1 8:16 / /mnt rw") }),
-		Entry("and mounted in this VM and in another one", func() {
+		Entry("and mounted in this VM and in another VM", func() {
 			root.addProcess(200, 1, "init", inVMA, "92 1 8:16 / /var/vcap/store rw")
 			root.addProcess(300, 1, "init", inVMB, "92 1 8:16 / /var/vcap/store rw")
 		}),
 	)
 
-	It("has users, of which one process per mount namespace is printed", func() {
+	It("has users: one printed process per mount namespace", func() {
 		for _, process := range []int{200, 201} {
 			root.addProcess(process, 1, "monit", "92 1 8:16 / /var/vcap/store rw")
 			Expect(os.Remove(root.path(fmt.Sprintf("proc/%d/ns/mnt", process)))).To(Succeed())
@@ -114,8 +114,8 @@ var _ = Describe("A block device", func() {
 		Expect(output).To(Equal("process 200 (monit) has it mounted at /var/vcap/store\nprocess 300 (nested) has it mounted at /data\n"))
 	})
 
-	// The device in this test is that of the temporary directory.
-	It("has users with a working directory or an open file in its filesystem, and without a mount", func() {
+	// The device in this test is the one of the temporary directory.
+	It("has users: processes with a working directory or an open file in its filesystem, even without a mount", func() {
 		var directory syscall.Stat_t
 		Expect(syscall.Stat(root.root, &directory)).To(Succeed())
 		root.addProcess(200, 1, "shell")
@@ -141,7 +141,7 @@ var _ = Describe("A block device", func() {
 		Expect(output).To(Equal("8:16\n"))
 	})
 
-	It("is opened exclusively, and a path is removed, only if it is free", func() {
+	It("is opened exclusively, and a path is removed, only if the device is free", func() {
 		root.write("devices/disk-1", "")
 		root.setState("busy/8:16", "")
 		status, output := root.callFunction("device", `check_exclusive "$root/dev/volume" "$root/devices/disk-1"`)
@@ -155,7 +155,7 @@ var _ = Describe("A block device", func() {
 		Expect(root.calls()).To(Equal([]string{"open exclusively /dev/volume", "open exclusively /dev/volume"}))
 	})
 
-	It("is reported as an error, and not as in use, if it cannot be opened", func() {
+	It("causes an error, and is not reported as in use, if it cannot be opened", func() {
 		status, output := root.callFunction("device", `check_exclusive "$root/dev/none"`)
 		Expect(status).To(Equal(1))
 		Expect(output).To(MatchRegexp("^cannot open .*dev/none: No such file or directory\n"))
@@ -170,7 +170,7 @@ var _ = Describe("The attachment of a device in use", func() {
 		root.setState("busy/8:16", "")
 	})
 
-	It("fails while others use it, reports them, and changes nothing", func() {
+	It("fails without changes while others use it, and reports them", func() {
 		root.addProcess(300, 1, "postgres", inVMB, "92 1 8:16 / /var/vcap/store rw")
 		status, output := root.run(node.Attach(), attachmentXFS...)
 		Expect(status).To(Equal(1))

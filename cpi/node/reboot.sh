@@ -1,8 +1,8 @@
-# Restarts a VM: makes its init program reboot, and kills it if that takes too long.
+# Restarts a VM: makes its init program reboot, and kills the init program if that takes too long.
 #
-# The program could do anything on the node, so it only sends signals to the VM's processes, and runs none of the VM's programs.
+# Because it is privileged on the node, it only sends signals to the VM's processes, and runs none of the VM's programs.
 #
-# Environment: VM (namespace/name), CONTAINER (the ID of the container to restart).
+# Environment: VM (NAMESPACE/NAME), CONTAINER (the ID of the container to restart).
 . lib/shell.sh
 . lib/pause.sh
 . lib/signals.sh
@@ -12,8 +12,8 @@
 # reboot_timeout is how long systemd may take to exit, in tenths of a second.
 reboot_timeout=${REBOOT_TIMEOUT:-300}
 
-# find_init_process prints PID 1 of the VM's PID namespace. A process of the VM may have created a nested namespace, and be PID 1 there:
-# it has more process IDs.
+# find_init_process prints the process that is PID 1 in the VM's PID namespace. A VM process can be PID 1 of a nested namespace, too; such
+# a process has more entries in NSpid.
 find_init_process() {
   local process depth id found="" least
   while read -r process; do
@@ -25,7 +25,7 @@ find_init_process() {
   echo "$found"
 }
 
-# reboot_systemd fails if that takes too long.
+# reboot_systemd asks systemd to reboot, and waits until it exits. It fails after reboot_timeout.
 reboot_systemd() {
   local tenth
   kill -s RTMIN+5 "$init" # systemd(1): reboot.target
@@ -36,9 +36,8 @@ reboot_systemd() {
   return 1
 }
 
-# shut_down does what runit does before a halt, and runsvdir alone does not. When runsv gets SIGTERM, it stops its service and exits.
-# runsvdir would restart it, so runsvdir is suspended meanwhile. If this program is interrupted, runsvdir resumes, and restores the
-# services.
+# shut_down stops services and jobs, as runit does before a halt; runsvdir alone does not. After SIGTERM, runsv stops its service and exits.
+# runsvdir would restart runsv, so it is suspended meanwhile. If this program is interrupted, runsvdir continues and restarts the services.
 shut_down() {
   trap 'kill -s CONT "$init"' EXIT
   trap 'exit 1' "${stop_signals[@]}"
@@ -52,7 +51,7 @@ shut_down() {
 init=$(find_init_process)
 [[ -n $init ]] || fail "the init program of VM $VM does not run on this node [vm-not-running]"
 # The request may be old, for example because the node did not respond.
-grep -qF "$CONTAINER" "$root/proc/$init/cgroup" || { echo "VM $VM has restarted since the request" >&2; exit 0; }
+grep -qF "$CONTAINER" "$root/proc/$init/cgroup" || { echo "VM $VM already restarted after the request" >&2; exit 0; }
 case $(cat "$root/proc/$init/comm") in
   systemd | init) ! reboot_systemd || exit 0 ;;
   bash) ;; # vm-start.sh, which has no jobs yet

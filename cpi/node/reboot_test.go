@@ -15,9 +15,9 @@ var _ = Describe("reboot.sh", func() {
 	BeforeEach(func() { root = newFakeRoot() })
 
 	env := []string{"VM=bosh/agent-a", "CONTAINER=c0ffee"}
-	reboot := func(more ...string) (int, string) {
+	reboot := func(additionalEnv ...string) (int, string) {
 		GinkgoHelper()
-		return root.run(node.Reboot(), append(append([]string{"STOP_TIMEOUT=1", "REBOOT_TIMEOUT=1"}, env...), more...)...)
+		return root.run(node.Reboot(), append(append([]string{"STOP_TIMEOUT=1", "REBOOT_TIMEOUT=1"}, env...), additionalEnv...)...)
 	}
 
 	It("terminates runit's services, then the jobs, then the init program, and no other processes", func() {
@@ -44,7 +44,7 @@ var _ = Describe("reboot.sh", func() {
 		Expect(root.calls()).To(HaveExactElements(""))
 	})
 
-	It("terminates the jobs after the services, which would restart them", func() {
+	It("terminates the jobs after the services, because services restart jobs", func() {
 		init, supervisor := root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("runsv", "18", "")
 		service, job := root.startVMProcess("monit", "16", ""), root.startVMProcess("job", "17", "TERM")
 		service.setParent(supervisor)
@@ -65,7 +65,7 @@ var _ = Describe("reboot.sh", func() {
 		Expect(root.signals()).To(ConsistOf("job TERM"))
 	})
 
-	DescribeTable("resumes the init program, which it has suspended, if it is interrupted", func(signal syscall.Signal) {
+	DescribeTable("resumes the suspended init program if it is interrupted", func(signal syscall.Signal) {
 		init := root.startVMProcess("runsvdir", "1", "")
 		root.shareNamespace(init, root.startVMProcess("job", "17", ""))
 		r := root.start(node.Reboot(), append([]string{"STOP_TIMEOUT=300"}, env...)...)
@@ -85,8 +85,8 @@ var _ = Describe("reboot.sh", func() {
 		Expect(root.signals()).To(Equal([]string{name + " RTMIN+5"}))
 		Expect(root.calls()).To(HaveExactElements(""))
 	},
-		Entry("which is called systemd", "systemd"),
-		Entry("which is called init, like the link to it", "init"),
+		Entry("with the name systemd", "systemd"),
+		Entry("with the name init, like the link to it", "init"),
 	)
 
 	It("kills vm-start.sh, which has no jobs yet", func() {
@@ -102,7 +102,7 @@ var _ = Describe("reboot.sh", func() {
 		Expect(init.wasKilled()).To(BeTrue())
 	})
 
-	It("finds PID 1 of the VM, and not that of a nested PID namespace", func() {
+	It("finds PID 1 of the VM, and not PID 1 of a nested PID namespace", func() {
 		nested := root.startVMProcess("systemd", "17 1", "RTMIN+5")
 		root.startVMProcess("systemd", "1", "RTMIN+5 TERM")
 		Expect(reboot("REBOOT_TIMEOUT=300")).To(BeZero())
@@ -110,11 +110,11 @@ var _ = Describe("reboot.sh", func() {
 		Expect(filepath.Glob(root.path("proc/[0-9]*"))).To(HaveExactElements(root.path(filepath.Clean(nested.file("")))))
 	})
 
-	It("does nothing if the container is not that of the request", func() {
+	It("does nothing if the request is about another container", func() {
 		root.startVMProcess("systemd", "1", "RTMIN+5")
 		status, output := reboot("CONTAINER=another")
 		Expect(status).To(BeZero())
-		Expect(output).To(Equal("VM bosh/agent-a has restarted since the request\n"))
+		Expect(output).To(Equal("VM bosh/agent-a already restarted after the request\n"))
 		Expect(root.signals()).To(HaveExactElements(""))
 	})
 

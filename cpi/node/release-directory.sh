@@ -1,7 +1,7 @@
-# Releases a disk that is published as a directory: checks that nothing in the VM uses it, and unmounts it. If something does, it fails
-# and prints only the processes: the CPI adds the rest of the message, and its code.
+# Releases a disk that is published as a directory: checks that nothing in the VM uses it, and unmounts it. If it is in use, prints only the
+# processes and fails; the CPI adds the rest of the message and the code.
 #
-# Environment: that of the attachment.
+# Environment: the same as the attachment's.
 . lib/shell.sh
 . lib/pause.sh
 . lib/lock.sh
@@ -13,7 +13,7 @@
 wait_published mountpoint -q "$node"
 found=$(volume_usage mounts)
 [[ -z $found ]] || fail "$found"
-# The kernel refuses this while a process works in a mount to which the directory was propagated.
+# The kernel does not unmount the directory while a process uses a mount to which it was propagated.
 unmount_directory || fail "$(volume_usage users)"
 # A process may have started to use the disk in the meantime.
 found=$(volume_usage users)

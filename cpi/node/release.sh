@@ -1,8 +1,8 @@
 # Releases a disk that is published as a device: runs the exclusivity check, and removes the node while it has the device open. If the
-# device is in use, it fails and prints only the processes: the CPI adds the rest of the message, and its code. It retries for some
-# seconds, because programs that inspect new devices, such as udev, use them for a moment.
+# device is in use, prints only the processes and fails; the CPI adds the rest of the message and the code. It retries for a few seconds,
+# because programs such as udev open new devices for a moment.
 #
-# Environment: that of the attachment.
+# Environment: the same as the attachment's.
 . lib/shell.sh
 . lib/device.sh
 . lib/pause.sh
@@ -13,9 +13,9 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-# make_own_node creates a node for the device in this container's /dev and sets $device to it: the directory of the VM may be on a
-# filesystem that is mounted with nodev.
-make_own_node() {
+# create_device_node creates a node for the device in this container's /dev, and sets $device to its path. The node in the VM's directory
+# may not be usable, because that directory may be on a filesystem that is mounted with nodev.
+create_device_node() {
   local number
   number=$(device_numbers "$node")
   device=$root/dev/bosh-disk
@@ -24,10 +24,10 @@ make_own_node() {
 }
 
 wait_published is_device "$node"
-make_own_node
+create_device_node
 tries=0
 until check_exclusive "$device" "$node"; do
   ((tries++ < 15)) || fail "$(users "$device")"
   pause 0.2
 done
-lock_held "$lock" || free_loop "$device" # an attachment that runs frees it itself
+lock_held "$lock" || free_loop "$device" # a running attachment frees it itself

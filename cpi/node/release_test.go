@@ -41,7 +41,7 @@ var _ = Describe("release.sh", func() {
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
 	})
 
-	It("succeeds if an earlier release has removed the node of an attachment that runs", func() {
+	It("succeeds if an earlier release removed the node of a running attachment", func() {
 		root = newFakeRoot()
 		root.addDevice("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		root.startAttachment(attachment)
@@ -51,7 +51,7 @@ var _ = Describe("release.sh", func() {
 		Expect(root.calls()).To(HaveLen(callsBefore))
 	})
 
-	It("exits with ExitNotPublished if there is no node, and no attachment holds the lock", func() {
+	It("exits with ExitNotPublished if there is no node and no attachment holds the lock", func() {
 		Expect(os.Remove(root.path("devices/disk-1"))).To(Succeed())
 		root.write("devices/.disk-1.lock", "")
 		status, output := root.run(node.Release(), attachment...)
@@ -71,7 +71,7 @@ var _ = Describe("release.sh", func() {
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
 	})
 
-	It("frees the loop device if the attachment does not run, which frees it otherwise", func() {
+	It("frees the loop device if the attachment, which would free it, is not running", func() {
 		root = newFakeRoot()
 		root.write("dev/loop-control", "c 10 237\n")
 		r := root.startAttachment(attachment)
@@ -113,7 +113,7 @@ var _ = Describe("The attachment of a disk that is a volume of the VM Pod", func
 		Expect(r.wait()).To(BeZero(), "without waiting until the device is free")
 	})
 
-	It("fails, and changes nothing, if the disk is in use before the VM has it", func() {
+	It("fails without changes if the disk is in use before the VM has it", func() {
 		root.addDevice("dev/volume", 8, 16, 9*mib, "ext4 - 8388608\n")
 		root.setState("busy/8:16", "")
 		status, output := root.run(node.PrepareVolume(), attachment...)
@@ -122,7 +122,7 @@ var _ = Describe("The attachment of a disk that is a volume of the VM Pod", func
 		Expect(root.exists("devices/.prepared")).To(BeFalse())
 	})
 
-	It("starts over after it has failed", func() {
+	It("starts over after a failure", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.setState("exit/mkfs.ext4", "1")
 		status, _ := root.run(node.PrepareVolume(), attachment...)
@@ -132,7 +132,7 @@ var _ = Describe("The attachment of a disk that is a volume of the VM Pod", func
 		Expect(root.readFilesystem("8:16")).To(Equal("ext4 - 8388608"))
 	})
 
-	It("syncs the record that it has prepared the disk, which outlives a power failure", func() {
+	It("syncs the record that the disk is prepared, so that it outlives a power failure", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		startPrepared(attachment)
 		calls := root.calls()

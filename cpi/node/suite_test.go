@@ -17,7 +17,7 @@ func TestNode(t *testing.T) {
 }
 
 var _ = Describe("Every program", func() {
-	It("has a function that returns it, with its libraries, and is valid bash", func() {
+	It("has a function that returns it with its libraries, and is valid bash", func() {
 		programs, err := filepath.Glob("*.sh")
 		Expect(err).NotTo(HaveOccurred())
 		commands := map[string][]string{

@@ -1,9 +1,9 @@
 # PID 1 of a VM's container, until it becomes the stemcell's init program.
 #
-# It makes the start of a container look like the boot of a VM: /var/vcap has its former content, the agent finds its settings, and the
+# It makes the start of the container look like the boot of a VM: /var/vcap has its previous content, the agent finds its settings, and the
 # persistent disk is mounted before a job can write to /var/vcap/store.
 #
-# $1: the path of the init program; without it, find_init searches for one.
+# $1: the path of the init program (default: see find_init)
 . lib/shell.sh
 . lib/signals.sh
 . lib/pause.sh
@@ -34,12 +34,12 @@ log() { echo "vm-start: $*" >&2; }
 
 fail() { log "$*"; exit 1; }
 
-# The kernel delivers only those signals to PID 1 for which it has a handler.
-trap 'log "stopped before the init program was started"; exit 1' "${stop_signals[@]}"
+# The kernel delivers a signal to PID 1 only if it has a handler for the signal.
+trap 'log "stopped before the init program started"; exit 1' "${stop_signals[@]}"
 
 init=$(find_init "${1:-}")
 [[ -x $init ]] || fail "the stemcell has no init program $init; set cloud_properties.init [init-not-found]"
-[[ -f $agent_dir/agent.json ]] || fail "the image is not that of a BOSH stemcell: $agent_dir/agent.json is missing [image-not-stemcell]"
+[[ -f $agent_dir/agent.json ]] || fail "the image is not a BOSH stemcell: $agent_dir/agent.json not found [image-not-stemcell]"
 agent_json=$(<"$agent_dir/agent.json") # before mount_vcap hides it
 
 disable_group_kill
@@ -54,14 +54,14 @@ mount_certificates
 link_monit_state
 configure_agent "$agent_json"
 install_mount_wrappers
-# The node's directory may be on a filesystem that is mounted with nodev.
+# The VM's directory on the node may be on a filesystem that is mounted with nodev.
 ! disks_are_hot_plugged || mount -o remount,bind,dev,rw "$devices"
-# In a volume of a Pod any user can remove all files. With the sticky bit, as on other VMs, only their owner can.
+# In a volume of a Pod, any user can remove all files. The sticky bit, as on other VMs, limits that to the owner of a file.
 [[ ! -d $root/dev/shm ]] || chmod 1777 "$root/dev/shm"
 mkdir -p "$root/var/vcap/store"
 mount_persistent_disk
 wait_for_other_disks
 create_reserve
 start_lxcfs_mounts
-exec {pause_fd}>&- # lxcfs-mounts has it open, and the init program does not need it
+exec {pause_fd}>&- # only lxcfs-mounts still needs it
 start_init "$init"

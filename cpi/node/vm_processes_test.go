@@ -13,14 +13,14 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// vmProcess is a process of a VM. It records the signals that it gets, and is in the fake /proc while it runs.
+// vmProcess is a process of a VM. It records the signals that it receives, and is in the fake /proc while it runs.
 type vmProcess struct {
 	root fakeRoot
 	pid  int
 }
 
 // startVMProcess starts a process that exits on the signals in exitOn. pids are its process IDs in the VM's PID namespace and in nested
-// ones.
+// namespaces.
 func (f fakeRoot) startVMProcess(name, pids, exitOn string) vmProcess {
 	GinkgoHelper()
 	process := exec.Command("env", withDefaultSignals([]string{"/bin/bash", "-c", `
@@ -73,13 +73,13 @@ func (p vmProcess) setParent(parent vmProcess) {
 	p.root.write(p.file("status"), status)
 }
 
-// signals returns the signals that the processes have got, in order, as "NAME SIGNAL".
+// signals returns the signals that the processes received, in order, as "NAME SIGNAL".
 func (f fakeRoot) signals() []string {
 	content, _ := os.ReadFile(filepath.Join(f.state, "signals"))
 	return strings.Split(string(bytes.TrimSpace(content)), "\n")
 }
 
-// wasKilled waits until the process has exited, and reports whether it was killed.
+// wasKilled waits until the process exits, and reports whether it was killed.
 func (p vmProcess) wasKilled() bool {
 	var status syscall.WaitStatus
 	_, err := syscall.Wait4(p.pid, &status, 0, nil)

@@ -17,8 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-// newStemcellRoot returns the root of a VM's container with a stemcell image that has just started. The VM's Secret has default
-// settings.
+// newStemcellRoot returns the root of a new container with a stemcell image. The VM's Secret contains default settings.
 func newStemcellRoot() fakeRoot {
 	GinkgoHelper()
 	root := newFakeRoot()
@@ -47,7 +46,7 @@ func newStemcellRoot() fakeRoot {
 	return root
 }
 
-// copyFromImageCalls returns the calls of copy_from_image.
+// copyFromImageCalls returns the calls that copy_from_image makes.
 func copyFromImageCalls(directory, name string) []string {
 	return []string{
 		"cp -a " + directory + " /bosh/ephemeral-disk/" + name + ".new",
@@ -56,14 +55,14 @@ func copyFromImageCalls(directory, name string) []string {
 	}
 }
 
-// updateCalls returns the calls of update_file for a file with other content.
+// updateCalls returns the calls that update_file makes for a file with other content.
 func updateCalls(file string) []string {
 	return []string{"cmp --silent - " + file, "sync " + file + ".new", "sync " + filepath.Dir(file)}
 }
 
 const makeReserve = "fallocate --length 8MiB /bosh/ephemeral-disk/reserve.new/space"
 
-// overlayCalls is the number of calls that mount overlays over the directories of the stemcell in these tests.
+// overlayCalls is the number of calls that mount overlays over the stemcell's directories in these tests.
 const overlayCalls = 3 * 3
 
 // enterCgroupNamespace is the call that creates the VM's cgroup namespace.
@@ -77,8 +76,8 @@ func (f fakeRoot) addMount(target string) {
 	f.setState("mounts", string(mounts)+f.path(target)+" - -\n")
 }
 
-// runVMStart runs vm-start.sh, including the init program that replaces it. It removes the warning about open files from the output,
-// because that depends on the host of the tests.
+// runVMStart runs vm-start.sh, including the init program that replaces it. It removes the warning about open files, which depends on the
+// host, from the output.
 func (f fakeRoot) runVMStart(init ...string) (status int, output string) {
 	GinkgoHelper()
 	status, output = f.run(append(node.VMStart(), init...), "TMPDIR="+f.path("tmp"))
@@ -94,7 +93,7 @@ func (f fakeRoot) expectBoot(init ...string) {
 	Expect(status).To(BeZero(), output)
 }
 
-// restartContainer returns the root of a new container with the same image and ephemeral disk, without the mounts of the old container.
+// restartContainer returns the root of a new container with the image and ephemeral disk of the old one, but without its mounts.
 func restartContainer(old fakeRoot) fakeRoot {
 	GinkgoHelper()
 	const trusted = "bosh/ephemeral-disk/changes/usr/local/upper/share/ca-certificates"
@@ -106,7 +105,7 @@ func restartContainer(old fakeRoot) fakeRoot {
 	return next
 }
 
-// expectInitStarted expects the start of the init program as the last call.
+// expectInitStarted expects that the last call started the init program.
 func (f fakeRoot) expectInitStarted() {
 	GinkgoHelper()
 	calls := f.calls()
@@ -117,7 +116,7 @@ var _ = Describe("vm-start.sh", func() {
 	var root fakeRoot
 	BeforeEach(func() { root = newStemcellRoot() })
 
-	It("sets the sticky bit of /dev/shm, also if that is a volume of the Pod", func() {
+	It("sets the sticky bit of /dev/shm, which may be a volume of the Pod", func() {
 		root := newStemcellRoot()
 		root.mkdir("dev/shm")
 		Expect(os.Chmod(root.path("dev/shm"), 0o777)).To(Succeed())
@@ -168,7 +167,7 @@ var _ = Describe("vm-start.sh", func() {
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o750))
 	})
 
-	It("continues if it may not mount an overlay, and logs the consequence once", func() {
+	It("continues if it is not allowed to mount an overlay, and logs the consequence once", func() {
 		status, output := root.callFunction("mounts reserve state", `
 			log() { printf '%s\n' "$*"; }
 			mount() { echo "permission denied"; return 1; }
@@ -179,7 +178,7 @@ var _ = Describe("vm-start.sh", func() {
 		Expect(os.ReadDir(root.path("tmp"))).To(BeEmpty())
 	})
 
-	It("keeps the content of files in /etc that the kubelet has mounted, and does not change other files", func() {
+	It("keeps the content of files in /etc that the kubelet mounted, and does not change other files", func() {
 		root.expectBoot()
 		Expect(root.read("etc/hosts")).To(Equal("10.0.0.1 agent-a\n"))
 		Expect(root.read("etc/resolv.conf")).To(Equal("nameserver 10.96.0.10\nsearch bosh.svc cluster.local\n"))
@@ -246,7 +245,7 @@ var _ = Describe("vm-start.sh", func() {
 		Expect(next.calls()).NotTo(ContainElement(HavePrefix("fallocate")))
 	})
 
-	DescribeTable("restores agent.json from the image if a power failure has damaged it", func(damaged string) {
+	DescribeTable("restores agent.json from the image if a power failure damaged it", func(damaged string) {
 		root.write("bosh/ephemeral-disk/vcap/bosh/agent.json", damaged)
 		status, output := root.runVMStart()
 		Expect(status).To(BeZero(), output)
@@ -260,7 +259,7 @@ var _ = Describe("vm-start.sh", func() {
 	)
 
 	Describe("on the ephemeral disk", func() {
-		// setFree sets the free blocks of 1 MiB, the inodes and the free inodes of the ephemeral disk.
+		// setFree sets the ephemeral disk's free blocks (of 1 MiB), inodes and free inodes.
 		setFree := func(blocks, inodes, free int) {
 			GinkgoHelper()
 			root.setState("disk-space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
@@ -330,12 +329,12 @@ var _ = Describe("vm-start.sh", func() {
 		Entry("if only its own cgroup is visible", "/", "sys/fs/cgroup/memory.oom.group"),
 	)
 
-	It("logs that the VM restarts when its memory is used up, if it cannot change that", func() {
+	It("logs that the VM restarts when its memory is used up if it cannot change that", func() {
 		root.write("proc/self/cgroup", "0::/\n")
 		root.write("sys/fs/cgroup/memory.oom.group", "1\n")
 		status, output := root.callFunction("oom", `
 			log() { printf '%s\n' "$*"; }
-			echo() { return 1; } # as if the kernel refuses it
+			echo() { return 1; } # as if the kernel rejects the write
 			disable_group_kill`)
 		Expect(status).To(BeZero(), output)
 		Expect(output).To(Equal("the whole VM restarts when its memory is used up: cannot write memory.oom.group of its cgroup\n"))
@@ -359,7 +358,7 @@ var _ = Describe("vm-start.sh", func() {
 		Entry("if the container runtime sets a lower limit", "20000", "true", "524288\n", ""),
 		Entry("without lowering a higher limit", "1048576", "true", "", ""),
 		Entry("without limiting an unlimited number", "unlimited", "true", "", ""),
-		Entry("or logs the limit that it may not raise", "20000", "false", "524288\n", "programs can open 20000 files, not 524288"),
+		Entry("or logs the limit that it is not allowed to raise", "20000", "false", "524288\n", "programs can open 20000 files, not 524288"),
 	)
 
 	It("keeps monit's record of stopped jobs", func() {
@@ -411,14 +410,14 @@ var _ = Describe("vm-start.sh", func() {
 		})
 	})
 
-	It("fails before it changes anything if the image lacks a file of a stemcell", func() {
+	It("fails without changes if the image lacks a file of a stemcell", func() {
 		status, output := root.runVMStart("/my/init")
 		Expect(status).To(Equal(1))
 		Expect(output).To(Equal("vm-start: the stemcell has no init program /my/init; set cloud_properties.init [init-not-found]\n"))
 		Expect(os.Remove(root.path("var/vcap/bosh/agent.json"))).To(Succeed())
 		status, output = root.runVMStart()
 		Expect(status).To(Equal(1))
-		Expect(output).To(MatchRegexp(`^vm-start: the image is not that of a BOSH stemcell: .* is missing \[image-not-stemcell\]\n$`))
+		Expect(output).To(MatchRegexp(`^vm-start: the image is not a BOSH stemcell: .* not found \[image-not-stemcell\]\n$`))
 		Expect(root.calls()).To(HaveExactElements(""))
 	})
 })
@@ -491,7 +490,7 @@ var _ = Describe("The wrappers of mount and umount", func() {
 		}))
 	})
 
-	It("unmount such a disk where it is bound, the last mount first, but not at its own path", func() {
+	It("unmount such a disk where it is bound, in reverse order, but not at its own path", func() {
 		root.addMount("dev/bosh/disk-1")
 		root.write("proc/self/mountinfo", strings.Join([]string{
 			"50 1 0:50 /one " + root.path("dev/bosh/disk-1") + " rw",
@@ -517,7 +516,7 @@ var _ = Describe("The wrappers of mount and umount", func() {
 			[]string{"", "/tmp", "-o", "remount", "-o", "nodev"}, " /tmp -o remount -o nodev -o bind"),
 		Entry("with all options in one argument", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
 			[]string{"-o", "remount,nodev", "/tmp"}, "-o remount,nodev /tmp -o bind"),
-		Entry("unless that option is given", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
+		Entry("unless that option is set", "50 1 8:1 /pods/volume/tmp /tmp rw\n",
 			[]string{"-o", "remount,bind,ro", "/tmp"}, "-o remount,bind,ro /tmp"),
 		Entry("but not for the root of a filesystem", "50 1 8:16 / /store rw\n",
 			[]string{"-o", "remount,ro", "/store"}, "-o remount,ro /store"),

@@ -39,7 +39,7 @@ var _ = Describe("vm-stop.sh", func() {
 		Expect(root.signals()).To(Equal([]string{"job TERM"}))
 	})
 
-	It("first waits until clients have heard that the VM is no longer an endpoint", func() {
+	It("first waits until clients know that the VM is no longer an endpoint", func() {
 		init := root.startVMProcess("runsvdir", "1", "")
 		root.shareNamespace(init, root.startVMProcess("job", "17", "TERM"))
 		r := root.start(append(node.VMStop(), "0.5"), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
@@ -63,7 +63,7 @@ var _ = Describe("vm-stop.sh", func() {
 		Expect(stop(init).wait()).To(BeZero())
 	})
 
-	It("leaves the shutdown to systemd, and waits until systemd has exited", func() {
+	It("leaves the shutdown to systemd, and waits until systemd exits", func() {
 		init := root.startVMProcess("systemd", "1", "")
 		r := stop(init)
 		r.waitUntil(func() bool { return root.signals()[0] == "systemd RTMIN+3" })
@@ -80,7 +80,7 @@ var _ = Describe("vm-stop.sh", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
-	It("does nothing while vm-start.sh still runs", func() {
+	It("does nothing while vm-start.sh is running", func() {
 		init := root.startVMProcess("bash", "1", "")
 		Expect(stop(init).wait()).To(BeZero())
 		Expect(root.signals()).To(HaveExactElements(""))

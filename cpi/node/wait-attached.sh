@@ -1,4 +1,4 @@
-# Waits until an attachment has published its disk.
+# Waits until the attachment publishes its disk.
 #
 # Environment: DISK (the CID).
 . lib/shell.sh

@@ -12,8 +12,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// admissionChecks returns a check for each kind of object that calls create: a dry run, in which all admission control of the API
-// server takes part, and which stores nothing.
+// admissionChecks returns a check for each kind of object that calls create: a dry run with all admission control of the API
+// server, which stores nothing.
 func admissionChecks() []Check {
 	podCheck := func(build func(sampleObjects, *corev1.Pod) *corev1.Pod) func(context.Context, *clusterState) finding {
 		return func(ctx context.Context, s *clusterState) finding {
@@ -65,22 +65,22 @@ func withoutNode(vmPod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-func dryRunCheck(try func(context.Context, sampleObjects, *corev1.Pod) error) func(context.Context, *clusterState) finding {
+func dryRunCheck(create func(context.Context, sampleObjects, *corev1.Pod) error) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
-		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) { return "", try(ctx, samples, vmPod) })
+		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) { return "", create(ctx, samples, vmPod) })
 	}
 }
 
-// dryRunCreate creates an object in a dry run. try returns the object's image, or "" if it has none.
-func (s *clusterState) dryRunCreate(ctx context.Context, try func(sampleObjects, *corev1.Pod) (string, error)) finding {
+// dryRunCreate creates an object in a dry run. create returns the object's image, or "" if it has none.
+func (s *clusterState) dryRunCreate(ctx context.Context, create func(sampleObjects, *corev1.Pod) (string, error)) finding {
 	samples := s.newSamples(ctx)
 	vmPod, err := samples.buildVMPod()
 	if err != nil {
 		return fail(err.Error(), "correct the configuration")
 	}
-	image, err := try(samples, vmPod)
+	image, err := create(samples, vmPod)
 	if err != nil {
-		return s.refusalFinding(err)
+		return s.rejectionFinding(err)
 	}
 	if image != "" {
 		return pass("would be admitted, with image " + image)
@@ -132,13 +132,13 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 			"for snapshots, install a CSI driver that supports them, and the snapshot controller; "+
 				"without them, snapshot_disk returns NotImplemented, and the director continues")
 	case err != nil:
-		return s.refusalFinding(err)
+		return s.rejectionFinding(err)
 	}
 	return pass("would be admitted")
 }
 
-// refusalFinding returns the finding for an object that the API server has rejected.
-func (s *clusterState) refusalFinding(err error) finding {
+// rejectionFinding returns the finding for an object that the API server rejected.
+func (s *clusterState) rejectionFinding(err error) finding {
 	message := err.Error()
 	for _, hint := range []struct{ words, advice string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
@@ -164,7 +164,7 @@ func (s *clusterState) refusalFinding(err error) finding {
 	switch {
 	case errors.Is(err, kube.ErrWebhook):
 		return fail(message, "repair the admission webhook in the message, or delete its configuration; every call fails")
-	case errors.Is(err, kube.ErrRefused):
+	case errors.Is(err, kube.ErrRejected):
 		return fail(message, "correct the cause in the message: an admission policy, a webhook or a quota of the namespace")
 	}
 	return errorFinding(err, callRightsFile)

@@ -13,7 +13,7 @@ import (
 const (
 	// oldestMinor and newestMinor are the oldest and newest supported minor versions of Kubernetes 1.
 	oldestMinor, newestMinor = 33, 36
-	// expiryWarningPeriod is how long before their expiration the check warns about credentials.
+	// expiryWarningPeriod is how long before the expiration of credentials the check warns.
 	expiryWarningPeriod = 30 * 24 * time.Hour
 	// maxClockSkew is the accepted difference between the clocks of the API server and this host.
 	maxClockSkew = 10 * time.Second
@@ -30,7 +30,7 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 		return fail(call.AsBOSH(err).Error(),
 			"check the server's URL and certificate authority in kubernetes.kubeconfig, and the network; see "+checkCredentials)
 	}
-	return pass(server.URL + " answers, namespace " + s.client.Namespace)
+	return pass(server.URL + " responds, namespace " + s.client.Namespace)
 }
 
 func inspectVersion(ctx context.Context, s *clusterState) finding {

@@ -8,7 +8,7 @@ type Kind string
 // Kinds of checks.
 const (
 	Required Kind = "required" // calls of the CPI fail
-	Advised  Kind = "advised"  // an optional feature does not work, or a problem is to be expected later
+	Advised  Kind = "advised"  // an optional feature does not work, or problems are likely later
 )
 
 // Verdict is the result of a check.
@@ -22,14 +22,14 @@ const (
 	Unknown Verdict = "unknown" // the check could not run
 )
 
-// Check is one question about the cluster.
+// Check examines one requirement of the CPI.
 type Check struct {
 	Name    string
 	Kind    Kind
 	inspect func(context.Context, *clusterState) finding
 }
 
-// finding is what a check has found, and the remedy.
+// finding is the outcome of a check, and the remedy.
 type finding struct {
 	verdict        Verdict
 	detail, advice string

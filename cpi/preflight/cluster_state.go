@@ -13,14 +13,14 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Limits of the number of objects of one kind that are read. There is no limit for objects of the CPI.
+// Limits for the number of objects of one kind that are read. There is no limit for objects of the CPI.
 const (
 	maxObjects = 1000
 	maxPods    = 5000
 	noLimit    = math.MaxInt
 )
 
-// clusterState is the configuration and the state of the cluster. It requests what several checks need only once.
+// clusterState is the configuration and the state of the cluster. State that several checks need is requested once.
 type clusterState struct {
 	config         cpi.Config
 	client         *kube.Client
@@ -36,16 +36,16 @@ type clusterState struct {
 
 func newClusterState(config cpi.Config, client *kube.Client, image string) *clusterState {
 	s := &clusterState{config: config, client: client, requestedImage: image}
-	ownObjects := kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
+	cpiObjects := kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
 	s.server = memoize(client.GetServerInfo)
 	s.nodes = memoize(func(ctx context.Context) ([]*corev1.Node, error) {
 		return listUpTo(ctx, client.Nodes.Find, kube.Selection{}, maxObjects)
 	})
 	s.pods = memoize(func(ctx context.Context) ([]*corev1.Pod, error) {
-		return listUpTo(ctx, client.Pods.Find, ownObjects, noLimit)
+		return listUpTo(ctx, client.Pods.Find, cpiObjects, noLimit)
 	})
 	s.pvcs = memoize(func(ctx context.Context) ([]*corev1.PersistentVolumeClaim, error) {
-		return listUpTo(ctx, client.PVCs.Find, ownObjects, noLimit)
+		return listUpTo(ctx, client.PVCs.Find, cpiObjects, noLimit)
 	})
 	s.defaultStorageClass = memoize(s.findDefaultStorageClass)
 	return s

@@ -28,17 +28,17 @@ const (
 	deepDirector = "preflight"
 )
 
-// RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates what these report, and deletes them. image is the image of a
-// stemcell; by default that of an existing VM.
+// RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates the reports of the Pods, and deletes them. image is the image
+// of a stemcell, by default the image of an existing VM.
 func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
-	client, err := kube.New(config.Kubernetes, retryTimeout)
+	client, err := kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return nil, err
 	}
 	return RunDeepWithClient(ctx, config, client, image), nil
 }
 
-// RunDeepWithClient is like RunDeep, but uses the client's cluster and namespace instead of those of the configuration.
+// RunDeepWithClient is like RunDeep, but uses the cluster and namespace of the client, not of the configuration.
 func RunDeepWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, deepTimeout)
 	defer cancel()
@@ -91,7 +91,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	return probes, finding{}
 }
 
-// imageIsPullable reports whether the image is that of -image or of an existing VM, and not a placeholder.
+// imageIsPullable reports whether the image is set with -image or used by an existing VM, and not a placeholder.
 func (s *clusterState) imageIsPullable(ctx context.Context, image string) bool {
 	if s.requestedImage != "" {
 		return true
@@ -120,7 +120,7 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 	return result
 }
 
-// runProbePod creates a Pod and its Service, waits until the Pod has ended, and deletes both. It returns the last state of the Pod.
+// runProbePod creates a Pod and its Service, waits until the Pod ends, and deletes both. It returns the last state of the Pod.
 func (s *clusterState) runProbePod(ctx context.Context, node string, addresses []string) (*corev1.Pod, error) {
 	vm, err := s.newSamples(ctx).buildVM()
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(pod, deepDirector)); err != nil {
 		return nil, err
 	}
-	return pod, c.WaitForHelperPod(call.ClusterError, pod, "the Pod did not run") //nolint:contextcheck // the call contains the context
+	return pod, c.WaitForHelperPod(call.CodeClusterError, pod, "the Pod did not run") //nolint:contextcheck // the call contains the context
 }
 
 // deleteProbePod deletes the Pod, and waits until it is gone. Kubernetes deletes its Service, which has an owner reference.

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// DeepCheck is one question that probes answer.
+// DeepCheck evaluates one requirement from the results of the probes.
 type DeepCheck struct {
 	Name     string
 	Kind     Kind
@@ -21,7 +21,7 @@ func DeepChecks() []DeepCheck {
 		{"loop-devices", Required, requireFact("loop", "no loop device is available",
 			"load the module loop on these nodes (modprobe loop), or use StorageClasses with volume_mode: Block for disks")},
 		{"vm-state", Advised, requireFact("overlay", "overlay filesystems cannot be mounted",
-			"load the module overlay; without it, a restart of a VM's container reverts changes to /etc and other system folders")},
+			"load the module overlay; without it, a restart of a VM's container reverts changes to /etc and other system directories")},
 		{"filesystems", Advised, evaluateKernel("ext4", "xfs")},
 		{"links", Advised, evaluateKernel("dummy", "bridge")},
 		{"cgroups", Advised, evaluateCgroups},
@@ -60,7 +60,7 @@ func requireFact(fact, problem, advice string) func([]nodeProbe) finding {
 		case len(no) > 0:
 			return fail(problem+" on "+nodeNames(no), advice)
 		case len(yes) == 0:
-			return undetermined("no probe has reported it", "see run-vm")
+			return undetermined("no probe reported it", "see run-vm")
 		}
 		return pass("on " + nodeNames(yes))
 	}
@@ -83,7 +83,7 @@ func evaluateKernel(facts ...string) func([]nodeProbe) finding {
 			return warn("the kernel lacks "+strings.Join(missing, ", "),
 				"load these modules on the nodes if jobs require them: Garden requires xfs, BOSH DNS a dummy link")
 		case len(supported) == 0:
-			return undetermined("no probe has reported it", "see run-vm")
+			return undetermined("no probe reported it", "see run-vm")
 		}
 		return pass(strings.Join(supported, ", "))
 	}
@@ -98,7 +98,7 @@ func evaluateCgroups(probes []nodeProbe) finding {
 		}
 	}
 	if len(messages) == 0 {
-		return undetermined("no probe has reported it", "see run-vm")
+		return undetermined("no probe reported it", "see run-vm")
 	}
 	return pass("cgroup " + strings.Join(messages, ", "))
 }

@@ -55,7 +55,7 @@ var _ = Describe("Deep checks", func() {
 		Expect(evaluate("cgroups", on("a", "cgroup v1\n"), on("b", "cgroup v2\n")).detail).To(Equal("cgroup v1 on a, v2 on b"))
 	})
 
-	It("are unknown if no probe has run, and run-vm fails with the reason", func() {
+	It("are unknown if no probe ran, and run-vm fails with the reason", func() {
 		failed := nodeProbe{node: "a", err: errors.New("is not a shared or slave mount")}
 		found := evaluate("run-vm", failed, on("b", healthyNode))
 		Expect(found.verdict).To(Equal(Fails))

@@ -90,7 +90,7 @@ var _ = Describe("The supported versions of Kubernetes", func() {
 	It("are listed in the error for another version", func() {
 		output, err := toolFor(oldestMinor - 1)
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; these are:", oldestMinor-1))
+		Expect(output).To(HavePrefix("build-tools: Kubernetes 1.%d is not in scripts/tools; available versions:", oldestMinor-1))
 		Expect(output).To(ContainSubstring(" 1.%d", oldestMinor))
 	})
 })

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -29,17 +30,17 @@ type Result struct {
 	Advice  string  `json:"advice"`
 }
 
-// Run runs the checks in the cluster of the configuration, and returns the results in the order of Checks. image is the image of the
-// Pods in dry runs; by default that of an existing VM, or an image in the configured registry.
+// Run runs the checks in the cluster of the configuration, and returns the results in the order of Checks. image is the image of
+// the Pods in dry runs, by default the image of an existing VM, or one in the configured registry.
 func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
-	client, err := kube.New(config.Kubernetes, retryTimeout)
+	client, err := kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return nil, err
 	}
 	return RunWithClient(ctx, config, client, image), nil
 }
 
-// RunWithClient is like Run, but uses the client's cluster and namespace instead of those of the configuration.
+// RunWithClient is like Run, but uses the cluster and namespace of the client, not of the configuration.
 func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
@@ -59,7 +60,7 @@ func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, 
 	return results
 }
 
-// Passed reports whether no required check has failed.
+// Passed reports whether no required check failed.
 func Passed(results []Result) bool {
 	for _, result := range results {
 		if result.Kind == Required && result.Verdict == Fails {
@@ -94,10 +95,10 @@ func errorFinding(err error, rightsFile string) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
-	case errors.Is(err, kube.ErrRefused):
+	case errors.Is(err, kube.ErrRejected):
 		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+rightsFile)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
-		return fail(fmt.Sprintf("request timed out: %v", err), "repeat the check; if it fails again, check the load of the API server")
+		return fail(fmt.Sprintf("request timed out: %v", err), "retry the check; if it fails again, check the load of the API server")
 	}
 	return fail(err.Error(), "correct the cause in the message")
 }

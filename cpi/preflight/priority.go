@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// inspectPriorityClass compares the priority of attachment Pods with that of VM Pods. It reads the priorities from Pods of dry runs,
+// inspectPriorityClass compares the priorities of attachment Pods and VM Pods. It reads the priorities from Pods of dry runs,
 // because the CPI has no right to read PriorityClasses.
 func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	priorityClass := s.config.Disk.AttachmentPriorityClass
@@ -24,11 +24,11 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	}
 	attachment, err := s.client.Pods.DryRunCreate(ctx, samples.buildAttachmentPod(sampleVMPod))
 	if err != nil {
-		return s.refusalFinding(err)
+		return s.rejectionFinding(err)
 	}
 	vmPod, err := s.client.Pods.DryRunCreate(ctx, withoutNode(sampleVMPod))
 	if err != nil {
-		return s.refusalFinding(err)
+		return s.rejectionFinding(err)
 	}
 	pods, err := s.pods(ctx)
 	if err != nil {
@@ -43,7 +43,7 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	message := fmt.Sprintf("PriorityClass %s has value %d; highest value of VMs: %d (%s)",
 		priorityClass, priority(attachment), highest, owner)
 	if priority(attachment) <= highest {
-		return fail(message, "raise the value of "+priorityClass+" above that of all Pods on the nodes of VMs")
+		return fail(message, "raise the value of "+priorityClass+" above the priority of all other Pods on the nodes of VMs")
 	}
 	return pass(message)
 }

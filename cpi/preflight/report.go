@@ -27,5 +27,5 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 	return table.Flush()
 }
 
-// inOneLine returns the text in one line: messages of policies and webhooks may have several.
-func inOneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
+// inOneLine joins the lines of s: messages of policies and webhooks may have several.
+func inOneLine(s string) string { return strings.Join(strings.Fields(s), " ") }

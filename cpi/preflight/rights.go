@@ -66,13 +66,13 @@ func applyCommand(file string) string {
 }
 
 // expand returns one right for each verb.
-func (r rights) expand() (all []kube.Right) {
+func (r rights) expand() (expanded []kube.Right) {
 	for _, rule := range r.rules {
 		for verb := range strings.FieldsSeq(rule.verbs) {
-			all = append(all, kube.Right{Group: rule.group, Resource: rule.resource, Verb: verb, ClusterScoped: rule.clusterScoped})
+			expanded = append(expanded, kube.Right{Group: rule.group, Resource: rule.resource, Verb: verb, ClusterScoped: rule.clusterScoped})
 		}
 	}
-	return all
+	return expanded
 }
 
 // inspectRights checks each of the rights with an access review.
@@ -82,13 +82,13 @@ func inspectRights(needed rights) func(context.Context, *clusterState) finding {
 		if err != nil {
 			return errorFinding(err, callRightsFile)
 		}
-		all := needed.expand()
-		allowed, failures := make([]bool, len(all)), make([]error, len(all))
-		forEachParallel(len(all), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, all[i]) })
+		required := needed.expand()
+		allowed, failures := make([]bool, len(required)), make([]error, len(required))
+		forEachParallel(len(required), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, required[i]) })
 		if err := errors.Join(failures...); err != nil {
 			return errorFinding(failures[firstErrorIndex(failures)], callRightsFile)
 		}
-		missing := describeMissing(all, allowed)
+		missing := describeMissing(required, allowed)
 		if missing == "" {
 			return pass("all rights for " + needed.resources())
 		}
@@ -121,11 +121,11 @@ func firstErrorIndex(failures []error) int {
 	return 0
 }
 
-// describeMissing returns the missing rights by resource; "" if all are granted.
-func describeMissing(all []kube.Right, allowed []bool) string {
+// describeMissing returns the missing rights by resource, or "" if all are granted.
+func describeMissing(required []kube.Right, allowed []bool) string {
 	var parts []string
 	last := ""
-	for i, right := range all {
+	for i, right := range required {
 		switch {
 		case allowed[i]:
 		case right.Resource == last:

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// findDefaultStorageClass returns the StorageClass that the API server sets on a PVC without a class, in a dry run: the CPI has no right
-// to list StorageClasses. It returns nil if there is none.
+// findDefaultStorageClass returns the StorageClass that the API server sets on a PVC without a class, in a dry run. The CPI has no
+// right to list StorageClasses. It returns nil if there is no default.
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
 	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
@@ -33,11 +33,11 @@ func (s *clusterState) getStorageClass(ctx context.Context, name string) (*stora
 	return storageClasses.Get(ctx, name)
 }
 
-// inspectStorageClasses checks the default StorageClass and those of existing disks.
+// inspectStorageClasses checks the default StorageClass and the StorageClasses of existing disks.
 func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 	defaultClass, err := s.defaultStorageClass(ctx)
 	if err != nil {
-		return s.refusalFinding(err)
+		return s.rejectionFinding(err)
 	}
 	pvcs, err := s.pvcs(ctx)
 	if err != nil {
@@ -118,7 +118,7 @@ func withDefaultStorageClass(
 		class, err := s.defaultStorageClass(ctx)
 		switch {
 		case err != nil:
-			return s.refusalFinding(err)
+			return s.rejectionFinding(err)
 		case class == nil:
 			return undetermined("there is no default StorageClass", "see storage-classes")
 		}

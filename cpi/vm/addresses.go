@@ -12,22 +12,22 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// explainAddresses adds what the cluster reports about the Pod to the error of a VM that did not get its addresses.
+// explainAddresses adds the state of the Pod to the error of a VM that did not get its addresses.
 func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, err error) error {
 	switch {
 	case errors.Is(err, network.ErrAddressMismatch):
 		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
-		if requested := networks.DescribeStaticAddresses(); requested != "" {
-			return fmt.Errorf("%w; the Pod, which requested %s, had no address by then", err, requested)
+		if requested := networks.DescribeAssignedAddresses(); requested != "" {
+			return fmt.Errorf("%w; the Pod requested %s, but got no address", err, requested)
 		}
 	}
 	return err
 }
 
-// annotateAddresses makes the address that the Pod got on a dynamic network its requested address: when the node reboots, the kubelet
-// recreates the sandbox of the Pod, and a CNI plugin without a request would assign another address. For a recreated VM it records the
-// addresses on any network.
+// annotateAddresses makes the dynamic address of the Pod its requested address. When the node reboots, the kubelet recreates the
+// Pod's sandbox, and without a request the CNI plugin would assign another address. For a recreated VM, annotateAddresses records
+// the addresses of all networks.
 func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) error {
 	annotations := map[string]string{}
 	if s.Network.KeepsDynamicAddress(networks, pod) {
@@ -52,7 +52,7 @@ func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) 
 	return err
 }
 
-// missingAnnotations returns the annotations with names that existing lacks.
+// missingAnnotations returns the annotations that existing lacks, by name.
 func missingAnnotations(annotations, existing map[string]string) map[string]string {
 	missing := maps.Clone(annotations)
 	maps.DeleteFunc(missing, func(name, _ string) bool { _, set := existing[name]; return set })

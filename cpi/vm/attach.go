@@ -19,8 +19,8 @@ type DiskHint struct {
 	Path string `json:"path"`
 }
 
-// Attach attaches the disk to the running VM, and returns its path there. It has no effect if the disk is attached to this VM already,
-// and fails if it is attached to another VM.
+// Attach attaches the disk to the running VM, and returns its path there. It has no effect if the disk is already attached to this
+// VM, and fails if it is attached to another VM.
 func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	hint := DiskHint{Path: manifest.DevicePath(diskCID)}
 	vmPod, attachments, err := s.getWithAttachments(vmCID)
@@ -57,7 +57,7 @@ func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev
 	case vmPod.DeletionTimestamp != nil:
 		return call.NoVM(vmPod.Name)
 	case kube.Finished(vmPod), vmPod.Spec.NodeName == "":
-		return call.VMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.Status.Phase)
+		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.Status.Phase)
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -77,7 +77,7 @@ func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, att
 	for _, other := range attachments {
 		diskCID := other.Labels[manifest.LabelDisk]
 		if diskCID != pvc.Name && (manifest.IsDirectory(pvc) || manifest.IsDirectory(other)) {
-			return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
+			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
 				"and the agent cannot migrate data from or to such a disk; set director.enable_cpi_update_disk so that the CPI copies it",
 				pvc.Name, vmPod.Name, diskCID)
 		}
@@ -85,8 +85,8 @@ func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, att
 	return nil
 }
 
-// attachAndWait creates the attachment Pod, and waits until it is ready. If that fails, it deletes the Pod. owned reports whether this
-// call has created the Pod, or adopted one that was not ready.
+// attachAndWait creates the attachment Pod, and waits until it is ready. If that fails, it deletes the Pod. owned reports whether
+// this call created the Pod, or adopted one that was not ready.
 func (s *Session) attachAndWait(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (attachment *corev1.Pod, owned bool, err error) {
 	pvc, attachment, owned, err = s.ensureAttachment(pvc, vmPod)
 	if attachment == nil {
@@ -139,9 +139,9 @@ func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *cor
 	return pvc, attachment, owned, err
 }
 
-// resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the Pod is
-// being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod with a passed
-// check, and a Pod that has finished, and fails if the Pod belongs to another VM or to a copy.
+// resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the
+// Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
+// that passed the check or is finished, and fails if the Pod belongs to another VM or to a copy.
 func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusable bool, err error) {
 	vmCID := existing.Labels[manifest.LabelVM]
 	switch {
@@ -149,8 +149,8 @@ func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusab
 		return s.diskStillInUse(existing)
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing)
-		return false, s.ExplainTimeout(call.DiskBusy, existing, err, fmt.Sprintf("disk %s is still in use in VM %s, from which it is being "+
-			"detached; stop what uses it there", existing.Labels[manifest.LabelDisk], vmCID))
+		return false, s.ExplainTimeout(call.CodeDiskBusy, existing, err, fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; "+
+			"stop the processes that use it there", existing.Labels[manifest.LabelDisk], vmCID))
 	case disk.IsCopyPod(existing), vmCID != vmPod.Name:
 		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
 			return false, err
@@ -160,24 +160,24 @@ func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusab
 		}
 		return false, disk.AttachedError(existing)
 	case exclusivityCheckRunning(existing) && !kube.Finished(existing):
-		// From a detach_disk, which may have been interrupted. The result of its exclusivity check decides.
+		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(existing)
 		if errors.Is(err, call.ErrResultLost) {
 			return true, nil
 		}
 		return false, err
 	case exclusivityCheckPassed(existing) || kube.Finished(existing):
-		// An interrupted detach_disk, or an eviction: the Pod has to be gone before a new one is created.
+		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created.
 		return false, s.DeletePodAndWait(existing)
 	}
 	return true, nil
 }
 
-// attachmentExitTimeout is the time in which a deleted attachment Pod exits if its device is free.
+// attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free.
 const attachmentExitTimeout = 10 * time.Second
 
-// diskStillInUse reports whether the attachment Pod, which others are deleting, stays because the VM uses the disk. While it stays, no
-// other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
+// diskStillInUse reports whether an attachment Pod that is being deleted by someone else stays, because the VM uses the disk. While
+// it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
 func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 	bounded, cancel := s.withTimeout(attachmentExitTimeout)
 	defer cancel()
@@ -228,30 +228,30 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 func (s *Session) waitForAttachment(attachment *corev1.Pod, dependencies []call.DependencyWatch) error {
 	diskCID, vmCID := attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]
 	var diagnosis kube.PodStartup
-	err := s.WaitForPod(dependencies, attachment, func(now *corev1.Pod) (bool, error) {
-		if now == nil || now.DeletionTimestamp != nil {
-			return false, call.DiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", diskCID)
+	err := s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+		if current == nil || current.DeletionTimestamp != nil {
+			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", diskCID)
 		}
 		if kube.Ready(attachment) {
 			return true, nil
 		}
 		if failed := attachmentFailure(attachment); failed != "" {
-			return false, call.DiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, failed)
+			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, failed)
 		}
 		if reason := kube.VolumeNodeConflict(attachment); reason != "" {
-			return false, call.DiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
+			return false, call.CodeDiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
 				diskCID, vmCID, reason)
 		}
 		if diagnosis.Failed(attachment) {
-			return false, call.DiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment))
+			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment))
 		}
 		return false, nil
 	})
-	return s.ExplainTimeout(call.DiskAttachTimeout, attachment, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
+	return s.ExplainTimeout(call.CodeDiskAttachTimeout, attachment, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
 }
 
-// attachmentFailure returns the termination message of the attachment's program if it has failed with a reason and does not run again,
-// else "".
+// attachmentFailure returns the termination message of the attachment's program if it failed with a reason and is not running
+// again, else "".
 func attachmentFailure(attachment *corev1.Pod) string {
 	status := manifest.OwnContainerStatus(attachment)
 	if status.State.Running != nil {
@@ -271,7 +271,7 @@ func attachMayHaveSucceeded(attachment *corev1.Pod) bool {
 	return kube.Ready(attachment) && !manifest.IsRecreated(attachment)
 }
 
-// rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call has adopted the Pod,
+// rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
 // or may have succeeded with it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
 func (s *Session) rollbackAttachment(attachment *corev1.Pod) error {
 	cleanup, cancel := s.detached()

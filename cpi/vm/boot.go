@@ -22,7 +22,7 @@ var (
 		"cloud_properties.node_selector, or upload the stemcell again with access to its registry")
 )
 
-// waitForVM waits until the VM has booted, and verifies that it has the requested addresses. It fails early if the VM cannot boot.
+// waitForVM waits for the VM to boot, and verifies that it has the requested addresses. It fails early if the VM cannot boot.
 func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 	err := s.waitForBoot(pod)
 	if err == nil {
@@ -34,12 +34,12 @@ func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 		retry bool
 	}{
 		// A retry may succeed on another node, or later.
-		{kube.ErrTimeout, call.VMStartTimeout, true},
-		{errPodTerminated, call.VMStartFailed, true},
-		{errUnschedulable, call.VMUnschedulable, true},
-		{errPodDeleted, call.VMDeletedEarly, true},
-		{errPlatform, call.VMWrongPlatform, true},
-		{errPodStuck, call.VMStartFailed, false}, // needs a change by the operator
+		{kube.ErrTimeout, call.CodeVMStartTimeout, true},
+		{errPodTerminated, call.CodeVMStartFailed, true},
+		{errUnschedulable, call.CodeVMUnschedulable, true},
+		{errPodDeleted, call.CodeVMDeletedEarly, true},
+		{errPlatform, call.CodeVMWrongPlatform, true},
+		{errPodStuck, call.CodeVMStartFailed, false}, // needs a change by the operator
 	} {
 		if errors.Is(err, failure.cause) {
 			return failure.code.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod)), failure.retry)
@@ -51,11 +51,11 @@ func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 // bootState is the state of waitForBoot between its waits.
 type bootState struct {
 	diagnosis  kube.PodStartup
-	pvcChecked bool // the StorageClass of the ephemeral PVC has been checked
+	pvcChecked bool // the StorageClass of the ephemeral PVC was checked
 }
 
-// waitForBoot waits until the VM has booted. The Pod may be unschedulable for UnschedulableTimeout, because an autoscaler may add a
-// node. The timeout starts again if the Pod becomes unschedulable again.
+// waitForBoot waits for the VM to boot. The Pod may be unschedulable for UnschedulableTimeout, because an autoscaler may add a
+// node. The timeout restarts if the Pod becomes unschedulable again.
 func (s *Session) waitForBoot(pod *corev1.Pod) error {
 	var state bootState
 	for {
@@ -86,13 +86,13 @@ func (s *Session) waitForBoot(pod *corev1.Pod) error {
 	}
 }
 
-// waitForBootChange waits until the VM has booted or cannot boot, or until waitForBoot has to look at the Pod again: the Pod has become
+// waitForBootChange waits until the VM is booted or cannot boot, or until waitForBoot must inspect the Pod again, because it became
 // unschedulable or schedulable, or has an unbound PVC.
 func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *corev1.Pod, state *bootState) (booted bool, err error) {
 	unschedulable := kube.WaitsForNode(pod)
-	err = s.WaitForPod(dependencies, pod, func(now *corev1.Pod) (bool, error) {
-		if now == nil || now.DeletionTimestamp != nil {
-			return false, call.VMDeletedEarly.Errorf("Pod %s was %w while it started", pod.Name, errPodDeleted)
+	err = s.WaitForPod(dependencies, pod, func(current *corev1.Pod) (bool, error) {
+		if current == nil || current.DeletionTimestamp != nil {
+			return false, call.CodeVMDeletedEarly.Errorf("Pod %s was %w while it started", pod.Name, errPodDeleted)
 		}
 		booted = manifest.HasBooted(pod)
 		switch {
@@ -112,7 +112,7 @@ func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *co
 	return booted, err
 }
 
-// watchNetworkAttachments returns a dependency watch for the additional networks that the Pod requests, if any. It fails if a
+// watchNetworkAttachments returns a dependency watch for the network attachments that the Pod requests, if any. It fails if a
 // NetworkAttachmentDefinition does not exist.
 func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatch {
 	networkAttachments := network.AttachmentsOf(pod)
@@ -122,9 +122,9 @@ func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatc
 	pod = pod.DeepCopy() // the wait updates its own copy concurrently
 	return []call.DependencyWatch{func(ctx context.Context) error {
 		var attached kube.MultusNetworks
-		return s.Events.Wait(ctx, kube.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
+		return s.Events.Wait(ctx, s.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
 			if definition, message := attached.Missing(events, networkAttachments); definition != "" {
-				return false, call.NetworkAttachmentMissing.Errorf("VM %s did not start: NetworkAttachmentDefinition %s not found: %s",
+				return false, call.CodeNetworkAttachmentNotFound.Errorf("VM %s did not start: NetworkAttachmentDefinition %s not found: %s",
 					pod.Name, definition, message)
 			}
 			return false, nil

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// autoscalerDecisionTimeout is the time in which an autoscaler reports whether it adds a node for an unschedulable Pod. The cluster
-	// autoscaler checks for such Pods every 10 s.
+	// autoscalerDecisionTimeout is the time within which an autoscaler reports whether it adds a node for an unschedulable Pod. The
+	// cluster autoscaler checks for such Pods every 10 s.
 	autoscalerDecisionTimeout = 20 * time.Second
-	// capacityTimeout is how long an attachment Pod may wait for capacity on its node: the scheduler may still count Pods that have just
+	// capacityTimeout is how long an attachment Pod may wait for capacity on its node: the scheduler may still count Pods that just
 	// finished. An autoscaler cannot help, because the Pod requires this node.
 	capacityTimeout = 20 * time.Second
 )
@@ -28,14 +28,14 @@ func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
 		var autoscaler kube.AutoscalerDecision
 		checkEvents := func(events []*corev1.Event) (bool, error) {
 			autoscaler = kube.AutoscalerDecisionOf(events)
-			if autoscaler.Refusal != "" {
-				return false, call.VMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler adds one: %s",
-					pod.Name, kube.UnschedulableReason(pod), autoscaler.Refusal)
+			if autoscaler.Reason != "" {
+				return false, call.CodeVMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler adds one: %s",
+					pod.Name, kube.UnschedulableReason(pod), autoscaler.Reason)
 			}
 			return false, nil
 		}
 		decisionCtx, cancel := context.WithTimeout(ctx, autoscalerDecisionTimeout)
-		err := s.Events.Wait(decisionCtx, kube.EventsAbout(pod), nil, checkEvents)
+		err := s.Events.Wait(decisionCtx, s.EventsAbout(pod), nil, checkEvents)
 		cancel()
 		if !errors.Is(err, kube.ErrTimeout) || ctx.Err() != nil {
 			return err
@@ -45,7 +45,7 @@ func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
 				return err
 			}
 		}
-		return s.Events.Wait(ctx, kube.EventsAbout(pod), nil, checkEvents)
+		return s.Events.Wait(ctx, s.EventsAbout(pod), nil, checkEvents)
 	}
 }
 
@@ -55,8 +55,8 @@ func (s *Session) checkFitsAnyNode(ctx context.Context, pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if shortage := kube.TooLarge(pod, nodes.Items); shortage != "" {
-		return call.VMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",
+	if shortage := kube.UnsatisfiableRequest(pod, nodes.Items); shortage != "" {
+		return call.CodeVMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",
 			pod.Name, shortage, kube.UnschedulableReason(pod))
 	}
 	return nil
@@ -86,7 +86,7 @@ func (s *Session) watchNodeCapacity(attachment *corev1.Pod) call.DependencyWatch
 			cancel()
 			switch {
 			case errors.Is(err, kube.ErrTimeout) && ctx.Err() == nil:
-				return call.DiskAttachUnschedulable.Errorf("the VM's node has no capacity for attachment Pod %s: %s", selection.Name, shortage)
+				return call.CodeDiskAttachUnschedulable.Errorf("the VM's node has no capacity for attachment Pod %s: %s", selection.Name, shortage)
 			case err != nil:
 				return err
 			}

@@ -26,9 +26,9 @@ type Request struct {
 	Env        json.RawMessage // for the agent; contains credentials
 }
 
-// Create creates the VM, waits until it has booted, and returns its CID. If the VM does not start, Create deletes its objects.
+// Create creates the VM, waits for it to boot, and returns its CID. If the VM does not start, Create deletes its objects.
 //
-// Errors about the request have a type of their own, and Create returns them before it changes the cluster. All other errors are
+// Errors about the request have their own types, and are returned before Create changes the cluster. All other errors are
 // VMCreationFailed.
 func (s *Session) Create(request Request) (cid string, err error) {
 	vm, settings, err := s.plan(request)
@@ -65,8 +65,7 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	)
 }
 
-// finishCreate creates the Services and PodDisruptionBudgets of the VM Pod, waits until the VM has booted, and annotates its
-// addresses.
+// finishCreate creates the Services and PodDisruptionBudgets of the VM Pod, waits for the VM to boot, and annotates its addresses.
 func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network.Networks) error {
 	if err := s.ensureServices(vm.Services, pod); err != nil {
 		return err
@@ -80,17 +79,17 @@ func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network
 	return s.annotateAddresses(pod, networks)
 }
 
-// creationError returns an error of create_vm as VMCreationFailed, unless it has a type. It is retryable if the state of the cluster
-// was the cause, and not the request or the CPI's credentials.
+// creationError returns an error of create_vm as VMCreationFailed, unless it has a type. It is retryable if the cause is the state
+// of the cluster, and not the request or the CPI's credentials.
 func creationError(err error) error {
 	if call.IsTyped(err) {
 		return err
 	}
-	retryable := !errors.Is(err, kube.ErrRefused) && !errors.Is(err, kube.ErrNoCredentials)
-	if explained := call.AsBOSH(err); !call.ClusterError.Is(explained) {
+	retryable := !errors.Is(err, kube.ErrRejected) && !errors.Is(err, kube.ErrNoCredentials)
+	if explained := call.AsBOSH(err); !call.CodeClusterError.Is(explained) {
 		err = explained
 	}
-	return call.VMCreateFailed.Wrap(err, retryable)
+	return call.CodeVMCreateFailed.Wrap(err, retryable)
 }
 
 // plan validates the whole request, and builds the VM and its agent settings. It sends no requests to the cluster.
@@ -99,8 +98,8 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 		Name: manifest.VMName(request.AgentID), Director: s.Director, Stemcell: request.Stemcell, Addresses: request.Networks.StaticAddresses(),
 	}
 	if !manifest.ValidName(vm.Name) {
-		return vm, nil, call.InvalidRequest.Errorf("agent_id %q cannot be part of a Pod name; use at most 46 lower-case letters, digits and '-'",
-			request.AgentID)
+		return vm, nil, call.CodeInvalidRequest.Errorf("agent_id %q cannot be part of a Pod name; "+
+			"use at most 46 lowercase letters, digits and '-'", request.AgentID)
 	}
 	if err := s.useStemcell(&vm); err != nil {
 		return vm, nil, err
@@ -126,7 +125,7 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	if err := s.usePullSecret(&vm); err != nil {
 		return vm, nil, err
 	}
-	if vm.Annotations, err = request.Networks.Annotate(s.Network, vm.Annotations); err != nil {
+	if vm.Annotations, err = request.Networks.PodAnnotations(s.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
 	settings, err = s.Agent.Files(agentsettings.VM{
@@ -147,7 +146,7 @@ func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 		}
 	}
 	if vm.Image, err = s.Stemcell.Image(vm.Stemcell); err != nil {
-		return call.StemcellMissing.Errorf("%w", err)
+		return call.CodeStemcellNotFound.Errorf("%w", err)
 	}
 	return nil
 }
@@ -175,7 +174,7 @@ func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Fi
 	return pod, s.ensureSettingsSecret(vm, settings, pod)
 }
 
-// ensureSettingsSecret creates the Secret, and replaces that of a former Pod of the VM.
+// ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM.
 func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
 		if kube.OwnedBy(existing, manifest.OwnerReference(pod).UID) {
@@ -186,7 +185,7 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 	return err
 }
 
-// rollbackCreate deletes the objects of a failed create_vm, unless a repeated call has adopted them.
+// rollbackCreate deletes the objects of a failed create_vm, unless a retried call adopted them.
 func (s *Session) rollbackCreate(pod *corev1.Pod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Delete deletes the VM Pod, so that nothing uses the disks any more, then their attachment Pods, and then releases the disks. It does
-// not delete the disks. The garbage collector of Kubernetes deletes the Secret.
+// Delete deletes the VM Pod first, so that nothing uses its disks. Then it deletes the attachment Pods and releases the disks. It
+// does not delete the disks. The garbage collector of Kubernetes deletes the Secret.
 //
 // If the node is lost, Delete requests the deletion of the Pod, and fails. Kubernetes removes the Pod when the node is back, or when
 // the operator marks it as out of service.
@@ -50,7 +50,7 @@ func (s *Session) Delete(vmCID string) error {
 		return err
 	}
 	stuck := remaining[0]
-	return s.ExplainTimeout(call.VMDeleteTimeout, stuck, err, "timed out deleting Pod "+stuck.Name+" on node "+stuck.Spec.NodeName)
+	return s.ExplainTimeout(call.CodeVMDeleteTimeout, stuck, err, "timed out deleting Pod "+stuck.Name+" on node "+stuck.Spec.NodeName)
 }
 
 // containerRestartTimeout limits the wait for the restart of a killed attachment container: the kubelet restarts a container after 10,
@@ -73,7 +73,7 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 	}
 }
 
-// isKilledAttachment reports whether the Pod is an attachment Pod, and its container was killed and has not restarted yet.
+// isKilledAttachment reports whether the Pod is an attachment Pod with a container that was killed and is not running again.
 func isKilledAttachment(pod *corev1.Pod) bool {
 	status := manifest.OwnContainerStatus(pod)
 	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
@@ -100,8 +100,8 @@ type vmDeletion struct {
 	requested map[types.UID]bool
 }
 
-// deleteNext deletes the VM Pod, or, when that is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its Pod
-// is gone.
+// deleteNext deletes the VM Pod, and when it is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its
+// Pod is gone.
 func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
 	if vmPods := call.VMPods(present); len(vmPods) > 0 {
 		return d.deletePods(vmPods)
@@ -141,7 +141,7 @@ func (d *vmDeletion) deleteTemplate() error {
 	return s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, ""))
 }
 
-// findTemplate returns the PodTemplate of a recreated VM, even if its Pod is missing, and nil for any other VM.
+// findTemplate returns the PodTemplate of a recreated VM, even if the VM has no Pod, and nil for any other VM.
 func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
 	if vmPods := call.VMPods(pods); len(vmPods) > 0 {
 		return s.strategyForPod(vmPods[0]).templateOf(vmPods[0]), nil
@@ -153,7 +153,7 @@ func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTem
 	return template, err
 }
 
-// removeVM deletes the PodTemplate of a VM and its Pod, waits until its node has stopped the Pod, and deletes its Secret without
+// removeVM deletes the PodTemplate and the Pod of a VM, and waits until the node stops the Pod. It then deletes the Secret without
 // waiting for the garbage collector. It requires that no disk is attached to the VM.
 func (s *Session) removeVM(pod *corev1.Pod) error {
 	if template := s.strategyForPod(pod).templateOf(pod); template != nil { // before the Pod, which another call would recreate from it

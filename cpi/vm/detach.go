@@ -28,8 +28,8 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	return s.strategyForPod(attachment).detachDisk(vmCID, attachment)
 }
 
-// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after others have deleted the Pod. It fails
-// if the disk is not attached to this VM, or if the disk or the VM does not exist.
+// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after someone else deleted the Pod. It
+// fails if the disk is not attached to this VM, or if the disk or the VM does not exist.
 func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
@@ -53,7 +53,7 @@ func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, err
 }
 
 func notAttachedError(diskCID, vmCID string) error {
-	return call.DiskDetached.Errorf("disk %s is not attached to VM %s", diskCID, vmCID)
+	return call.CodeDiskNotAttached.Errorf("disk %s is not attached to VM %s", diskCID, vmCID)
 }
 
 // restoreAndGetAttachment recreates the disk's attachment Pod, and returns it.
@@ -94,7 +94,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 			return err
 		}
 		attachment, err = p.recoverLostAttachment(vmCID, diskCID)
-		if call.DiskNotAttached.Is(err) { // a concurrent detach_disk has detached it
+		if call.DiskNotAttached.Is(err) { // detached by a concurrent detach_disk
 			return nil
 		}
 		if err != nil {
@@ -103,7 +103,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 	}
 }
 
-// deleteReleasedAttachment deletes the attachment Pod of a VM that has finished, and releases the disk.
+// deleteReleasedAttachment deletes the attachment Pod of a finished VM, and releases the disk.
 func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error {
 	if err := p.DeletePodAndWait(attachment); err != nil {
 		return err
@@ -112,7 +112,7 @@ func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error 
 	return err
 }
 
-// vmFinished reports whether the VM Pod has finished or is gone, so that the VM does not use its disks.
+// vmFinished reports whether the VM Pod is finished or gone, so that the VM does not use its disks.
 func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
 	vmPod, err := p.Pods.Get(p.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -125,7 +125,7 @@ func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
 // and etcd accepts requests of at most 1.5 MiB. A later detach_disk deletes the Pod, which exits when the disk is free.
 const maxExclusivityChecks = 40
 
-// deleteWhenFree deletes the attachment Pod if the disk is free, releases the disk, and reports whether it has done so. It updates
+// deleteWhenFree deletes the attachment Pod and releases the disk, if the disk is free, and reports whether it did. It updates
 // attachment to the latest state of the Pod.
 func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err error) {
 	if kube.Finished(attachment) {
@@ -146,7 +146,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 	}
 	containerName, err := p.startExclusivityCheck(attachment)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return false, nil // others have deleted it
+		return false, nil // someone else deleted it
 	}
 	if err != nil {
 		return false, err
@@ -169,10 +169,10 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, 
 	return container.Name, nil
 }
 
-// waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment Pod,
-// and waits until the Pod is gone, all in one watch. An empty containerName means that no check is necessary: the Pod's container never
-// ran, so that it has no device, or its node is out of service. If others delete the Pod first, the disk is not known to be free, and the
-// result is false.
+// waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment
+// Pod, and waits until the Pod is gone, all in one watch. An empty containerName means that no check is necessary, because the
+// Pod's container never ran and has no device, or because its node is out of service. If someone else deletes the Pod first, the
+// disk is not known to be free, and the result is false.
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
 // each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
@@ -182,9 +182,9 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 	if containerName != "" {
 		dependencies = append(dependencies, p.WatchContainerStart(attachment.Name, containerName))
 	}
-	err = p.WaitForPod(dependencies, attachment, func(now *corev1.Pod) (bool, error) {
-		if now == nil || deleteRequested {
-			return now == nil, nil
+	err = p.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+		if current == nil || deleteRequested {
+			return current == nil, nil
 		}
 		if pullFailed = kube.EphemeralImagePullFailed(attachment, containerName); pullFailed {
 			return true, nil
@@ -205,8 +205,8 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 	return deleteRequested && !assignedAgain, p.explainRelease(attachment, err)
 }
 
-// releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod has attached it to the same VM
-// meanwhile.
+// releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod attached it to the same
+// VM in the meantime.
 func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (assignedAgain bool, err error) {
 	owner := ownerRecord(attachment)
 	current, err := p.diskSession().Release(attachment.Labels[manifest.LabelDisk], owner)
@@ -221,17 +221,18 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed
 	return p.waitForExit(attachment, notExposed)
 }
 
-// waitForExit waits until a deleted attachment Pod is gone, and releases the disk if its program has exited by itself, which it does only
-// when the device is free. The result is false if the program was killed, or if another attachment Pod has attached the disk meanwhile.
+// waitForExit waits until a deleted attachment Pod is gone. It releases the disk if the Pod's program exited by itself, which it
+// does only when the device is free. freed is false if the program was killed, or if another attachment Pod attached the disk in
+// the meantime.
 //
-// notExposed reports that the program failed before the VM could use the disk. Then exit status 1 means a free disk, too: the program
-// has failed again, or the kubelet has not restarted it.
+// notExposed reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
+// program failed again, or the kubelet did not restart it.
 func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
-	err = p.WaitForPod(p.WatchNode(attachment.Spec.NodeName), attachment, func(now *corev1.Pod) (bool, error) {
+	err = p.WaitForPod(p.WatchNode(attachment.Spec.NodeName), attachment, func(current *corev1.Pod) (bool, error) {
 		terminated := manifest.OwnContainerStatus(attachment).State.Terminated
 		freed = terminated != nil &&
 			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1)
-		return now == nil, nil
+		return current == nil, nil
 	})
 	if freed && err == nil {
 		var assignedAgain bool
@@ -242,17 +243,17 @@ func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (f
 }
 
 func (p hotPlugStrategy) explainRelease(attachment *corev1.Pod, err error) error {
-	return p.ExplainTimeout(call.DiskDetachTimeout, attachment, err,
+	return p.ExplainTimeout(call.CodeDiskDetachTimeout, attachment, err,
 		"timed out detaching disk "+attachment.Labels[manifest.LabelDisk]+" on node "+attachment.Spec.NodeName)
 }
 
-// errDiskNotExposed means that an exclusivity check has no result, because the attachment Pod has not published its disk: its program is
-// still starting, or fails.
+// errDiskNotExposed reports that an exclusivity check has no result, because the attachment Pod did not publish its disk: its
+// program is still starting, or fails.
 var errDiskNotExposed = errors.New("the attachment Pod does not expose the disk")
 
-// evaluateExclusivityCheck reports whether the exclusivity check in the container containerName has passed. With an empty containerName,
-// no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container was killed, or has
-// no result, the error is call.ErrResultLost.
+// evaluateExclusivityCheck reports whether the exclusivity check in the container containerName passed. With an empty
+// containerName, no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container
+// was killed, or has no result, the error is call.ErrResultLost.
 func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (bool, error) {
 	if containerName == "" {
 		return true, nil
@@ -267,32 +268,32 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 	case terminated.ExitCode == manifest.ExitNotPublished:
 		return false, fmt.Errorf("%w: %w", errDiskNotExposed, call.ErrResultLost)
 	case kube.Aborted(terminated):
-		return false, call.HelperInterrupted.Errorf("container %s of Pod %s was interrupted: %s: %w", containerName, attachment.Name,
-			cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason), call.ErrResultLost)
+		return false, call.CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was interrupted: %s", call.ErrResultLost, containerName,
+			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))
 	default:
-		return false, call.DiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
+		return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
 			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(terminated.Message))
 	}
 }
 
-// waitForExclusivityCheck waits until the last exclusivity check of the attachment Pod has ended, or the Pod is deleted.
+// waitForExclusivityCheck waits until the last exclusivity check of the attachment Pod ends, or the Pod is deleted.
 func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
 	dependencies := append(
 		s.WatchNode(attachment.Spec.NodeName),
 		s.WatchContainerStart(attachment.Name, manifest.LastReleaseContainer(attachment)),
 	)
-	return s.WaitForPod(dependencies, attachment, func(now *corev1.Pod) (bool, error) {
-		return now == nil || now.DeletionTimestamp != nil || !exclusivityCheckRunning(now), nil
+	return s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+		return current == nil || current.DeletionTimestamp != nil || !exclusivityCheckRunning(current), nil
 	})
 }
 
-// exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod has not ended yet.
+// exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod is still running.
 func exclusivityCheckRunning(attachment *corev1.Pod) bool {
 	last := manifest.LastReleaseContainer(attachment)
 	return last != "" && kube.EphemeralTermination(attachment, last) == nil
 }
 
-// exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod has passed, and has removed the device node.
+// exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod passed and removed the device node.
 func exclusivityCheckPassed(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return manifest.IsReleaseContainer(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0

@@ -18,8 +18,8 @@ const (
 type diskStrategy interface {
 	// validateNetworks rejects networks on which the VM could lose its address.
 	validateNetworks(networks network.Networks) error
-	// ensurePod creates the VM Pod, or adopts that of an earlier attempt with the same request. If it returns an error, it has deleted
-	// what it created.
+	// ensurePod creates the VM Pod, or adopts the Pod of an earlier attempt with the same request. If it fails, it deletes the
+	// objects that it created.
 	ensurePod(vm manifest.VM) (*corev1.Pod, error)
 	// templateOf returns the PodTemplate from which a missing Pod of the VM is recreated, or nil if a missing Pod is not recreated.
 	templateOf(pod *corev1.Pod) *corev1.PodTemplate
@@ -47,7 +47,7 @@ type diskStrategy interface {
 	exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error
 	// detachDisk removes the disk from the VM, and deletes its attachment Pod.
 	detachDisk(vmCID string, attachment *corev1.Pod) error
-	// restartVM restarts the VM, and waits until it has booted.
+	// restartVM restarts the VM, and waits for it to boot.
 	restartVM(vmPod *corev1.Pod) error
 }
 
@@ -67,13 +67,13 @@ func (s *Session) strategyForPod(pod *corev1.Pod) diskStrategy {
 	return hotPlugStrategy{s}
 }
 
-// recreateMissingPod recreates the missing Pod of a recreated VM, for example after an interrupted call or a drain. It does not wait
-// until the VM has booted. For any other VM it returns VMNotFound.
+// recreateMissingPod recreates the missing Pod of a recreated VM, for example after an interrupted call or a drain. It does not
+// wait for the VM to boot. For any other VM it returns VMNotFound.
 func (s *Session) recreateMissingPod(vmCID string) error {
 	return recreateStrategy{s}.ensureVMPod(vmCID)
 }
 
-// recreateMissingPodAndWait calls recreateMissingPod, and waits until the VM has booted.
+// recreateMissingPodAndWait calls recreateMissingPod, and waits for the VM to boot.
 func (s *Session) recreateMissingPodAndWait(vmCID string) (*corev1.Pod, error) {
 	return recreateStrategy{s}.ensureVMReady(vmCID)
 }

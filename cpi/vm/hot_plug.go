@@ -38,8 +38,8 @@ func (hotPlugStrategy) keepsPod(*corev1.Pod) bool { return true }
 
 func (hotPlugStrategy) hasAllAttachments(*corev1.Pod, []*corev1.Pod) bool { return true }
 
-// restoreAndListDisks returns the disks with owner records that name the VM. The VM still uses a disk after others have deleted
-// its attachment Pod: restoreAndListDisks recreates the Pod, but does not wait for it.
+// restoreAndListDisks returns the disks that the VM owns. If someone else deleted an attachment Pod, the VM still uses the disk:
+// restoreAndListDisks recreates the Pod, but does not wait for it.
 func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
 	owned, err := p.diskSession().ListOwnedBy(vmPod.Name)
 	if err != nil {
@@ -77,8 +77,8 @@ func (p hotPlugStrategy) ensureAttachedIfOwned(
 	return p.assignDisk(pvc, vmPod, attachments[i])
 }
 
-// recreateAttachment creates the missing attachment Pod of a disk of the VM. If another call has just created it, recreateAttachment
-// leaves it to that call. The result is false if the disk has been detached since its PVC was read.
+// recreateAttachment creates the missing attachment Pod of a disk of the VM. If another call just created it, recreateAttachment
+// leaves it to that call. isAttached is false if the disk was detached since its PVC was read.
 func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (isAttached bool, err error) {
 	desired, err := p.buildAttachment(pvc, vmPod)
 	if err != nil {
@@ -97,7 +97,7 @@ func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, v
 	return false, errors.Join(err, p.rollbackAttachment(attachment))
 }
 
-// assignDisk records the attachment Pod as the owner of the disk. The result is false if the disk has been detached since its PVC was
+// assignDisk records the attachment Pod as the owner of the disk. isAttached is false if the disk was detached since its PVC was
 // read.
 func (p hotPlugStrategy) assignDisk(
 	pvc *corev1.PersistentVolumeClaim,

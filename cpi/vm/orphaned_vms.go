@@ -8,10 +8,11 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// removeAddressConflicts deletes orphaned VMs that have requested the addresses of the new VM.
+// removeAddressConflicts deletes orphaned VMs that request the addresses of the new VM.
 //
-// The director assigns an address only if none of its VMs has it. But if it is killed during create_vm, a VM remains that it does not
-// know. That VM lacks the metadata that the director sets after create_vm, and it has the address, so that the new VM would wait for it.
+// The director assigns an address only if none of its VMs has it. But a director that is killed during create_vm leaves a VM that
+// it does not know. The orphaned VM lacks the metadata that the director sets after create_vm. It keeps the address, and the new VM
+// would wait for it.
 func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	address := manifest.AddressLabel(vm.Addresses)
 	if address == "" {

@@ -110,15 +110,15 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 	})
 }
 
-// countGroupVMs returns the number of VMs in the Pod's group that are not being deleted, or 0 if the budget does not depend on it. It must
-// be called after the PodDisruptionBudget was read: if that changes in the meantime, it is read and the VMs are counted again, so that the
-// last of several concurrent calls sets the correct number.
+// countGroupVMs returns the number of VMs in the Pod's group that are not being deleted, or 0 if the budget does not depend on it.
+// It must be called after the PodDisruptionBudget was read. If the PodDisruptionBudget changes in the meantime, it is read and the
+// VMs are counted again, so that the last of several concurrent calls sets the correct number.
 func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Pod) (int, error) {
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
 	group := manifest.VMGroupSelector(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
-	return s.CountActive(s.Ctx, group)
+	return s.CountActivePods(s.Ctx, group)
 }
 
 // UpdatePDBAfterDelete updates the PodDisruptionBudget of the group to the number of remaining VMs. It must be called after the deletion

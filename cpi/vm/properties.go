@@ -13,8 +13,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// Properties are the cloud_properties of a VM: those of its VM type, AZ and VM extensions, which the director merges into one hash.
-// Native Kubernetes structures have the keys that they have in Kubernetes.
+// Properties are the cloud_properties of a VM. The director merges them from its VM type, AZ and VM extensions. Native Kubernetes
+// structures have the keys that they have in Kubernetes.
 type Properties struct {
 	// CPU is the number of CPUs (2) or a quantity ("500m").
 	CPU Quantity `json:"cpu"`
@@ -22,7 +22,7 @@ type Properties struct {
 	Memory Quantity `json:"memory"`
 	// EphemeralDisk is the size of the ephemeral disk, in MiB or as a quantity, or a hash with size and storage_class for a PVC.
 	EphemeralDisk EphemeralDisk `json:"ephemeral_disk"`
-	// SharedMemory is the size of /dev/shm, in MiB or as a quantity. The default is that of the container runtime, usually 64 MiB.
+	// SharedMemory is the size of /dev/shm, in MiB or as a quantity. The container runtime determines the default, usually 64 MiB.
 	SharedMemory Quantity `json:"shared_memory"`
 	// Resources are native requests and limits, in addition to cpu and memory, or instead of them.
 	Resources corev1.ResourceRequirements `json:"resources"`
@@ -51,8 +51,8 @@ type Properties struct {
 
 	// Services are the Services that send traffic to the VM.
 	Services []Service `json:"services"`
-	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe they do after the VM
-	// has booted.
+	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe, they do so once
+	// the VM is booted.
 	ReadinessProbe *corev1.Probe `json:"readiness_probe"`
 	// DisruptionBudget configures the PodDisruptionBudget of the VM's instance group.
 	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
@@ -81,22 +81,22 @@ func (e *EphemeralDisk) UnmarshalJSON(raw []byte) error {
 // Quantity is a number or a Kubernetes quantity. The property determines the unit of a number.
 type Quantity struct {
 	number *int64
-	text   string
+	str    string
 }
 
-// UnmarshalJSON accepts a number like 2 and a string like "2Gi". It keeps any other value as text, so that parse can return an error that
-// names the property.
+// UnmarshalJSON accepts a number like 2 and a string like "2Gi". It keeps any other value as a string, so that parse can return an
+// error that names the property.
 func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	var number int64
 	if json.Unmarshal(raw, &number) == nil {
 		q.number = &number
-	} else if json.Unmarshal(raw, &q.text) != nil {
-		q.text = string(raw)
+	} else if json.Unmarshal(raw, &q.str) != nil {
+		q.str = string(raw)
 	}
 	return nil
 }
 
-func (q Quantity) isSet() bool { return q.number != nil || q.text != "" }
+func (q Quantity) isSet() bool { return q.number != nil || q.str != "" }
 
 // parse returns the quantity of the property with this key. It multiplies a number by unit.
 func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
@@ -108,9 +108,9 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 		}
 	} else {
 		var err error
-		if parsed, err = resource.ParseQuantity(q.text); err != nil {
+		if parsed, err = resource.ParseQuantity(q.str); err != nil {
 			return parsed, call.Invalid("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity like \"500m\" or "+
-				"\"2Gi\"", key, q.text)
+				"\"2Gi\"", key, q.str)
 		}
 	}
 	if parsed.Sign() <= 0 {
@@ -155,7 +155,7 @@ func (p Properties) validateDiskStrategy() error {
 	case diskStrategyRecreate:
 		if !p.EphemeralDisk.Size.isSet() {
 			return call.Invalid("cloud_properties.ephemeral_disk.size is missing; " +
-				"disk_strategy: recreate requires a PVC for the ephemeral disk, because it has to outlive the Pod")
+				"disk_strategy: recreate requires a PVC for the ephemeral disk, because it must outlive the Pod")
 		}
 		return nil
 	}

@@ -33,10 +33,10 @@ func (s *Session) EnsurePullSecret(image string) error {
 		case !exists:
 			plan.Create = desired
 		case existing.Labels[manifest.LabelRole] != manifest.RolePullSecret:
-			err = call.InvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; choose another "+
+			err = call.CodeInvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; choose another "+
 				"name, or remove it and list that Secret in cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
-			s.Log.Info("updating the pull Secret: the registry credentials have changed", "secret", name)
+			s.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
 			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)
 		}
 		return plan, err

@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Reboot restarts the VM, and waits until it has booted. The VM keeps its Pod, addresses, volumes and disks. A recreated VM, which its
-// node cannot restart because of a sandboxed runtime class, gets a new Pod.
+// Reboot restarts the VM, and waits for it to boot. The VM keeps its Pod, addresses, volumes and disks. A recreated VM gets a new
+// Pod, because the node cannot restart a VM with a sandboxed runtime class.
 func (s *Session) Reboot(vmCID string) error {
 	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -31,26 +31,34 @@ func (s *Session) Reboot(vmCID string) error {
 // restartVM runs a reboot Pod on the VM's node, which stops the VM's init program. The kubelet restarts the container in the same Pod.
 func (p hotPlugStrategy) restartVM(vmPod *corev1.Pod) error {
 	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
-		return call.VMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
-			vmPod.Name, vmPod.Status.Phase)
+		return call.CodeVMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
+			vmPod.Name, podState(vmPod))
 	}
 	if err := p.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := p.RunHelperPod(call.VMRebootFailed, manifest.RebootPod(vmPod, p.Director), "cannot reboot VM "+vmPod.Name); err != nil {
+	if err := p.RunHelperPod(call.CodeVMRebootFailed, manifest.RebootPod(vmPod, p.Director), "cannot reboot VM "+vmPod.Name); err != nil {
 		return err
 	}
 	return p.waitForRestart(vmPod)
 }
 
-// waitForRestart waits until the VM's container has restarted since vmPod was read, and the VM has booted.
+// podState describes the state of the Pod in messages: "being deleted", or its phase.
+func podState(pod *corev1.Pod) string {
+	if pod.DeletionTimestamp != nil {
+		return "being deleted"
+	}
+	return string(pod.Status.Phase)
+}
+
+// waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot.
 func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
 	previousRestarts := manifest.OwnContainerStatus(vmPod).RestartCount
-	err := p.WaitForPod(nil, vmPod, func(now *corev1.Pod) (bool, error) {
-		if now == nil {
+	err := p.WaitForPod(nil, vmPod, func(current *corev1.Pod) (bool, error) {
+		if current == nil {
 			return false, call.NoVM(vmPod.Name)
 		}
-		return manifest.OwnContainerStatus(now).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
+		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
 	})
-	return p.ExplainTimeout(call.VMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
+	return p.ExplainTimeout(call.CodeVMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
 }

@@ -16,9 +16,10 @@ import (
 // recreateStrategy attaches and detaches a disk by recreating the VM Pod. It is for runtime classes that isolate a VM from the devices of
 // its node.
 //
-// The VM's PodTemplate is the desired state. A call changes it before it deletes the Pod, and any later call recreates a missing Pod from
-// it. The attachment Pod of a disk is created before the VM Pod gets the disk, and deleted after the VM Pod has lost it. It records
-// which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is deleted.
+// The VM's PodTemplate is the desired state. A call changes it before it deletes the Pod, and any later call recreates a missing
+// Pod from it. The attachment Pod of a disk is created before the VM Pod gets the disk, and deleted after the VM Pod loses it. It
+// records which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is
+// deleted.
 type recreateStrategy struct{ *Session }
 
 // validateNetworks rejects networks on which a recreated Pod may get another address.
@@ -34,17 +35,17 @@ func (r recreateStrategy) validateNetworks(networks network.Networks) error {
 func (recreateStrategy) validateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error {
 	switch {
 	case manifest.VolumeMode(pvc) == corev1.PersistentVolumeFilesystem && !manifest.IsDirectory(pvc):
-		return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
+		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
 			"which disk_strategy: recreate does not support; use volume_mode: Block or attach: bind", pvc.Name, vmPod.Name)
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod):
-		return call.DiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: with disk_strategy: recreate the VM Pod and the "+
+		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: with disk_strategy: recreate the VM Pod and the "+
 			"attachment Pod both use the PVC, which its access mode ReadWriteOncePod forbids; use access_modes: [ReadWriteOnce]",
 			pvc.Name, vmPod.Name)
 	}
 	return nil
 }
 
-// ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it returns no Pod, it deletes what it has created.
+// ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it fails, it deletes the objects that it created.
 func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	template, err := r.ensureTemplate(vm)
 	if err != nil {
@@ -66,7 +67,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	return nil, errors.Join(err, cleanupErr)
 }
 
-// adoptPod records this call as the owner of the Pod. It does so even if the Pod has changed since it was read.
+// adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
 func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.ID()})
 	if err != nil {
@@ -75,8 +76,8 @@ func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	return r.Pods.Patch(r.Ctx, pod.Name, patch)
 }
 
-// ensureTemplate creates the VM's PodTemplate, or adopts that of an earlier attempt with the same request. It replaces the VM of an
-// attempt with another request.
+// ensureTemplate creates the VM's PodTemplate, or adopts the PodTemplate of an earlier attempt with the same request. It replaces
+// the VM of an attempt with another request.
 func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
 	template, _, err := call.EnsureOwned(
 		r.Call,
@@ -92,7 +93,7 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 	return template, err
 }
 
-// removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a repeated call has adopted the PodTemplate.
+// removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a retried call adopted the PodTemplate.
 // Without the PodTemplate, no call recreates the Pod.
 func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (deleted bool, err error) {
 	deleted, err = call.DeleteIfOwned(r.Call, r.PodTemplates, template, call.NeverKeep)
@@ -144,7 +145,7 @@ func (recreateStrategy) hasAllAttachments(vmPod *corev1.Pod, attachments []*core
 	return len(unattachedDisks(vmPod, attachments)) == 0
 }
 
-// ensureScheduled waits until the VM has booted if its Pod, which may just have been recreated, has no node yet.
+// ensureScheduled waits for the VM to boot if its Pod has no node yet, for example because the Pod was just recreated.
 func (r recreateStrategy) ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error) {
 	if vmPod.Spec.NodeName != "" {
 		return vmPod, nil
@@ -211,25 +212,25 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 	defer cancel()
 	current, getErr := cleanup.Pods.Get(cleanup.Ctx, attachment.Name)
 	if getErr == nil && current.UID == attachment.UID && !r.Owns(current) {
-		return err // a repeated call has adopted it
+		return err // a retried call adopted it
 	}
 	return errors.Join(err, recreateStrategy{cleanup}.removeDiskAndWait(template.Name, attachment))
 }
 
-// detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits until the VM has booted. It does not reject a
-// disk that is in use: the VM stops using it when it shuts down.
+// detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
+// that is in use: the VM stops using it when it shuts down.
 func (r recreateStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
 	if _, err := r.PodNodeOutOfService(attachment); err != nil {
 		return err
 	}
 	err := r.removeDiskAndWait(vmCID, attachment)
 	if errors.Is(err, errPodDeleted) {
-		return nil // another call has replaced the Pod, and waits for the new one
+		return nil // another call replaced the Pod, and waits for the new one
 	}
 	return err
 }
 
-// removeDiskAndWait calls removeDisk, and waits until the VM has booted.
+// removeDiskAndWait calls removeDisk, and waits for the VM to boot.
 func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod) error {
 	vmPod, template, err := r.removeDisk(vmCID, attachment)
 	if err != nil {
@@ -251,7 +252,7 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*cor
 		return nil, nil, err
 	}
 	if slices.Contains(manifest.DiskCIDs(vmPod.Spec), diskCID) {
-		return nil, nil, call.DiskBusy.Errorf("cannot detach disk %s: it was attached to VM %s again at the same time; retry", diskCID, vmCID)
+		return nil, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: it was attached to VM %s again at the same time; retry", diskCID, vmCID)
 	}
 	if err := r.DeletePodAndWait(attachment); err != nil {
 		return nil, nil, err
@@ -276,7 +277,7 @@ func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
 	return err
 }
 
-// ensureVMReady recreates a missing VM Pod, and waits until the VM has booted.
+// ensureVMReady recreates a missing VM Pod, and waits for the VM to boot.
 func (r recreateStrategy) ensureVMReady(vmCID string) (*corev1.Pod, error) {
 	template, err := r.GetPodTemplate(vmCID)
 	if err != nil {
@@ -285,7 +286,7 @@ func (r recreateStrategy) ensureVMReady(vmCID string) (*corev1.Pod, error) {
 	return r.ensurePodReady(template)
 }
 
-// ensureVMPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait until the VM has booted.
+// ensureVMPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait for the VM to boot.
 func (r recreateStrategy) ensureVMPod(vmCID string) error {
 	template, err := r.GetPodTemplate(vmCID)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ensurePodFromTemplate creates the Pod of the PodTemplate, and replaces a Pod that has other disks or has finished. Before that it
+// ensurePodFromTemplate creates the Pod of the PodTemplate, and replaces a Pod that has other disks or is finished. Before that, it
 // creates the missing attachment Pods of the disks. It fails without creating the Pod if another VM has one of the disks.
 func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*corev1.Pod, error) {
 	desired, err := r.preparePod(template)
@@ -108,8 +108,8 @@ func unattachedDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) []string {
 	})
 }
 
-// ensurePodReady creates the Pod of the PodTemplate if necessary, and waits until the VM has booted with its disks and addresses. If
-// another call replaces the Pod meanwhile, ensurePodReady waits for the new Pod.
+// ensurePodReady creates the Pod of the PodTemplate if necessary, and waits for the VM to boot with its disks and addresses. If
+// another call replaces the Pod in the meantime, ensurePodReady waits for the new Pod.
 func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.Pod, error) {
 	for wait := kube.NewConflictBackoff(); ; wait(r.Ctx) {
 		vmPod, err := r.ensurePodFromTemplate(template)
@@ -126,7 +126,7 @@ func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.
 	}
 }
 
-// waitUntilReady waits until the VM has booted, and checks that it has the same addresses as before.
+// waitUntilReady waits for the VM to boot, and checks that it has the same addresses as before.
 func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
 	err := r.waitForBoot(vmPod)
 	switch {
@@ -136,7 +136,7 @@ func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.Pod
 		return err
 	}
 	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.DiagnosePod(vmPod)
-	return call.VMRecreateFailed.Wrap(call.WithMessage(err, message), false)
+	return call.CodeVMRecreateFailed.Wrap(call.WithMessage(err, message), false)
 }
 
 // checkAddressesUnchanged fails if the Pod has other addresses than the VM's first Pod.
@@ -145,6 +145,6 @@ func checkAddressesUnchanged(vmPod *corev1.Pod, template *corev1.PodTemplate) er
 	if previous == "" || current == "" || previous == current {
 		return nil
 	}
-	return call.VMAddressChanged.Errorf("VM %s had address %s, but its new Pod has %s: disk_strategy: recreate requires a network plugin "+
+	return call.CodeVMAddressChanged.Errorf("VM %s had address %s, but its new Pod has %s: disk_strategy: recreate requires a network plugin "+
 		"that assigns requested addresses; recreate the VM", vmPod.Name, previous, current)
 }

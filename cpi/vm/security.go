@@ -16,16 +16,17 @@ type Security struct {
 	Capabilities *corev1.Capabilities `json:"capabilities"`
 	// HostUsers runs the VM in a user namespace if it is false.
 	HostUsers *bool `json:"host_users"`
-	// AppArmorProfile is the native Kubernetes structure. An unprivileged VM has by default the container runtime's profile, which denies
-	// all mounts.
+	// AppArmorProfile is the native Kubernetes structure. By default, an unprivileged VM has the container runtime's profile, which
+	// denies all mounts.
 	AppArmorProfile *corev1.AppArmorProfile `json:"apparmor_profile"`
 	// SeccompProfile is the native Kubernetes structure, for unprivileged VMs. The default is set in the kubelet's configuration.
 	SeccompProfile *corev1.SeccompProfile `json:"seccomp_profile"`
 }
 
-// check rejects profiles that the API server would reject, with an error that names the cloud property, and profiles without effect:
-// Kubernetes applies no seccomp profile to a privileged container, and container runtimes do not apply their own AppArmor profile
-// (https://kubernetes.io/docs/tutorials/security/seccomp/; containerd, internal/cri/sputil/apparmor_linux.go).
+// check rejects profiles that the API server would reject, with an error that names the cloud property. It also rejects profiles
+// without effect: to a privileged container, Kubernetes applies no seccomp profile, and container runtimes do not apply their
+// default AppArmor profile (https://kubernetes.io/docs/tutorials/security/seccomp/; containerd,
+// internal/cri/sputil/apparmor_linux.go).
 func (s Security) check() error {
 	if profile := s.SeccompProfile; profile != nil {
 		seccomp := securityProfile{"seccomp_profile", string(profile.Type), profile.LocalhostProfile}

@@ -19,12 +19,12 @@ import (
 
 // Service is an element of the cloud property `services`.
 type Service struct {
-	// Name is the fixed name of a Service that several VMs share, and that later VMs take over. Without it the VM gets a Service of its
-	// own, which is named after it.
+	// Name is the fixed name of a Service that several VMs share, and that later VMs take over. Without it, the VM gets its own
+	// Service, named after the VM.
 	Name string `json:"name"`
 	// Type is ClusterIP (the default), NodePort or LoadBalancer.
 	Type corev1.ServiceType `json:"type"`
-	// Headless gives the Service no address, only DNS records of its VMs.
+	// Headless makes the Service headless: it has no address, only DNS records of its VMs.
 	Headless bool `json:"headless"`
 	// ClusterIP is a fixed address in the cluster's Service range.
 	ClusterIP string `json:"cluster_ip"`
@@ -63,9 +63,9 @@ func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
 		return fmt.Errorf("ports is not a list: %w", err)
 	}
 	for _, entry := range entries {
-		var text string
-		if json.Unmarshal(entry, &text) == nil {
-			ports, err := portRange(text)
+		var portRange string
+		if json.Unmarshal(entry, &portRange) == nil {
+			ports, err := parsePortRange(portRange)
 			if err != nil {
 				return err
 			}
@@ -81,16 +81,16 @@ func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
 	return nil
 }
 
-// portRange returns the ports of a range like "1024-1033".
-func portRange(text string) ([]ServicePort, error) {
-	first, last, _ := strings.Cut(text, "-")
+// parsePortRange returns the ports of a range like "1024-1033".
+func parsePortRange(portRange string) ([]ServicePort, error) {
+	first, last, _ := strings.Cut(portRange, "-")
 	from, err := strconv.ParseUint(first, 10, 16)
 	to, toErr := strconv.ParseUint(last, 10, 16)
 	switch {
 	case err != nil || toErr != nil || from == 0 || to < from:
-		return nil, fmt.Errorf("ports: %q is not valid; use a port, a range like \"1024-1033\", or a hash", text)
+		return nil, fmt.Errorf("ports: %q is not valid; use a port, a range like \"1024-1033\", or a hash", portRange)
 	case to-from >= maxPorts:
-		return nil, fmt.Errorf("ports: range %q has %d ports; use at most %d", text, to-from+1, maxPorts)
+		return nil, fmt.Errorf("ports: range %q has %d ports; use at most %d", portRange, to-from+1, maxPorts)
 	}
 	ports := make([]ServicePort, 0, to-from+1)
 	for port := from; port <= to; port++ {
@@ -112,7 +112,7 @@ type ServicePort struct {
 	NodePort int32 `json:"node_port"`
 }
 
-// buildServices returns the Services of the VM: those in its cloud_properties and those of its vip networks.
+// buildServices returns the Services of the VM, from its cloud_properties and its vip networks.
 func buildServices(vmCID string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
 	var services []manifest.Service
 	keys := map[string]string{} // by name of the Service
@@ -205,7 +205,7 @@ func (s Service) checkType(key string, built manifest.Service) error {
 	case !isLoadBalancer && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
 		return call.Invalid("%s.type %q is not valid; use ClusterIP, NodePort or LoadBalancer", key, s.Type)
 	case s.Headless && s.ClusterIP != "" && s.ClusterIP != corev1.ClusterIPNone:
-		return call.Invalid("%s.cluster_ip and %s.headless exclude each other; remove one", key, key)
+		return call.Invalid("%s.cluster_ip and %s.headless are mutually exclusive; remove one", key, key)
 	case built.ClusterIP == corev1.ClusterIPNone && built.Type != corev1.ServiceTypeClusterIP:
 		return call.Invalid("%s.headless requires type ClusterIP, but type is %s", key, built.Type)
 	case !isLoadBalancer && s.LoadBalancerIP != "":
@@ -236,8 +236,8 @@ func (s Service) checkTraffic(key string, built manifest.Service) error {
 	case !slices.Contains(affinities, s.SessionAffinity):
 		return call.Invalid("%s.session_affinity %q is not valid; use ClientIP or None", key, s.SessionAffinity)
 	case s.SessionAffinity == corev1.ServiceAffinityClientIP && built.ClusterIP == corev1.ClusterIPNone:
-		return call.Invalid("%s.session_affinity and headless exclude each other: clients of a headless Service choose an address themselves",
-			key)
+		return call.Invalid("%s.session_affinity and headless are mutually exclusive: clients of a headless Service choose an address "+
+			"themselves", key)
 	}
 	return nil
 }

@@ -44,7 +44,7 @@ func (p vipProperties) annotations(key, address string) (annotations map[string]
 func buildVIPService(key string, n network.Network) (Service, error) {
 	address, err := netip.ParseAddr(n.IP)
 	if err != nil {
-		return Service{}, call.Invalid("%s.ip %q is not an IP address, which a vip network requires", key, n.IP)
+		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network requires one", key, n.IP)
 	}
 	var properties vipProperties
 	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {

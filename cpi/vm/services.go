@@ -23,9 +23,8 @@ func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) e
 	return nil
 }
 
-// ensureService creates the Service, or joins an existing one of another VM or an earlier attempt. A Service with a fixed name usually
-// exists, so ensureService reads it first. A Service that is named after the VM usually does not exist, so ensureService first tries to
-// create it.
+// ensureService creates the Service, or joins an existing one of another VM or an earlier attempt. It first reads a Service with a
+// fixed name, which usually exists. It first tries to create a Service named after the VM, which usually does not exist.
 func (s *Session) ensureService(service manifest.Service, pod *corev1.Pod) error {
 	desired := service.Object(pod, s.Director)
 	if !service.Fixed {
@@ -50,6 +49,6 @@ func (s *Session) checkDirector(kind string, existing metav1.Object) error {
 	if manifest.BelongsTo(existing, s.Director) {
 		return nil
 	}
-	return call.ServiceExists.Errorf("%s %s exists and does not belong to this director; choose another name, or delete it",
+	return call.CodeServiceExists.Errorf("%s %s already exists and does not belong to this director; choose another name, or delete it",
 		kind, existing.GetName())
 }

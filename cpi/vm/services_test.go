@@ -82,7 +82,7 @@ var _ = Describe("The Service of a vip network with a load balancer", func() {
 		return services[0], nil
 	}
 
-	It("requests the address only in the annotation if that has a placeholder for it", func() {
+	It("requests the address only in the annotation, if the annotation has a placeholder for it", func() {
 		Expect(build(`{"ports":[80],"service_type":"LoadBalancer","load_balancer_class":"metallb.io/l2",
 			"annotations":{"metallb.io/loadBalancerIPs":"{{index .IPs 0}}","team":"a"}}`)).To(And(
 			HaveField("Annotations", Equal(map[string]string{"metallb.io/loadBalancerIPs": "192.0.2.7", "team": "a"})),
@@ -105,7 +105,7 @@ var _ = Describe("The name of the instance group", func() {
 		},
 		Entry("with a group", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
 		Entry("that is an empty hash", `{}`, ""),
-		Entry("that is missing", ``, ""),
+		Entry("that is absent", ``, ""),
 		Entry("that is null", `null`, ""),
 	)
 })

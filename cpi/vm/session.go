@@ -1,7 +1,7 @@
 // Package vm implements the CPI methods about VMs. A VM is a Pod.
 //
-// By default only delete_vm deletes the Pod, and disks are attached to it and detached from it while it runs: see attach.go and
-// detach.go. With disk_strategy: recreate the Pod is recreated for each disk. diskStrategy is the interface to both.
+// By default, only delete_vm deletes the Pod, and disks are attached and detached while it runs: see attach.go and detach.go. With
+// disk_strategy: recreate, the Pod is recreated for each disk. diskStrategy is the interface to both.
 package vm
 
 import (
@@ -29,25 +29,25 @@ type Options struct {
 	Stemcell stemcell.Options
 	// StemcellAPI is the api_version of the VM's stemcell, or nil if the director does not send it.
 	StemcellAPI *int
-	// UnschedulableTimeout is how long a VM may stay unschedulable, for example until an autoscaler has added a node. With 0 an
+	// UnschedulableTimeout is how long a VM may stay unschedulable, for example until an autoscaler adds a node. With 0, an
 	// unschedulable VM fails at once.
 	UnschedulableTimeout time.Duration
 	// AttachTimeout limits the time to attach a disk.
 	AttachTimeout time.Duration
 }
 
-// detached returns a copy of the session for cleanup: it does not end with the call, but after call.CleanupTimeout.
+// detached returns a copy of the session for cleanup, which outlives the call and ends after call.CleanupTimeout.
 func (s *Session) detached() (*Session, context.CancelFunc) {
 	return s.detachedFor(call.CleanupTimeout)
 }
 
-// detachedFor returns a copy of the session that does not end with the call, but after this time.
+// detachedFor returns a copy of the session that outlives the call and ends after limit.
 func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached(limit)
 	return &Session{Call: detached, Options: s.Options}, cancel
 }
 
-// withTimeout returns a copy of the session that ends with the call, or after this time if that is earlier.
+// withTimeout returns a copy of the session that ends after limit, or with the call if that ends earlier.
 func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc) {
 	bounded, cancel := s.Call.WithTimeout(limit)
 	return &Session{Call: bounded, Options: s.Options}, cancel

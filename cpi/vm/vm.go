@@ -68,7 +68,7 @@ func diskCIDs(attachments []*corev1.Pod) []string {
 	return disks
 }
 
-// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates those that a recreated VM lacks.
+// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a recreated VM.
 func (s *Session) getWithAttachments(vmCID string) (vmPod *corev1.Pod, attachments []*corev1.Pod, err error) {
 	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
 		found, _, err := s.ListVMPods(vmCID)

@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -99,12 +100,26 @@ var _ = Describe("The error of create_vm", func() {
 		unreachable := typedError(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
 		Expect(call.VMCreationFailed.Is(unreachable)).To(BeTrue())
 		Expect(unreachable.CanRetry()).To(BeTrue())
-		for _, kind := range []error{kube.ErrRefused, kube.ErrUnauthorized, kube.ErrNoCredentials} {
+		for _, kind := range []error{kube.ErrRejected, kube.ErrUnauthorized, kube.ErrNoCredentials} {
 			Expect(typedError(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)
 		}
 	})
 
 	It("keeps the type of its cause", func() {
-		Expect(typedError(call.NetworkUnsupported.Errorf("x")).Type()).To(BeEquivalentTo(call.NotSupported))
+		Expect(typedError(call.CodeNetworkUnsupported.Errorf("x")).Type()).To(BeEquivalentTo(call.NotSupported))
 	})
+})
+
+var _ = Describe("reboot_vm", func() {
+	DescribeTable("reports the state of a Pod that is not active", func(pod *corev1.Pod, state string) {
+		pod.Name, pod.Spec.NodeName = "agent-1", "node-1"
+		err := hotPlugStrategy{&Session{}}.restartVM(pod)
+		Expect(err).To(MatchError("cannot reboot VM agent-1: its Pod is " + state + "; recreate the VM"))
+		Expect(call.CodeVMNotRunning.Is(err)).To(BeTrue())
+	},
+		Entry("being deleted", &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{DeletionTimestamp: new(metav1.Now())}, Status: corev1.PodStatus{Phase: corev1.PodRunning},
+		}, "being deleted"),
+		Entry("failed", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, "Failed"),
+	)
 })

@@ -15,9 +15,9 @@ import (
 
 // volumePlacement places a VM on a node that can attach the volumes of its disks.
 //
-// A node can attach a limited number of volumes of each CSI driver. The scheduler counts the volumes of a Pod, but the disks of a VM are
-// not volumes of the VM Pod. So volumePlacement checks the limit of the node that the scheduler has chosen, and reschedules the VM if
-// necessary.
+// A node can attach a limited number of volumes of each CSI driver. The scheduler counts the volumes of a Pod, but the disks of a
+// VM are not volumes of the VM Pod. So volumePlacement checks the limit of the node that the scheduler chose, and reschedules the
+// VM if necessary.
 type volumePlacement struct {
 	session  *Session
 	volumes  []*corev1.PersistentVolume // of the VM's disks
@@ -54,9 +54,9 @@ func (p *volumePlacement) explainRejectedNodes(err error) error {
 	return fmt.Errorf("%w; nodes that cannot attach its disks: %s", err, strings.Join(p.rejected, "; "))
 }
 
-// checkVolumesAttachable returns the node that the scheduler has chosen for the Pod, and the reason if that node cannot attach the
-// volumes. The reason is "" if it can, if the limit is unknown, or if the VM already has the director's metadata: such a VM is in use,
-// and must not be moved.
+// checkVolumesAttachable returns the node that the scheduler chose for the Pod, and the reason if that node cannot attach the
+// volumes. The reason is "" if the node can attach them, if the limit is unknown, or if the VM already has the director's metadata:
+// such a VM is in use, and must not be moved.
 func (s *Session) checkVolumesAttachable(pod *corev1.Pod, volumes []*corev1.PersistentVolume) (node, reason string, err error) {
 	scheduled := pod
 	err = s.Pods.Wait(s.Ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
@@ -82,7 +82,7 @@ func (s *Session) checkVolumesAttachable(pod *corev1.Pod, volumes []*corev1.Pers
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return node, "", nil
-	case errors.Is(err, kube.ErrRefused):
+	case errors.Is(err, kube.ErrRejected):
 		s.Log.Warn("cannot read the volume limit of the node: the CPI's ClusterRole lacks `get` on csinodes", "error", err)
 		return node, "", nil
 	}

@@ -6,8 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// CalicoGroup is the API group of the custom resources in which Calico stores its objects, with and without Calico's own API
-// server.
+// CalicoGroup is the API group of Calico's custom resources. They exist with and without Calico's own API server.
 var CalicoGroup = schema.GroupVersion{Group: "crd.projectcalico.org", Version: "v1"}
 
 // IPPool is a range from which Calico assigns addresses.

@@ -6,10 +6,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Groups are the API groups of the kinds in this package. Their types have no protobuf encoding, only JSON.
+// Groups are the API groups of the kinds in this package. Its types support JSON, but not protobuf.
 var Groups = []schema.GroupVersion{AppsGroup, CalicoGroup, SnapshotGroup}
 
-// List is a list of objects of one of these kinds.
+// List is a list of objects of one kind.
 type List[T any] struct {
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// SnapshotGroup is the API group of the CSI snapshot controller, which a cluster may not have:
+// SnapshotGroup is the API group of the CSI snapshot controller; see
 // https://kubernetes-csi.github.io/docs/snapshot-controller.html.
 var SnapshotGroup = schema.GroupVersion{Group: "snapshot.storage.k8s.io", Version: "v1"}
 
@@ -19,24 +19,24 @@ type VolumeSnapshot struct {
 	Status *VolumeSnapshotStatus `json:"status,omitempty"`
 }
 
-// VolumeSnapshotSpec is the source of the snapshot, and its class if that is not the cluster's default.
+// VolumeSnapshotSpec is the spec of a VolumeSnapshot. Without a class, the cluster's default is used.
 type VolumeSnapshotSpec struct {
 	Source                  VolumeSnapshotSource `json:"source"`
 	VolumeSnapshotClassName *string              `json:"volumeSnapshotClassName,omitempty"`
 }
 
-// VolumeSnapshotSource is the name of the PVC.
+// VolumeSnapshotSource selects the PVC.
 type VolumeSnapshotSource struct {
 	PersistentVolumeClaimName *string `json:"persistentVolumeClaimName,omitempty"`
 }
 
-// VolumeSnapshotStatus is what the snapshot controller reports.
+// VolumeSnapshotStatus is the status that the snapshot controller reports.
 type VolumeSnapshotStatus struct {
 	ReadyToUse *bool                `json:"readyToUse,omitempty"`
 	Error      *VolumeSnapshotError `json:"error,omitempty"`
 }
 
-// VolumeSnapshotError is the controller's last error. The controller tries again.
+// VolumeSnapshotError is the controller's last error. The controller retries.
 type VolumeSnapshotError struct {
 	Message *string `json:"message,omitempty"`
 }
@@ -52,7 +52,7 @@ func (s *VolumeSnapshot) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// VolumeSnapshotClass is the CSI driver that takes snapshots.
+// VolumeSnapshotClass selects the CSI driver that takes snapshots.
 type VolumeSnapshotClass struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`

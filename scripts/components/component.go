@@ -16,16 +16,16 @@ import (
 	mod "golang.org/x/mod/module"
 )
 
-// allowedLicenses are the licenses that dependencies may have: the project can be used and distributed with them.
+// allowedLicenses are the licenses that dependencies may have.
 var allowedLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
 // component is a Go module, Go's standard library or a Go toolchain that is part of a program or a BOSH release.
 type component struct {
 	path, version, sum string
 	licenses           []string // SPDX identifiers
-	texts              []string // contents of its license and notice files
-	sha256             string   // of its archive, if a BOSH release contains it as an archive
-	boshPackage        string   // the package of the BOSH release that contains it
+	legalTexts         []string // contents of license and notice files
+	sha256             string   // checksum of the archive in a BOSH release
+	boshPackage        string   // the package of a BOSH release that contains the component
 }
 
 // componentsOf returns the modules of a program, and Go's standard library. It reads their licenses in Go's module cache.
@@ -34,7 +34,7 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 	if err != nil {
 		return nil, err
 	}
-	all := []component{std}
+	components := []component{std}
 	for _, module := range info.Deps {
 		if module.Replace != nil {
 			module = module.Replace
@@ -43,13 +43,12 @@ func componentsOf(info *buildinfo.BuildInfo) ([]component, error) {
 		if err := dependency.readModule(); err != nil {
 			return nil, err
 		}
-		all = append(all, dependency)
+		components = append(components, dependency)
 	}
-	return all, nil
+	return components, nil
 }
 
-// standardLibrary returns the component of Go's standard library, with the path and the version that the Go vulnerability
-// database uses for it.
+// standardLibrary returns the component of Go's standard library, with the path and version that the Go vulnerability database uses.
 func standardLibrary(goVersion string) (component, error) {
 	std := component{path: "stdlib", version: strings.TrimPrefix(goVersion, "go")}
 	root, err := goEnv("GOROOT")
@@ -62,9 +61,9 @@ func standardLibrary(goVersion string) (component, error) {
 
 // readModule reads the licenses of the module in Go's module cache.
 func (c *component) readModule() error {
-	folder, err := folderOf(*c)
+	dir, err := moduleDir(*c)
 	if err == nil {
-		err = c.readLicenses(folder)
+		err = c.readLicenses(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("%s@%s: %w", c.path, c.version, err)
@@ -72,8 +71,8 @@ func (c *component) readModule() error {
 	return nil
 }
 
-// folderOf returns the folder of the module in Go's module cache.
-func folderOf(module component) (string, error) {
+// moduleDir returns the directory of the module in Go's module cache.
+func moduleDir(module component) (string, error) {
 	cache, err := moduleCache()
 	if err != nil {
 		return "", err
@@ -86,7 +85,7 @@ func folderOf(module component) (string, error) {
 	return filepath.Join(cache, path+"@"+version), err
 }
 
-// moduleCache returns the folder of Go's module cache.
+// moduleCache returns the directory of Go's module cache.
 var moduleCache = sync.OnceValues(func() (string, error) { return goEnv("GOMODCACHE") })
 
 func goEnv(variable string) (string, error) {
@@ -98,35 +97,35 @@ func goEnv(variable string) (string, error) {
 
 var (
 	licenseFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|unlicense)([-.].*)?$`)
-	docsLicense = regexp.MustCompile(`(?i)[-.]docs$`) // the license of documents, which are not part of a program
+	docsLicense = regexp.MustCompile(`(?i)[-.]docs$`) // a license of documents, which are not part of a program
 	noticeFile  = regexp.MustCompile(`(?i)^notice([-.].*)?$`)
 )
 
-// readLicenses reads the license and notice files in the module's folder. It fails for a module without a license, and for a
-// license that is not in allowedLicenses.
-func (c *component) readLicenses(folder string) error {
-	entries, err := os.ReadDir(folder)
+// readLicenses reads the license and notice files in the module's directory. It fails for a module without a license, and for a license
+// that is not in allowedLicenses.
+func (c *component) readLicenses(dir string) error {
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
 	for _, entry := range entries {
-		license := licenseFile.MatchString(entry.Name())
-		if entry.IsDir() || docsLicense.MatchString(entry.Name()) || !license && !noticeFile.MatchString(entry.Name()) {
+		isLicense := licenseFile.MatchString(entry.Name())
+		if entry.IsDir() || docsLicense.MatchString(entry.Name()) || !isLicense && !noticeFile.MatchString(entry.Name()) {
 			continue
 		}
-		text, err := os.ReadFile(filepath.Join(folder, entry.Name()))
+		text, err := os.ReadFile(filepath.Join(dir, entry.Name()))
 		if err != nil {
 			return err
 		}
-		c.texts = append(c.texts, string(text))
-		if license {
+		c.legalTexts = append(c.legalTexts, string(text))
+		if isLicense {
 			if err := c.addLicenses(entry.Name(), text); err != nil {
 				return err
 			}
 		}
 	}
 	if len(c.licenses) == 0 {
-		return fmt.Errorf("no license found in %s", folder)
+		return fmt.Errorf("no license found in %s", dir)
 	}
 	slices.Sort(c.licenses)
 	c.licenses = slices.Compact(c.licenses)

@@ -1,7 +1,7 @@
-// Command components lists the Go modules in programs and in a BOSH release: it writes a CycloneDX SBOM for each, and a NOTICE file
-// with the licenses of all programs. It fails for a license that is not in its list of allowed licenses.
+// Command components lists the Go modules in programs and in a BOSH release. It writes a CycloneDX SBOM for each of them, and a NOTICE file
+// with the licenses of all programs. It fails if a license is not allowed.
 //
-//	go run ./scripts/components [-sboms FOLDER] [-version VERSION] [-notice FILE] [-release TARBALL] [PROGRAM...]
+//	go run ./scripts/components [-sboms DIR] [-version VERSION] [-notice FILE] [-release TARBALL] [PROGRAM...]
 //
 // The output is reproducible: it depends only on the programs and the release.
 package main
@@ -20,10 +20,10 @@ import (
 
 func main() {
 	var o options
-	flag.StringVar(&o.sbomDir, "sboms", "", "folder for an SBOM of each program, PROGRAM.cdx.json, and of the release, TARBALL.cdx.json")
-	flag.StringVar(&o.version, "version", "", "version of the programs in their SBOMs; by default the one that they record")
-	flag.StringVar(&o.noticePath, "notice", "", "file for the licenses of all modules in the programs")
-	flag.StringVar(&o.release, "release", "", "tarball of a BOSH release")
+	flag.StringVar(&o.sbomDir, "sboms", "", "`directory` for the SBOMs of programs (PROGRAM.cdx.json) and the release (TARBALL.cdx.json)")
+	flag.StringVar(&o.version, "version", "", "`version` of the programs in their SBOMs (default: the version recorded in the program)")
+	flag.StringVar(&o.noticePath, "notice", "", "`file` for the licenses of all modules in the programs")
+	flag.StringVar(&o.release, "release", "", "`tarball` of a BOSH release")
 	flag.Parse()
 	o.programs = flag.Args()
 	if err := o.run(); err != nil {
@@ -39,9 +39,9 @@ type options struct {
 
 func (o options) run() error {
 	if len(o.programs) == 0 && o.release == "" {
-		return errors.New("missing argument: components [-sboms FOLDER] [-notice FILE] [-release TARBALL] [PROGRAM...]")
+		return errors.New("a program or -release is required; see -help")
 	}
-	all := map[string]component{}
+	used := map[string]component{} // by PATH@VERSION
 	for _, path := range o.programs {
 		info, err := buildinfo.ReadFile(path)
 		if err != nil {
@@ -53,7 +53,7 @@ func (o options) run() error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		for _, component := range components {
-			all[component.path+"@"+component.version] = component
+			used[component.path+"@"+component.version] = component
 		}
 		if err := o.writeSBOM(programSubject(path, info), components); err != nil {
 			return err
@@ -71,7 +71,7 @@ func (o options) run() error {
 	if o.noticePath == "" {
 		return nil
 	}
-	return os.WriteFile(o.noticePath, []byte(noticeOf(all)), 0o644) //nolint:gosec // a public file
+	return os.WriteFile(o.noticePath, []byte(noticeText(used)), 0o644) //nolint:gosec // a public file
 }
 
 func (o options) writeSBOM(target subject, components []component) error {
@@ -81,16 +81,17 @@ func (o options) writeSBOM(target subject, components []component) error {
 	return writeSBOM(filepath.Join(o.sbomDir, filepath.Base(target.path)+".cdx.json"), target, components)
 }
 
-// noticeOf returns the text of the NOTICE file: each license text once, below the components that have it.
-func noticeOf(all map[string]component) string {
-	users := map[string][]string{} // names of components, by license text
-	for name, component := range all {
-		for _, text := range component.texts {
-			users[text] = append(users[text], name)
+// noticeText returns the text of the NOTICE file: each license text once, below the components that have it. components maps names to
+// components.
+func noticeText(components map[string]component) string {
+	namesByText := map[string][]string{}
+	for name, component := range components {
+		for _, text := range component.legalTexts {
+			namesByText[text] = append(namesByText[text], name)
 		}
 	}
-	parts := make([]string, 0, len(users))
-	for text, names := range users {
+	parts := make([]string, 0, len(namesByText))
+	for text, names := range namesByText {
 		slices.Sort(names)
 		parts = append(parts, strings.Join(names, "\n")+"\n\n"+strings.TrimSpace(text)+"\n")
 	}

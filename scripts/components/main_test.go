@@ -29,21 +29,21 @@ OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.`
 var _ = Describe("The license of a module", func() {
 	readLicenses := func(files map[string]string) (*component, error) {
 		GinkgoHelper()
-		folder := GinkgoT().TempDir()
+		dir := GinkgoT().TempDir()
 		for name, text := range files {
-			Expect(os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600)).To(Succeed())
+			Expect(os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600)).To(Succeed())
 		}
 		c := &component{}
-		return c, c.readLicenses(folder)
+		return c, c.readLicenses(dir)
 	}
 	licenses := func(files map[string]string) []string {
 		GinkgoHelper()
-		found, err := readLicenses(files)
+		c, err := readLicenses(files)
 		Expect(err).NotTo(HaveOccurred())
-		return found.licenses
+		return c.licenses
 	}
 
-	It("is found in files of different names, next to a notice", func() {
+	It("is found in files with different names, next to a notice", func() {
 		for _, name := range []string{"LICENSE", "License.txt", "COPYING"} {
 			Expect(licenses(map[string]string{name: mit, "NOTICE": "Copyright of the authors", "README.md": "no license"})).To(Equal([]string{"MIT"}))
 		}
@@ -65,7 +65,7 @@ var _ = Describe("The license of a module", func() {
 	})
 
 	It("is in the NOTICE file once for all components that have it", func() {
-		notice := noticeOf(map[string]component{"a@v1": {texts: []string{"one"}}, "b@v2": {texts: []string{"two", "one"}}})
+		notice := noticeText(map[string]component{"a@v1": {legalTexts: []string{"one"}}, "b@v2": {legalTexts: []string{"two", "one"}}})
 		Expect(notice).To(ContainSubstring("Its programs contain the modules listed here"))
 		Expect(notice).To(ContainSubstring("a@v1\nb@v2\n\none\n"))
 		Expect(notice).To(ContainSubstring("\nb@v2\n\ntwo\n"))

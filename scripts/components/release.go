@@ -19,17 +19,17 @@ import (
 // toolchainArchive matches the file name of a Go toolchain in the package golang: version and platform.
 var toolchainArchive = regexp.MustCompile(`^(go\d[\w.]*)\.([a-z0-9]+-[a-z0-9]+)\.tar\.gz$`)
 
-// releaseContent is the content of a BOSH release that its SBOM describes.
+// releaseContent is the content of a BOSH release as described by its SBOM.
 type releaseContent struct {
 	manifest   struct{ Name, Version string }
 	toolchains []component
 	modules    []component
-	sums       map[string]string // of go.sum, by PATH@VERSION
+	sums       map[string]string // checksums in go.sum, by PATH@VERSION
 	goVersion  string
 }
 
-// releaseComponents reads the tarball of a BOSH release. It returns the release and its components: the Go toolchains that compile
-// the CPI, the standard library that they compile into it, and the modules that are vendored with its sources.
+// releaseComponents reads the tarball of a BOSH release. It returns the release and its components: the Go toolchains that compile the CPI,
+// the standard library, and the modules that are vendored with the CPI's sources.
 func releaseComponents(tarball string) (subject, []component, error) {
 	content, err := readRelease(tarball)
 	if err != nil {
@@ -40,21 +40,21 @@ func releaseComponents(tarball string) (subject, []component, error) {
 		return subject{}, nil, err
 	}
 	std.boshPackage = "golang"
-	all := []component{std}
+	components := []component{std}
 	for _, toolchain := range content.toolchains {
 		toolchain.licenses = std.licenses
-		all = append(all, toolchain)
+		components = append(components, toolchain)
 	}
 	for _, module := range content.modules {
 		module.sum = content.sums[module.path+"@"+module.version]
 		if err := module.readModule(); err != nil {
 			return subject{}, nil, err
 		}
-		all = append(all, module)
+		components = append(components, module)
 	}
 	release := subject{path: tarball, name: content.manifest.Name, version: content.manifest.Version}
 	release.purl = "pkg:generic/" + release.name + "@" + release.version
-	return release, all, nil
+	return release, components, nil
 }
 
 func readRelease(tarball string) (*releaseContent, error) {
@@ -83,7 +83,7 @@ func readRelease(tarball string) (*releaseContent, error) {
 	case err != nil:
 		return nil, err
 	case content.manifest.Name == "":
-		return nil, errors.New("release.MF with the name of a release is missing")
+		return nil, errors.New("no release.MF with the name of a release")
 	case len(content.toolchains) == 0:
 		return nil, errors.New("package golang has no Go toolchain")
 	case len(content.modules) == 0:
@@ -134,8 +134,8 @@ func (r *releaseContent) addSources(name string, file io.Reader) error {
 	return nil
 }
 
-// parseVendoredModules returns the modules in a modules.txt that have packages in the vendor folder. The file also lists modules
-// without vendored packages that go.mod requires.
+// parseVendoredModules returns the modules in a modules.txt that have packages in the vendor directory. The file also lists modules that
+// go.mod requires but that have no vendored packages.
 func parseVendoredModules(list string) []component {
 	var modules []component
 	var current component
@@ -155,7 +155,7 @@ func parseVendoredModules(list string) []component {
 	return modules
 }
 
-// forEachFile calls visit for each regular file of a tar archive that is compressed with gzip.
+// forEachFile calls visit for each regular file in a gzipped tar archive.
 func forEachFile(archive io.Reader, visit func(name string, file io.Reader) error) error {
 	compressed, err := gzip.NewReader(archive)
 	if err != nil {

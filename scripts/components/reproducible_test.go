@@ -12,8 +12,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// copySources copies the sources to the folder as if an archive of them were unpacked: with current times, and without git data.
-func copySources(folder string) {
+// copySources copies the sources to the directory like unpacking an archive: with current times and without git data.
+func copySources(dir string) {
 	GinkgoHelper()
 	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "Makefile", "go.mod", "go.sum", "*.go",
 		"docs/rbac.yaml", "manifests", "cpi/node").Output()
@@ -21,11 +21,11 @@ func copySources(folder string) {
 	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join("../..", path))
 		if os.IsNotExist(err) {
-			continue // removed, but not committed yet
+			continue // removed, but not committed
 		}
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.MkdirAll(filepath.Join(folder, filepath.Dir(path)), 0o750)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(folder, path), content, 0o600)).To(Succeed())
+		Expect(os.MkdirAll(filepath.Join(dir, filepath.Dir(path)), 0o750)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(dir, path), content, 0o600)).To(Succeed())
 	}
 }
 
@@ -37,23 +37,23 @@ func buildCommands() []string {
 	return strings.Split(strings.TrimSpace(string(output)), "\n")
 }
 
-// buildAndSum runs the command in the folder, and returns the SHA-256 of the program that it builds.
-func buildAndSum(folder, command string) string {
+// buildAndSum runs the command in the directory, and returns the SHA-256 of the program that it builds.
+func buildAndSum(dir, command string) string {
 	GinkgoHelper()
 	build := exec.Command("sh", "-c", command)
-	build.Dir, build.Env = folder, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // Go's default, which the environment may override
+	build.Dir, build.Env = dir, append(os.Environ(), "GOFLAGS=-buildvcs=auto") // Go's default, which the environment may override
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
-	content, err := os.ReadFile(filepath.Join(folder, "bin", "cpi"))
+	content, err := os.ReadFile(filepath.Join(dir, "bin", "cpi"))
 	Expect(err).NotTo(HaveOccurred())
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// SECURITY.md asks users to rebuild a release. Go caches compiled packages independently of the folder: these specs only check
-// that the folder, its times and its git repository do not change a program.
+// According to SECURITY.md, users can rebuild a release. These specs check that the directory, its times and its git repository do not
+// change a program. They do not recompile all packages, because Go caches them independently of the directory.
 var _ = Describe("make build", func() {
-	It("builds an identical program in another folder, from an archive or a git repository", func() {
-		unpacked, checkedOut := filepath.Join(GinkgoT().TempDir(), "unpacked"), filepath.Join(GinkgoT().TempDir(), "a", "folder", "further", "down")
+	It("builds an identical program in another directory, from an archive or a git repository", func() {
+		unpacked, checkedOut := filepath.Join(GinkgoT().TempDir(), "unpacked"), filepath.Join(GinkgoT().TempDir(), "a", "deeper", "directory")
 		copySources(unpacked)
 		copySources(checkedOut)
 		for _, arguments := range [][]string{

@@ -23,14 +23,14 @@ type subject struct {
 // programSubject returns a program as the subject of its SBOM.
 func programSubject(path string, info *buildinfo.BuildInfo) subject {
 	purl := golangPURL(info.Main.Path, info.Main.Version)
-	if folder, ok := strings.CutPrefix(info.Path, info.Main.Path+"/"); ok {
-		purl += "#" + folder
+	if subpath, ok := strings.CutPrefix(info.Path, info.Main.Path+"/"); ok {
+		purl += "#" + subpath
 	}
 	return subject{path: path, name: filepath.Base(path), version: info.Main.Version, purl: purl}
 }
 
-// golangPURL returns the package URL of a Go module (https://github.com/package-url/purl-spec). It keeps the case of the path, like
-// Go and the vulnerability databases.
+// golangPURL returns the package URL of a Go module (https://github.com/package-url/purl-spec). Like Go and the vulnerability databases, it
+// keeps the case of the path.
 func golangPURL(path, version string) string {
 	return "pkg:golang/" + path + "@" + url.QueryEscape(version)
 }
@@ -58,7 +58,7 @@ func writeSBOM(path string, target subject, components []component) error {
 		return err
 	}
 	defer file.Close()
-	// Not all readers support the latest version of the format.
+	// Some tools do not support the latest version of the format.
 	encoder := cyclonedx.NewBOMEncoder(file, cyclonedx.BOMFileFormatJSON).SetPretty(true)
 	if err := encoder.EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return err

@@ -55,7 +55,7 @@ func (s sbom) purls() []string {
 }
 
 var _ = Describe("An SBOM of a program", func() {
-	It("has the program, its checksum, and its components with versions and licenses", func() {
+	It("contains the program, its checksum, and its components with versions and licenses", func() {
 		program := filepath.Join(GinkgoT().TempDir(), "cpi")
 		Expect(os.WriteFile(program, []byte("program"), 0o600)).To(Succeed())
 		info := &buildinfo.BuildInfo{Path: "example.com/main/cmd/cpi", Main: debug.Module{Path: "example.com/main", Version: "1.2.3"}}
@@ -72,14 +72,14 @@ var _ = Describe("An SBOM of a program", func() {
 		Expect(written.Components[0].Properties).To(ConsistOf(HaveField("Value", "h1:sum")))
 	})
 
-	It("has the standard library and each module, for the test program itself", func() {
+	It("contains the standard library and each module, for the test program itself", func() {
 		program, err := os.Executable()
 		Expect(err).NotTo(HaveOccurred())
 		info, err := buildinfo.ReadFile(program)
 		Expect(err).NotTo(HaveOccurred())
-		used, err := componentsOf(info)
+		components, err := componentsOf(info)
 		Expect(err).NotTo(HaveOccurred())
-		written := writeAndRead(programSubject(program, info), used)
+		written := writeAndRead(programSubject(program, info), components)
 		Expect(written.purls()).To(HaveLen(len(info.Deps) + 1))
 		Expect(written.purls()).To(ContainElement("pkg:golang/stdlib@" + runtime.Version()[len("go"):]))
 	})
@@ -96,7 +96,7 @@ func moduleVersion(path string) string {
 	return ""
 }
 
-// gzipTar returns a tar archive of the files, compressed with gzip.
+// gzipTar returns a gzipped tar archive of the files.
 func gzipTar(files map[string]string) string {
 	GinkgoHelper()
 	var archive bytes.Buffer
@@ -135,7 +135,7 @@ example.com/replaced/semver
 	golang := gzipTar(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
 	cpi := gzipTar(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
 
-	It("has the release, its Go toolchains, the standard library and the vendored modules with packages", func() {
+	It("contains the release, its Go toolchains, the standard library and the vendored modules with packages", func() {
 		tarball := writeRelease(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
 		release, components, err := releaseComponents(tarball)
 		Expect(err).NotTo(HaveOccurred())
@@ -165,7 +165,7 @@ example.com/replaced/semver
 			_, _, err := releaseComponents(writeRelease(files))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("without a manifest", "release.MF with the name of a release is missing", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without a manifest", "no release.MF with the name of a release", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
 		Entry("without a toolchain", "package golang has no Go toolchain", map[string]string{"release.MF": manifest, "packages/kubernetes_cpi.tgz": cpi}),
 		Entry("without sources", "package kubernetes_cpi has no vendored modules", map[string]string{"release.MF": manifest, "packages/golang.tgz": golang}),
 		Entry("with a package that is not an archive", "packages/golang.tgz: ", map[string]string{"release.MF": manifest, "packages/golang.tgz": "Go"}),

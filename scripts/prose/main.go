@@ -1,10 +1,10 @@
-// Command prose copies text files into a folder for scripts/lint-prose: Go files without their code, so that comments and string
-// literals remain, other files without the markers of comments. Every word keeps its line and its column.
+// Command prose copies text files to a directory for scripts/lint-prose. It keeps only the comments and string literals of Go files, and
+// removes the comment markers of other files. Every word keeps its line and column.
 //
-//	go run ./scripts/prose FOLDER <FILES    FILES are relative paths, one on each line
+//	go run ./scripts/prose DIR <FILES    (FILES contains relative paths, one per line)
 //
-// The comment "vale off" excludes the lines up to the comment "vale on". At the end of a line it excludes that line only. Markdown
-// files are copied unchanged, because Vale reads its comments there.
+// The comment "vale off" excludes the lines up to the comment "vale on". At the end of a line, it excludes only that line. Markdown files
+// are copied unchanged, because Vale handles their comments.
 package main
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func main() {
 	if len(os.Args) != 2 {
-		fmt.Fprintln(os.Stderr, "usage: go run ./scripts/prose FOLDER <FILES")
+		fmt.Fprintln(os.Stderr, "usage: go run ./scripts/prose DIR <FILES")
 		os.Exit(2)
 	}
 	if err := copyProse(os.Stdin, os.Args[1]); err != nil {
@@ -31,7 +31,7 @@ func main() {
 	}
 }
 
-func copyProse(files io.Reader, folder string) error {
+func copyProse(files io.Reader, dir string) error {
 	lines := bufio.NewScanner(files)
 	for lines.Scan() {
 		source, err := os.ReadFile(lines.Text())
@@ -40,7 +40,7 @@ func copyProse(files io.Reader, folder string) error {
 		} else if err != nil {
 			return err
 		}
-		target := filepath.Join(folder, lines.Text())
+		target := filepath.Join(dir, lines.Text())
 		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
 			return err
 		}
@@ -59,7 +59,7 @@ var (
 	exception     = regexp.MustCompile(`^(.*?)(?://|#|<!--)\s*vale (off|on)\b`)
 )
 
-// prose returns the text of a file with this extension for Vale.
+// prose returns the text for Vale of a file with this extension.
 func prose(extension string, source []byte) []byte {
 	switch extension {
 	case ".md":
@@ -70,8 +70,8 @@ func prose(extension string, source []byte) []byte {
 	return withoutExceptions(commentMarker.ReplaceAllFunc(source, blank), source)
 }
 
-// goProse returns the comments and the string literals of Go source. Literals that are concatenated read as one. A literal without a
-// space is a name or a key, and is left out.
+// goProse returns the comments and string literals of Go source. It joins concatenated literals. It omits literals without a space, which
+// are names or keys.
 func goProse(source []byte) []byte {
 	text := blank(source)
 	file := token.NewFileSet().AddFile("", -1, len(source))
@@ -96,7 +96,7 @@ func goProse(source []byte) []byte {
 	}
 }
 
-// withoutExceptions blanks the lines of text that comments in the source exclude.
+// withoutExceptions blanks the lines of text that are excluded by comments in source.
 func withoutExceptions(text, source []byte) []byte {
 	lines := bytes.SplitAfter(text, []byte("\n"))
 	off := false
@@ -112,7 +112,7 @@ func withoutExceptions(text, source []byte) []byte {
 	return bytes.Join(lines, nil)
 }
 
-// blank returns the text with a space for every byte but line breaks.
+// blank replaces every byte except line breaks by a space.
 func blank(text []byte) []byte {
 	spaces := bytes.Repeat([]byte(" "), len(text))
 	for i, b := range text {

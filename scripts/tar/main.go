@@ -1,11 +1,11 @@
-// Command tar creates reproducible archives: sorted names, one constant time, no owners, and no file modes except the executable
-// bit. The same files give the same archive, on Linux and on macOS.
+// Command tar creates reproducible archives, with sorted names, a constant time, no owners, and no file modes except the executable bit.
+// The same files result in the same archive, on Linux and macOS.
 //
-//	tar [--no-mac-metadata] [--exclude=PATTERN]... -czf ARCHIVE -C FOLDER NAME...    -cf without compression
+//	tar [--no-mac-metadata] [--exclude=PATTERN]... -czf ARCHIVE -C DIR NAME...    (without compression: -cf)
 //
-// The BOSH CLI calls the first tar in $PATH with these arguments: with this one, BOSH releases are reproducible. A PATTERN with a
-// slash, such as ./doc, matches a path below FOLDER; one without a slash matches the last part of a name. For all other arguments,
-// the program executes the next tar in $PATH.
+// The BOSH CLI calls the first tar in $PATH with these arguments. If that is this program, BOSH releases are reproducible. A PATTERN with a
+// slash, such as ./doc, matches a path in DIR. A PATTERN without a slash matches the last part of a name. For all other arguments, the
+// program executes the next tar in $PATH.
 package main
 
 import (
@@ -21,10 +21,10 @@ import (
 
 // packRequest is a parsed command line.
 type packRequest struct {
-	archive, folder       string
-	names                 []string // as given; paths below folder
+	archive, dir          string
+	names                 []string // paths relative to dir, as in the arguments
 	excluded              []string // patterns
-	compressed, supported bool     // supported: this program can create the archive itself
+	compressed, supported bool     // supported means that this program can create the archive itself
 }
 
 func main() {
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// parse parses arguments of the form above. The result is not supported if they have another form.
+// parse parses the arguments. The result is not supported if the arguments have another form than above.
 func parse(arguments []string) packRequest {
 	request := packRequest{compressed: true}
 	for len(arguments) > 0 {
@@ -49,7 +49,7 @@ func parse(arguments []string) packRequest {
 		switch {
 		case isPattern:
 			request.excluded = append(request.excluded, pattern)
-		case arguments[0] != "--no-mac-metadata": // the archive never contains any
+		case arguments[0] != "--no-mac-metadata": // the archive never contains such metadata
 			return request.parsePacking(arguments)
 		}
 		arguments = arguments[1:]
@@ -58,23 +58,23 @@ func parse(arguments []string) packRequest {
 }
 
 // parsePacking parses the arguments after the long options.
-func (o packRequest) parsePacking(arguments []string) packRequest {
+func (r packRequest) parsePacking(arguments []string) packRequest {
 	if len(arguments) < 5 || arguments[0] != "-czf" && arguments[0] != "-cf" || arguments[2] != "-C" {
-		return o
+		return r
 	}
-	o.supported, o.compressed = true, arguments[0] == "-czf"
-	o.archive, o.folder, o.names = arguments[1], arguments[3], arguments[4:]
-	for _, name := range o.names {
+	r.supported, r.compressed = true, arguments[0] == "-czf"
+	r.archive, r.dir, r.names = arguments[1], arguments[3], arguments[4:]
+	for _, name := range r.names {
 		if strings.HasPrefix(name, "-") || path.IsAbs(name) {
-			o.supported = false
+			r.supported = false
 		}
 	}
-	return o
+	return r
 }
 
-// excludes reports whether the path, relative to the folder, is excluded together with everything below it.
-func (o packRequest) excludes(name string) bool {
-	for _, pattern := range o.excluded {
+// excludes reports whether the path, which is relative to r.dir, is excluded.
+func (r packRequest) excludes(name string) bool {
+	for _, pattern := range r.excluded {
 		compared := path.Base(name)
 		if strings.Contains(pattern, "/") {
 			compared, pattern = path.Clean(name), path.Clean(pattern)
@@ -92,27 +92,27 @@ func execNextTar() error {
 	if err != nil {
 		return err
 	}
-	return syscall.Exec(next, append([]string{"tar"}, os.Args[1:]...), os.Environ()) //nolint:gosec // the arguments are those of the user
+	return syscall.Exec(next, append([]string{"tar"}, os.Args[1:]...), os.Environ()) //nolint:gosec // the arguments are the user's
 }
 
-// nextTar returns the first tar in the folders that is not this program.
-func nextTar(folders string) (string, error) {
+// nextTar returns the first tar in searchPath, a value of $PATH, that is not this program.
+func nextTar(searchPath string) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return "", err
 	}
-	own, err := os.Stat(self)
+	selfInfo, err := os.Stat(self)
 	if err != nil {
 		return "", err
 	}
-	for _, folder := range filepath.SplitList(folders) {
-		found, err := exec.LookPath(filepath.Join(folder, "tar"))
+	for _, dir := range filepath.SplitList(searchPath) {
+		candidate, err := exec.LookPath(filepath.Join(dir, "tar"))
 		if err != nil {
 			continue
 		}
-		if info, err := os.Stat(found); err == nil && !os.SameFile(own, info) {
-			return found, nil
+		if info, err := os.Stat(candidate); err == nil && !os.SameFile(selfInfo, info) {
+			return candidate, nil
 		}
 	}
-	return "", errors.New("these arguments require another tar, but $PATH has none")
+	return "", errors.New("these arguments require another tar, but $PATH contains none")
 }

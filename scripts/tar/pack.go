@@ -14,26 +14,26 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// modTime is the modification time of all entries. It is not in 1970, which some versions of tar call implausible.
+// modTime is the modification time of all entries. Some versions of tar warn about implausible times in 1970.
 var modTime = time.Date(1980, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pack writes the archive, and removes an incomplete one if it fails.
-func (o packRequest) pack() (err error) {
-	file, err := os.Create(o.archive)
+// pack writes the archive. If it fails, it removes the incomplete archive.
+func (r packRequest) pack() (err error) {
+	file, err := os.Create(r.archive)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
 			_ = file.Close()
-			_ = os.Remove(o.archive)
+			_ = os.Remove(r.archive)
 		}
 	}()
-	if !o.compressed {
-		err = o.write(file)
+	if !r.compressed {
+		err = r.write(file)
 	} else {
 		compressor := gzip.NewWriter(file)
-		if err = o.write(compressor); err == nil {
+		if err = r.write(compressor); err == nil {
 			err = compressor.Close()
 		}
 	}
@@ -44,22 +44,22 @@ func (o packRequest) pack() (err error) {
 }
 
 // write writes the files as an uncompressed tar archive.
-func (o packRequest) write(to io.Writer) error {
+func (r packRequest) write(to io.Writer) error {
 	archive := tar.NewWriter(to)
-	for _, name := range o.names {
-		// WalkDir sorts the entries of a folder by name.
-		err := filepath.WalkDir(filepath.Join(o.folder, filepath.FromSlash(name)), func(file string, entry fs.DirEntry, err error) error {
+	for _, name := range r.names {
+		// WalkDir sorts the entries of a directory by name.
+		err := filepath.WalkDir(filepath.Join(r.dir, filepath.FromSlash(name)), func(file string, entry fs.DirEntry, err error) error {
 			if err != nil {
 				return err
 			}
-			below, err := filepath.Rel(o.folder, file)
+			relative, err := filepath.Rel(r.dir, file)
 			if err != nil {
 				return err
 			}
-			below = filepath.ToSlash(below)
+			relative = filepath.ToSlash(relative)
 			switch {
-			case !o.excludes(below):
-				return add(archive, file, nameOf(name, below), entry)
+			case !r.excludes(relative):
+				return add(archive, file, entryName(name, relative), entry)
 			case entry.IsDir():
 				return fs.SkipDir
 			default:
@@ -73,19 +73,19 @@ func (o packRequest) write(to io.Writer) error {
 	return archive.Close()
 }
 
-// nameOf returns a file's name in the archive, like tar: with ./ if the given name has it.
-func nameOf(given, below string) string {
+// entryName returns the name of the file relative in the archive. Like tar, it keeps the ./ of argument.
+func entryName(argument, relative string) string {
 	switch {
-	case below == ".":
+	case relative == ".":
 		return "./"
-	case given == "." || strings.HasPrefix(given, "./"):
-		return "./" + below
+	case argument == "." || strings.HasPrefix(argument, "./"):
+		return "./" + relative
 	default:
-		return below
+		return relative
 	}
 }
 
-// add writes one file, folder or symbolic link. It fails for anything else.
+// add writes a file, directory or symbolic link. It fails for anything else.
 func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 	info, err := entry.Info()
 	if err != nil {
@@ -108,7 +108,7 @@ func add(archive *tar.Writer, file, name string, entry fs.DirEntry) error {
 		}
 		return archive.WriteHeader(header)
 	case !info.Mode().IsRegular():
-		return fmt.Errorf("cannot pack %s: not a regular file, folder or symbolic link", file)
+		return fmt.Errorf("cannot pack %s: not a regular file, directory or symbolic link", file)
 	}
 	if info.Mode()&0o111 != 0 {
 		header.Mode = 0o755

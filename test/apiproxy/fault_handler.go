@@ -6,11 +6,11 @@ import (
 	"sync"
 )
 
-// Fault receives each request with its number since the last Reset, starting at 1. It calls next to forward the request, or injects
-// a fault.
+// Fault handles each request with its number n since the last Reset, starting at 1. It calls next to forward the request, or injects a
+// fault.
 type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler)
 
-// FaultHandler counts the requests to a handler, and injects a fault.
+// FaultHandler records the requests to a handler, and injects a fault.
 type FaultHandler struct {
 	Next http.Handler
 
@@ -31,7 +31,7 @@ func (h *FaultHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fault(number, w, r, h.Next)
 }
 
-// describe returns the request's method, or WATCH, and its path.
+// describe returns the request's method, or WATCH for a watch, and its path.
 func describe(r *http.Request) string {
 	verb := r.Method
 	if isWatch(r) {

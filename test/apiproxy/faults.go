@@ -12,22 +12,22 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Unavailable answers request n with a 503 without Retry-After.
+// Unavailable responds to request n with a 503 without Retry-After.
 func Unavailable(n int) Fault {
-	return Refused(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)(n)
+	return ErrorStatus(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)(n)
 }
 
-// Refused answers request n like an API server, with a Status of this code and reason.
-func Refused(code int, reason metav1.StatusReason) func(n int) Fault {
-	return refusedAfter(code, reason, "")
+// ErrorStatus responds to request n like an API server, with a Status that has this code and reason.
+func ErrorStatus(code int, reason metav1.StatusReason) func(n int) Fault {
+	return respondWithStatus(code, reason, "")
 }
 
-// Throttled answers request n with a 429 and a Retry-After of this many seconds.
+// Throttled responds to request n with a 429 and a Retry-After of this many seconds.
 func Throttled(seconds int) func(n int) Fault {
-	return refusedAfter(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, strconv.Itoa(seconds))
+	return respondWithStatus(http.StatusTooManyRequests, metav1.StatusReasonTooManyRequests, strconv.Itoa(seconds))
 }
 
-func refusedAfter(code int, reason metav1.StatusReason, retryAfter string) func(n int) Fault {
+func respondWithStatus(code int, reason metav1.StatusReason, retryAfter string) func(n int) Fault {
 	return func(n int) Fault {
 		return atRequest(n, func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "application/json")
@@ -40,8 +40,7 @@ func refusedAfter(code int, reason metav1.StatusReason, retryAfter string) func(
 	}
 }
 
-// ProxyError answers every request with the code and a text that is not from Kubernetes, like a proxy without a connection to its API
-// server.
+// ProxyError responds to every request with the code and plain text, like a proxy without a connection to its API server.
 func ProxyError(code int) Fault {
 	return func(_ int, w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 		http.Error(w, "no such backend", code)
@@ -60,12 +59,12 @@ func ResetBefore(n int) Fault {
 	return BeforeRequest(n, func() bool { return false })
 }
 
-// ResetAfter forwards request n, and breaks the connection instead of answering.
+// ResetAfter forwards request n, and breaks the connection instead of responding.
 func ResetAfter(n int) Fault {
 	return AfterRequest(n, func() {})
 }
 
-// TruncatedBody forwards request n, and breaks the connection in the middle of the answer's body.
+// TruncatedBody forwards request n, and breaks the connection in the middle of the response body.
 func TruncatedBody(n int) Fault {
 	return WithinResponse(n, func() {})
 }
@@ -80,7 +79,7 @@ func BeforeRequest(n int, do func() bool) Fault {
 	})
 }
 
-// AfterRequest forwards request n, calls do, and breaks the connection instead of answering.
+// AfterRequest forwards request n, calls do, and breaks the connection instead of responding.
 func AfterRequest(n int, do func()) Fault {
 	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !isWatch(r) {
@@ -91,7 +90,7 @@ func AfterRequest(n int, do func()) Fault {
 	})
 }
 
-// WithinResponse forwards request n, answers with half of the body, calls do, and breaks the connection.
+// WithinResponse forwards request n, sends half of the response body, calls do, and breaks the connection.
 func WithinResponse(n int, do func()) Fault {
 	return atRequest(n, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if !isWatch(r) {
@@ -113,9 +112,9 @@ func writeHalf(w http.ResponseWriter, r *http.Request, next http.Handler) {
 	_ = http.NewResponseController(w).Flush()
 }
 
-// ReplaceResponse answers request n with a handler instead of forwarding it.
-func ReplaceResponse(n int, answers http.HandlerFunc) Fault {
-	return atRequest(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { answers(w, r) })
+// ReplaceResponse passes request n to handler instead of forwarding it.
+func ReplaceResponse(n int, handler http.HandlerFunc) Fault {
+	return atRequest(n, func(w http.ResponseWriter, r *http.Request, _ http.Handler) { handler(w, r) })
 }
 
 // DelayedRequest forwards request n after a pause.
@@ -131,10 +130,10 @@ func DelayedRequest(pause time.Duration) func(n int) Fault {
 	}
 }
 
-// UnansweredRequest never answers request n.
-func UnansweredRequest(n int) Fault {
+// NoResponse never responds to request n.
+func NoResponse(n int) Fault {
 	return atRequest(n, func(_ http.ResponseWriter, r *http.Request, _ http.Handler) {
-		_, _ = io.Copy(io.Discard, r.Body) // a server detects a disconnected client only after it has read the body
+		_, _ = io.Copy(io.Discard, r.Body) // a server detects a disconnected client only after it read the body
 		<-r.Context().Done()
 		panic(http.ErrAbortHandler)
 	})

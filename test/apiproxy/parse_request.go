@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// pathPrefixPattern matches the path before the kind: /api/VERSION or /apis/GROUP/VERSION, and the namespace if there is one.
+// pathPrefixPattern matches the path before the resource: /api/VERSION or /apis/GROUP/VERSION, and the namespace if there is one.
 var pathPrefixPattern = regexp.MustCompile(`^/(?:api/[^/]+|apis/[^/]+/[^/]+)/(?:namespaces/[^/]+/)?`)
 
-// ParseRequest returns a request's verb in Kubernetes terms, its resource with the subresource, and whether it names an object.
-func ParseRequest(request *http.Request) (verb, kind string, named bool) {
+// ParseRequest returns the Kubernetes verb of a request, its resource with any subresource, and whether it names an object.
+func ParseRequest(request *http.Request) (verb, resource string, named bool) {
 	parts := strings.Split(strings.Trim(pathPrefixPattern.ReplaceAllString(request.URL.Path, ""), "/"), "/")
-	kind, named = parts[0], len(parts) > 1
+	resource, named = parts[0], len(parts) > 1
 	if len(parts) > 2 {
-		kind += "/" + parts[2]
+		resource += "/" + parts[2]
 	}
 	verb = strings.ToLower(request.Method)
 	switch {
@@ -27,5 +27,5 @@ func ParseRequest(request *http.Request) (verb, kind string, named bool) {
 	case verb == "get" && !named:
 		verb = "list"
 	}
-	return verb, kind, named
+	return verb, resource, named
 }

@@ -16,17 +16,17 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// recordKeys are the labels and annotations of a disk's PVC with its owner record and its state. Calls change them by
-// compare-and-swap only: see docs/development/architecture.md.
+// recordKeys are the labels and annotations that record the owner and the state of a disk. Calls change them only by compare-and-swap:
+// see docs/development/architecture.md.
 var recordKeys = []string{
 	manifest.LabelVM, manifest.AnnotationOwner, manifest.LabelCopy, manifest.AnnotationCopyOf, manifest.AnnotationCopiedTo,
 	manifest.AnnotationSize, manifest.AnnotationFormatted, manifest.AnnotationCall,
 }
 
-// missingPrecondition returns the reason to refuse a request that changes or deletes an object without a precondition on the state that
-// the CPI has read, or "" for other requests. It leaves the request's body readable.
+// missingPrecondition returns the reason to reject the request, or "". It rejects changes and deletions without a precondition on the
+// state that the CPI read. The request's body stays readable.
 func missingPrecondition(r *http.Request) string {
-	_, kind, named := ParseRequest(r)
+	_, resource, named := ParseRequest(r)
 	if !named || r.Method != http.MethodPatch && r.Method != http.MethodDelete || r.Body == nil {
 		return ""
 	}
@@ -38,17 +38,17 @@ func missingPrecondition(r *http.Request) string {
 	name := r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:]
 	switch {
 	case r.Method == http.MethodDelete:
-		return missingDeletePrecondition(body, kind == "persistentvolumeclaims" && strings.HasPrefix(name, "disk-"))
-	case kind == "persistentvolumeclaims":
+		return missingDeletePrecondition(body, resource == "persistentvolumeclaims" && strings.HasPrefix(name, "disk-"))
+	case resource == "persistentvolumeclaims":
 		return missingPatchPrecondition(r.Header.Get("Content-Type"), body)
-	case kind == "pods/ephemeralcontainers" && !bytes.Contains(body, []byte(`"uid"`)):
+	case resource == "pods/ephemeralcontainers" && !bytes.Contains(body, []byte(`"uid"`)):
 		return "an ephemeral container is added without the Pod's UID"
 	}
 	return ""
 }
 
-// missingDeletePrecondition returns the reason to refuse a deletion without the UID of the object, or of a disk without its
-// resourceVersion.
+// missingDeletePrecondition returns the reason to reject a deletion, or "". A deletion requires the UID of the object, and for a disk
+// also its resourceVersion.
 func missingDeletePrecondition(body []byte, disk bool) string {
 	var options metav1.DeleteOptions
 	if _, _, err := scheme.Codecs.UniversalDeserializer().Decode(body, nil, &options); err != nil {
@@ -65,7 +65,7 @@ func missingDeletePrecondition(body []byte, disk bool) string {
 	return ""
 }
 
-// missingPatchPrecondition returns the reason to refuse a patch of a PVC that changes the record of a disk without a precondition.
+// missingPatchPrecondition returns the reason to reject a patch of a PVC, or "". A patch of recordKeys requires a precondition.
 func missingPatchPrecondition(contentType string, body []byte) string {
 	if contentType == string(types.JSONPatchType) {
 		if bytes.Contains(body, []byte(`"op":"test"`)) {

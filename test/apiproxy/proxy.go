@@ -26,13 +26,13 @@ type Proxy struct {
 	strict bool
 
 	mutex     sync.Mutex
-	token     string // if empty, requests have their own credentials
+	token     string // if empty, the credentials of requests are forwarded
 	rights    map[string]bool
 	targets   []*url.URL
-	forwarded int // number of forwarded requests
+	forwarded int // requests
 }
 
-// New starts a proxy for the cluster of a kubeconfig file. It refuses requests with resourceVersion=0, which an API server may answer
+// New starts a proxy for the cluster of a kubeconfig file. It rejects requests with resourceVersion=0, because an API server may respond
 // with outdated objects from its cache.
 func New(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
@@ -42,8 +42,8 @@ func New(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewStrict is New for a proxy that also refuses requests which change the record of a disk, or delete an object, without a
-// precondition.
+// NewStrict is like New, but the proxy also rejects requests without a precondition that change the record of a disk or delete an
+// object.
 func NewStrict(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
@@ -53,7 +53,7 @@ func NewStrict(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewTLS is New with TLS. Clients send credentials over TLS, and the proxy forwards them.
+// NewTLS is like New, but with TLS, over which clients send credentials. The proxy forwards them.
 func NewTLS(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
@@ -104,21 +104,21 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	return p, nil
 }
 
-// SetToken sets the token of the user for forwarded requests.
+// SetToken sets the token for forwarded requests.
 func (p *Proxy) SetToken(token string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.token = token
 }
 
-// Token returns the token of the user for forwarded requests.
+// Token returns the token for forwarded requests.
 func (p *Proxy) Token() string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return p.token
 }
 
-// SetBackendPorts distributes requests to the API servers on these ports of loopback, like a load balancer.
+// SetBackendPorts distributes requests to the API servers on these loopback ports, like a load balancer.
 func (p *Proxy) SetBackendPorts(ports ...int) {
 	var targets []*url.URL
 	for _, port := range ports {
@@ -137,15 +137,14 @@ func (p *Proxy) nextTarget() *url.URL {
 	return p.targets[p.forwarded%len(p.targets)]
 }
 
-// Rights returns the permissions that all previous requests required, as "verb resource", for example "patch
-// pods/ephemeralcontainers".
+// Rights returns the rights required by all previous requests, as "verb resource", for example "patch pods/ephemeralcontainers".
 func (p *Proxy) Rights() []string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	return slices.Sorted(maps.Keys(p.rights))
 }
 
-// authorize records the permission that the request requires, and returns the token for it.
+// authorize records the right required by the request, and returns the token for the request.
 func (p *Proxy) authorize(r *http.Request) string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -153,7 +152,7 @@ func (p *Proxy) authorize(r *http.Request) string {
 	return p.token
 }
 
-// requiredRight returns the permission that Kubernetes' authorizer checks for the request.
+// requiredRight returns the right that Kubernetes checks for the request.
 func requiredRight(r *http.Request) string {
 	verb, resource, _ := ParseRequest(r)
 	return verb + " " + resource
@@ -165,7 +164,7 @@ func (p *Proxy) Close() {
 	p.server.Close()
 }
 
-// BreakConnections breaks all connections, and new ones until the next Reset, like a network outage.
+// BreakConnections breaks all existing connections, and all new ones until the next Reset, like a network outage.
 func (p *Proxy) BreakConnections() {
 	p.Reset(func(int, http.ResponseWriter, *http.Request, http.Handler) { panic(http.ErrAbortHandler) })
 	p.server.CloseClientConnections()
@@ -174,7 +173,7 @@ func (p *Proxy) BreakConnections() {
 // URL returns the URL of the proxy.
 func (p *Proxy) URL() string { return p.server.URL }
 
-// CACertificate returns the certificate of a proxy with TLS as PEM.
+// CACertificate returns the proxy's TLS certificate as PEM.
 func (p *Proxy) CACertificate() []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: p.server.Certificate().Raw})
 }

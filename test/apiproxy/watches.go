@@ -13,15 +13,15 @@ import (
 // isWatch reports whether the request is a watch.
 func isWatch(r *http.Request) bool { return r.URL.Query().Get("watch") != "" }
 
-// streamFunc forwards the events of a watch, each a line of JSON, and can change them. The watch is closed when it returns.
+// streamFunc forwards the events of a watch, and can change them. Each event is a line of JSON. The watch is closed when it returns.
 type streamFunc func(ctx context.Context, events <-chan []byte, send func([]byte))
 
-// ClosedWatch closes watch n right after a successful answer.
+// ClosedWatch closes watch n right after a successful response.
 func ClosedWatch(n int) Fault {
 	return onWatch(n, func(context.Context, <-chan []byte, func([]byte)) {})
 }
 
-// ShortWatches closes each watch after this time, like load balancers close connections.
+// ShortWatches closes each watch after limit, as load balancers close connections.
 func ShortWatches(limit time.Duration) Fault {
 	return onEveryWatch(func(ctx context.Context, events <-chan []byte, send func([]byte)) {
 		ctx, cancel := context.WithTimeout(ctx, limit)
@@ -37,7 +37,7 @@ func ExpiredWatch(n int) Fault {
 	})
 }
 
-// SilentWatch drops all events of watch n, and closes it after this time.
+// SilentWatch drops all events of watch n, and closes it after limit.
 func SilentWatch(limit time.Duration) func(n int) Fault {
 	return func(n int) Fault {
 		return onWatch(n, func(ctx context.Context, events <-chan []byte, _ func([]byte)) {
@@ -91,7 +91,7 @@ func onEveryWatch(transform streamFunc) Fault {
 	}
 }
 
-// relayWatch forwards a watch through transform. It requests JSON, which all clients understand, and which has one event per line.
+// relayWatch forwards a watch through transform. It requests JSON, because all clients understand it and each event is one line.
 func relayWatch(w http.ResponseWriter, r *http.Request, next http.Handler, transform streamFunc) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -165,7 +165,7 @@ func (p *pipeResponse) Write(part []byte) (int, error) {
 
 func (p *pipeResponse) Flush() { p.WriteHeader(http.StatusOK) }
 
-// closeStream closes the response, also if nothing was written.
+// closeStream closes the response, even if nothing was written.
 func (p *pipeResponse) closeStream() {
 	p.WriteHeader(http.StatusBadGateway)
 	_ = p.writer.Close()

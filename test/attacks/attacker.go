@@ -30,8 +30,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// Attacker is a user with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an
-// attached disk, and foreign objects, which another user has created. No Pod of the namespace runs.
+// Attacker is a user with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an attached
+// disk, and foreign objects created by another user. No Pod of the namespace runs.
 type Attacker struct {
 	Namespace string
 	Client    kubernetes.Interface // with the token
@@ -42,7 +42,7 @@ type Attacker struct {
 
 const (
 	stemcellImage    = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
-	sidecarImage     = "proxy.example.com/proxy:1" // that a webhook injects
+	sidecarImage     = "proxy.example.com/proxy:1" // injected by a webhook
 	foreignName      = "others"                    // the name of foreign objects
 	diskName         = "disk-one"
 	storageClassName = "standard" // in the default limits
@@ -50,7 +50,7 @@ const (
 	plainRuntimeClass = "attacks-plain" // a RuntimeClass that is not a sandbox
 )
 
-// RBACFiles are the files with the rights of the CPI's service account, relative to the root of the repository.
+// RBACFiles are the paths of the files with the rights of the CPI's service account, relative to the root of the repository.
 var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
 
 // resources are the resources of the objects that the CPI creates, by name.
@@ -67,7 +67,7 @@ var resources = map[string]schema.GroupVersionResource{
 	"ipreservations":         {Group: "crd.projectcalico.org", Version: "v1", Resource: "ipreservations"},
 }
 
-// NewAttacker creates a namespace with these labels and limits, and all objects in it. root is the root of the repository.
+// NewAttacker creates a namespace with these labels and limits, and its objects. root is the root of the repository.
 func NewAttacker(ctx context.Context, admin *rest.Config, root, namespace string, labels, limits map[string]string) (*Attacker, error) {
 	cluster, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -160,7 +160,7 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 			}
 		}
 	}
-	// The controller manager creates this service account a moment after the namespace; without it no Pod is admitted.
+	// The controller manager creates this service account a moment after the namespace. Without it, no Pod is admitted.
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
@@ -170,22 +170,22 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 	})
 }
 
-// namespacePattern matches the namespace in docs/rbac*.yaml, as does the command at the top of docs/rbac.yaml.
+// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of docs/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
-// applyRBAC creates the object of a YAML document of RBACFiles for this namespace.
+// applyRBAC creates the object in a YAML document of RBACFiles for this namespace.
 func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 	var object unstructured.Unstructured
 	if err := yaml.Unmarshal([]byte(namespacePattern.ReplaceAllString(document, "${1}"+p.namespace)), &object.Object); err != nil {
 		return err
 	}
 	kind := object.GroupVersionKind()
-	ofKind := p.objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
+	client := p.objects.Resource(kind.GroupVersion().WithResource(strings.ToLower(kind.Kind) + "s"))
 	var err error
 	if strings.HasPrefix(kind.Kind, "Cluster") {
-		_, err = ofKind.Create(ctx, &object, metav1.CreateOptions{})
+		_, err = client.Create(ctx, &object, metav1.CreateOptions{})
 	} else {
-		_, err = ofKind.Namespace(p.namespace).Create(ctx, &object, metav1.CreateOptions{})
+		_, err = client.Namespace(p.namespace).Create(ctx, &object, metav1.CreateOptions{})
 	}
 	return err
 }
@@ -249,8 +249,8 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// createClusterObjects creates foreign objects without a namespace: a static PersistentVolume, a RuntimeClass, and an address pool and
-// reservation, with a node selector that matches no node.
+// createClusterObjects creates foreign cluster-scoped objects: a static PersistentVolume, a RuntimeClass, an address pool that selects no
+// node, and an address reservation.
 func (p provisioner) createClusterObjects(ctx context.Context) error {
 	volume := StaticVolume(foreignName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
 	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
@@ -274,7 +274,7 @@ func (p provisioner) createClusterObjects(ctx context.Context) error {
 	return nil
 }
 
-// StaticVolume returns a PersistentVolume as an administrator creates it manually, with a folder of a node.
+// StaticVolume returns a PersistentVolume for a directory of a node, as an administrator would create it manually.
 func StaticVolume(name, class, size string) *corev1.PersistentVolume {
 	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": foreignName}}
 	return &corev1.PersistentVolume{ObjectMeta: meta, Spec: corev1.PersistentVolumeSpec{
@@ -284,7 +284,7 @@ func StaticVolume(name, class, size string) *corev1.PersistentVolume {
 	}}
 }
 
-// Remove deletes the attacker's namespace, and the objects without a namespace that NewAttacker has created.
+// Remove deletes the attacker's namespace, and the cluster-scoped objects created by NewAttacker.
 func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 	cluster, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -345,7 +345,7 @@ func newAttachment(disk string, vm *corev1.Pod) manifest.Attachment {
 	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
 }
 
-// The following functions return or create objects like those of the CPI, which attacks change.
+// The following functions return or create objects like those of the CPI. Attacks change these objects.
 
 func (a *Attacker) newVMPod() *corev1.Pod {
 	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod()
@@ -421,7 +421,7 @@ func RegularRequests() map[string]TryFunc {
 	}
 }
 
-// All requests are dry runs, to which admission policies apply too.
+// All requests are dry runs. Admission policies also apply to them.
 var (
 	dryCreate = metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
 	dryPatch  = metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}
@@ -472,16 +472,16 @@ func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, contai
 }
 
 // patchObject applies a merge patch to an object of the namespace.
-func (a *Attacker) patchObject(ctx context.Context, kind, name string, patch any) error {
+func (a *Attacker) patchObject(ctx context.Context, resourceName, name string, patch any) error {
 	raw, err := json.Marshal(patch)
 	if err != nil {
 		return err
 	}
-	_, err = a.Objects.Resource(resources[kind]).Namespace(a.Namespace).Patch(ctx, name, types.MergePatchType, raw, dryPatch)
+	_, err = a.Objects.Resource(resources[resourceName]).Namespace(a.Namespace).Patch(ctx, name, types.MergePatchType, raw, dryPatch)
 	return err
 }
 
-// httpRequest returns an attack that sends an HTTP request with these headers (name, value, ...). NAMESPACE in its path stands for the
+// httpRequest returns an attack that sends an HTTP request with these headers (name, value, ...). NAMESPACE in the path stands for the
 // attacker's namespace.
 func httpRequest(method, path string, headers ...string) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {

@@ -1,6 +1,6 @@
-// Package attacks contains attacks with the token of the CPI's service account, and attacks of root in a VM. docs/trust.md lists
-// them. Tests try each attack with and without the admission policy: the tests of this package with an API server only, those of
-// test/e2e with real nodes.
+// Package attacks contains attacks with the token of the CPI's service account, and attacks by root in a VM. docs/trust.md lists them. The
+// tests try each attack with and without the admission policy: the tests of this package with an API server only, the tests of test/e2e
+// with real nodes.
 package attacks
 
 import (
@@ -13,24 +13,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Attack is an attempt to do something with the token that is not the CPI's task.
+// Attack is an attempt to misuse the token.
 type Attack struct {
 	Name   string // what the attacker creates or does
 	Group  string // heading of its table in docs/trust.md
-	Source string // "LIST: ENTRY" of the published list that describes it; empty if there is none
-	Note   string // what the attacker gains; for a possible attack, its reason or mitigation
+	Source string // "LIST: ENTRY" of the published list that describes it, or empty
+	Note   string // what the attacker gains, or the reason or mitigation of a possible attack
 
-	// Forbidden is true if the account has no right to it, with and without the policy.
+	// Forbidden is true if the account does not have the required right, with or without the policy.
 	Forbidden bool
-	// Rules are the rules of the policy that refuse it. The API server may name any of them. Without rules the attack is possible.
+	// Rules are the rules of the policy that reject it. The API server may name any of them. Without rules, the attack is possible.
 	Rules []string
-	// Limits replace the default limits when the tests try it.
+	// Limits replace the default limits in the tests.
 	Limits map[string]string
-	// RefusingLimits are limits with which the rules refuse it. With the default limits it is possible.
-	RefusingLimits map[string]string
-	// NoDefaultStorageClass is true if it requires a cluster without a default StorageClass.
+	// RejectingLimits are limits with which the rules reject it. With the default limits, it is possible.
+	RejectingLimits map[string]string
+	// NoDefaultStorageClass is true if the attack requires a cluster without a default StorageClass.
 	NoDefaultStorageClass bool
-	// MinMinor is the minor version of Kubernetes that the attack requires.
+	// MinMinor is the lowest minor version of Kubernetes that supports the attack.
 	MinMinor int
 
 	Try func(context.Context, *Attacker) error
@@ -38,36 +38,36 @@ type Attack struct {
 
 // Possible reports whether the attack succeeds with the policy and its default limits.
 func (a Attack) Possible() bool {
-	return !a.Forbidden && (len(a.Rules) == 0 || a.RefusingLimits != nil)
+	return !a.Forbidden && (len(a.Rules) == 0 || a.RejectingLimits != nil)
 }
 
-// denialPrefix begins the API server's message about an object that a policy refuses.
+// denialPrefix begins the API server's message about an object that a policy rejects.
 const denialPrefix = "ValidatingAdmissionPolicy"
 
-// CheckOutcome returns an error if the outcome of Try is not the expected one. enforced is true if the policy was enforced, and
-// refusingLimits is true if RefusingLimits were set.
-func (a Attack) CheckOutcome(outcome error, enforced, refusingLimits bool) error {
-	refused := enforced && len(a.Rules) > 0 && (a.RefusingLimits == nil || refusingLimits)
+// CheckOutcome returns an error unless Try had the expected outcome. enforced reports whether the policy was enforced, and rejectingLimits
+// whether RejectingLimits were set.
+func (a Attack) CheckOutcome(outcome error, enforced, rejectingLimits bool) error {
+	rejected := enforced && len(a.Rules) > 0 && (a.RejectingLimits == nil || rejectingLimits)
 	switch {
 	case a.Forbidden:
 		if apierrors.IsForbidden(outcome) && !strings.Contains(outcome.Error(), denialPrefix) {
 			return nil
 		}
 		return fmt.Errorf("%s: the account has this right: %w", a.Name, orAdmitted(outcome))
-	case refused:
+	case rejected:
 		for _, rule := range a.Rules {
 			if outcome != nil && strings.Contains(outcome.Error(), "rule "+rule+":") {
 				return nil
 			}
 		}
-		return fmt.Errorf("%s: not refused by rule %s: %w", a.Name, strings.Join(a.Rules, " or "), orAdmitted(outcome))
+		return fmt.Errorf("%s: not rejected by rule %s: %w", a.Name, strings.Join(a.Rules, " or "), orAdmitted(outcome))
 	case outcome != nil:
 		return fmt.Errorf("%s: not possible: %w", a.Name, outcome)
 	}
 	return nil
 }
 
-// orAdmitted returns err, or errAdmitted if it is nil.
+// orAdmitted returns err, or errAdmitted if err is nil.
 func orAdmitted(err error) error {
 	if err == nil {
 		return errAdmitted
@@ -83,40 +83,40 @@ type TryFunc = func(context.Context, *Attacker) error
 // dedicatedNamespace is the mitigation of attacks on other objects of the namespace.
 const dedicatedNamespace = "use a dedicated namespace"
 
-// refused returns an attack that one of these rules refuses. The rules are separated by "|".
-func refused(rules, name, source, gain string, try TryFunc) Attack {
+// rejected returns an attack that one of the rules rejects. The rules are separated by "|".
+func rejected(rules, name, source, gain string, try TryFunc) Attack {
 	return Attack{Name: name, Source: source, Note: gain, Rules: strings.Split(rules, "|"), Try: try}
 }
 
-// possible returns an attack that succeeds in spite of the policy.
+// possible returns an attack that succeeds despite the policy.
 func possible(name, source, mitigation string, try TryFunc) Attack {
 	return Attack{Name: name, Source: source, Note: mitigation, Try: try}
 }
 
-// forbidden returns an attack to which the account has no right.
+// forbidden returns an attack that requires a right the account does not have.
 func forbidden(name, source, gain string, try TryFunc) Attack {
 	return Attack{Name: name, Source: source, Note: gain, Forbidden: true, Try: try}
 }
 
-// refusedWith returns the attack as one that the rules refuse only with this limit.
-func (a Attack) refusedWith(key, value string) Attack {
-	a.RefusingLimits = map[string]string{key: value}
+// rejectedWith returns a copy of the attack that the rules reject only with this limit.
+func (a Attack) rejectedWith(key, value string) Attack {
+	a.RejectingLimits = map[string]string{key: value}
 	return a
 }
 
-// withLimit returns the attack as one that the tests try with this limit.
+// withLimit returns a copy of the attack that the tests try with this limit.
 func (a Attack) withLimit(key, value string) Attack {
 	a.Limits = map[string]string{key: value}
 	return a
 }
 
-// sinceMinor returns the attack as one that requires this minor version of Kubernetes.
+// sinceMinor returns a copy of the attack that requires this minor version of Kubernetes.
 func (a Attack) sinceMinor(minor int) Attack {
 	a.MinMinor = minor
 	return a
 }
 
-// withoutDefaultStorageClass returns the attack as one that requires a cluster without a default StorageClass.
+// withoutDefaultStorageClass returns a copy of the attack that requires a cluster without a default StorageClass.
 func (a Attack) withoutDefaultStorageClass() Attack {
 	a.NoDefaultStorageClass = true
 	return a
@@ -124,7 +124,7 @@ func (a Attack) withoutDefaultStorageClass() Attack {
 
 // All returns all attacks with the token.
 func All() []Attack {
-	var all []Attack
+	var attacks []Attack
 	for _, group := range []struct {
 		name    string
 		attacks [][]Attack
@@ -134,19 +134,19 @@ func All() []Attack {
 		{"DaemonSets", [][]Attack{daemonSets()}},
 		{"Storage", [][]Attack{pvcAttacks(), snapshotAttacks()}},
 		{"Services, PodDisruptionBudgets and other objects", [][]Attack{
-			serviceAttacks(), pdbAttacks(), foreignObjects(), ownObjects(), readAttacks(), networkAttacks(),
+			serviceAttacks(), pdbAttacks(), foreignObjects(), cpiObjects(), readAttacks(), networkAttacks(),
 		}},
 		{"Rights", [][]Attack{rightsEscalation(), rightsPods(), rightsCluster(), rightsWorkloads()}},
 	} {
 		for _, attack := range slices.Concat(group.attacks...) {
 			attack.Group = group.name
-			all = append(all, attack)
+			attacks = append(attacks, attack)
 		}
 	}
-	return all
+	return attacks
 }
 
-// Count returns the number of all attacks, including those of root in a VM, and the numbers of those that fail and that succeed.
+// Count returns the numbers of all, of failing and of succeeding attacks, including those by root in a VM.
 func Count() (total, failing, succeeding int) {
 	for _, attack := range All() {
 		total++

@@ -32,7 +32,7 @@ func VMKinds() []VMKind {
 	}
 }
 
-// EscapeTarget is another VM and its node, which root in a VM tries to reach.
+// EscapeTarget is another VM and its node. Root in a VM tries to reach them.
 type EscapeTarget struct {
 	Address string // of the other VM
 	Node    string // address of the node
@@ -41,14 +41,14 @@ type EscapeTarget struct {
 	Secret  string // content of that disk
 }
 
-// Escape is a command with which root in a VM tries to reach something outside of the VM. It changes nothing.
+// Escape is a command of root in a VM that tries to reach something outside of the VM. It changes nothing.
 type Escape struct {
 	Name string
-	// SucceedsFrom are the kinds of VMs in which it succeeds.
+	// SucceedsFrom are the kinds of VMs in which the command succeeds.
 	SucceedsFrom []string
-	// CgroupV1 is true if it succeeds only on nodes with cgroup v1.
+	// CgroupV1 is true if the command succeeds only on nodes with cgroup v1.
 	CgroupV1 bool
-	// Reason explains why it succeeds or fails.
+	// Reason explains why the command succeeds or fails.
 	Reason  string
 	Command func(EscapeTarget) string
 }
@@ -66,27 +66,26 @@ var (
 	fixedCommand   = func(command string) func(EscapeTarget) string { return func(EscapeTarget) string { return command } }
 )
 
-// rewriteFile returns a command that writes a file's own content to it.
+// rewriteFile returns a command that writes a file's content back to the file.
 func rewriteFile(file string) string {
 	return fmt.Sprintf(`content=$(<%[1]s) && echo "$content" >%[1]s`, file)
 }
 
-// withMount returns a command that runs the mount command, then the command, and then unmounts /tmp/mounted.
+// withMount returns a command that runs mount and command, and then unmounts /tmp/mounted.
 func withMount(mount, command string) string {
 	return "mkdir -p /tmp/mounted; " + mount + " || exit; (" + command + "); status=$?; umount /tmp/mounted; exit $status"
 }
 
-// openByHandleScript opens the root directory of the filesystem with /etc/hosts, which belongs to the node. On ext4 that is inode 2.
+// openByHandleScript opens the root directory of the node's filesystem that contains /etc/hosts. On ext4, it is inode 2.
 const openByHandleScript = `perl -e '
 	open(my $at, "<", "/etc/hosts") or die;
 	my $handle = pack("LlLL", 8, 1, 2, 0);
-	my $folder = syscall(304, fileno($at), $handle, 0200000);
-	die "$!" if $folder < 0;
-	print readlink("/proc/self/fd/$folder"), "\n", join(" ", map { s,.*/,,r } glob("/proc/self/fd/$folder/*"));
-	exit 1 unless -d "/proc/self/fd/$folder/var" || -d "/proc/self/fd/$folder/lib"'`
+	my $dir = syscall(304, fileno($at), $handle, 0200000);
+	die "$!" if $dir < 0;
+	print readlink("/proc/self/fd/$dir"), "\n", join(" ", map { s,.*/,,r } glob("/proc/self/fd/$dir/*"));
+	exit 1 unless -d "/proc/self/fd/$dir/var" || -d "/proc/self/fd/$dir/lib"'`
 
-// loadModuleScript asks the kernel to load something that is not a module. The kernel returns ENOEXEC only to a process that may load
-// modules.
+// loadModuleScript asks the kernel to load data that is not a module. The kernel returns ENOEXEC only to a process that may load modules.
 const loadModuleScript = `perl -e 'use Errno; my $x = "x" x 64; syscall(175, $x, 64, "\0"); exit(!($!{ENOEXEC}))'`
 
 // Escapes returns the escapes in the table of docs/trust.md.
@@ -107,7 +106,7 @@ func Escapes() []Escape {
 		{"the node's cgroups", fromNone, false, "a separate view, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
 		{"the node's processes", fromNone, false, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
 		{"the node's network", fromNone, false, "network namespace", fixedCommand("ip -o link | grep -q cali")},
-		{"other VMs' folders on the node", fromNone, false, "mount namespace", fixedCommand("ls -d /run/bosh-kubernetes-cpi")},
+		{"other VMs' directories on the node", fromNone, false, "mount namespace", fixedCommand("ls -d /run/bosh-kubernetes-cpi")},
 		{"the Kubernetes API, with credentials", fromNone, false, "no service account token", fixedCommand("ls /var/run/secrets/kubernetes.io/serviceaccount/token")},
 		{"the port of another VM's agent", fromAll, false, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Address, 6868) }},
 		{"the kubelet's port", fromAll, false, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Node, t.Kubelet) }},

@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// tryHelperPod returns an attack that creates an attachment Pod with a change. All helper Pods have the same structure, and use the PID
-// and network namespaces of the node.
+// tryHelperPod returns an attack that creates a changed attachment Pod. All helper Pods have the same structure, and use the node's PID and
+// network namespaces.
 func tryHelperPod(change func(*corev1.Pod)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		pod := a.newAttachmentPod()
@@ -39,10 +39,10 @@ const rootOnNode = "root on the node"
 
 func helperPrograms() []Attack {
 	program := func(property string, change func(*corev1.Container)) Attack {
-		return refused("command", "helper Pod "+property, "", rootOnNode, tryHelperPod(withContainer(change)))
+		return rejected("command", "helper Pod "+property, "", rootOnNode, tryHelperPod(withContainer(change)))
 	}
 	variable := func(property string, change func(*corev1.Pod)) Attack {
-		return refused("environment", "helper Pod "+property, "", rootOnNode, tryHelperPod(change))
+		return rejected("environment", "helper Pod "+property, "", rootOnNode, tryHelperPod(change))
 	}
 	return []Attack{
 		program("with a custom command", func(c *corev1.Container) {
@@ -75,7 +75,7 @@ func helperPrograms() []Attack {
 		variable("with a Secret as its environment", withContainer(func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}}
 		})),
-		refused("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
+		rejected("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
 		possible("helper Pod with any image that `images` admits, and the bash of that image", "", "let only your pipeline push there", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com/stemcells/other:latest"
 		}))),
@@ -96,59 +96,59 @@ func helperPodSpecs() []Attack {
 		}
 	}
 	return []Attack{
-		refused("host-path", "helper Pod with the node's root directory", "PSS Baseline: HostPath Volumes", "files on the node, for the CPI's program", tryHelperPod(addHostPath("/"))),
-		refused("host-path", "helper Pod with the folder of another director's VM", "", "that VM's disks", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("host-path", "helper Pod with the node's root directory", "PSS Baseline: HostPath Volumes", "files on the node, for the CPI's program", tryHelperPod(addHostPath("/"))),
+		rejected("host-path", "helper Pod with the directory of another director's VM", "", "that VM's disks", tryHelperPod(func(pod *corev1.Pod) {
 			for _, volume := range pod.Spec.Volumes {
 				if volume.HostPath != nil {
 					volume.HostPath.Path = "/run/bosh-kubernetes-cpi/elsewhere/agent-other"
 				}
 			}
 		})),
-		refused("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
-		refused("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(mounted("/bin")))),
-		refused("mounts", "helper Pod with its disk mounted over its marks", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(mounted("/marks")))),
-		refused("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
+		rejected("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
+		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(mounted("/bin")))),
+		rejected("mounts", "helper Pod with its disk mounted over its marks", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(mounted("/marks")))),
+		rejected("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "etc"
 		}))),
-		refused("mounts", "helper Pod with a device at another path", "", "a disk that appears as another one", tryHelperPod(withContainer(func(c *corev1.Container) {
+		rejected("mounts", "helper Pod with a device at another path", "", "a disk that appears as another one", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}
 			c.VolumeMounts = c.VolumeMounts[:1]
 		}))),
-		refused("volumes", "helper Pod with a Secret", "", "the Secret, for processes of the node", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
-		refused("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
+		rejected("volumes", "helper Pod with a Secret", "", "the Secret, for processes of the node", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
+		rejected("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "bosh-cpi-limits"}}}))),
-		refused("security-context", "helper Pod with the SELinux type init_t", "PSS Baseline: SELinux", "more rights than a privileged container's type", tryHelperPod(withContainer(func(c *corev1.Container) {
+		rejected("security-context", "helper Pod with the SELinux type init_t", "PSS Baseline: SELinux", "more rights than a privileged container's type", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "init_t"}
 		}))),
-		refused("security-context", "helper Pod with a Windows HostProcess container", "PSS Baseline: HostProcess", "administrator rights on a Windows node", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("security-context", "helper Pod with a Windows HostProcess container", "PSS Baseline: HostProcess", "administrator rights on a Windows node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}}
 			pod.Spec.Containers[0].SecurityContext = nil
 			pod.Spec.Containers[0].Lifecycle = nil
 		})),
-		refused("sidecars", "helper Pod with a sidecar that mounts the disk", "", "the disk, for a sidecar's program", tryHelperPod(addSidecar(corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/disk"}}}))).
+		rejected("sidecars", "helper Pod with a sidecar that mounts the disk", "", "the disk, for a sidecar's program", tryHelperPod(addSidecar(corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/disk"}}}))).
 			withLimit("sidecars", sidecarImage),
-		refused("sidecars", "helper Pod with an init container under the name of the CPI's container", "", rootOnNode, tryHelperPod(func(pod *corev1.Pod) {
+		rejected("sidecars", "helper Pod with an init container under the name of the CPI's container", "", rootOnNode, tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers = []corev1.Container{{Name: "vm", Image: stemcellImage, Command: []string{"/bin/sh", "-c", "id"}}}
 		})),
 		possible("helper Pod with an injected container, in the node's network", "", "list no images in `sidecars`; service meshes skip Pods in the node's network", tryHelperPod(addSidecar(corev1.Container{
 			Command: []string{"/bin/sh", "-c", "id"}}))).withLimit("sidecars", sidecarImage),
-		refused("containers|images", "helper Pod without the CPI's container", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Name = "more" }))),
-		refused("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "the token, on the node", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
-		refused("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
-		refused("node-name", "helper Pod with a node name", "", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("containers|images", "helper Pod without the CPI's container", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Name = "more" }))),
+		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "the token, on the node", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
+		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
+		rejected("node-name", "helper Pod with a node name", "", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
 		})),
-		refused("nodes", "helper Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "that node's processes, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("nodes", "helper Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "that node's processes, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.Affinity = nodeAffinityTo("node-b")
-		})).refusedWith("nodes", "node-of-bosh"),
-		refused("helper-nodes", "helper Pod without affinity to a node", "NSA/CISA: Worker node segmentation", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nil })).
-			refusedWith("nodes", "node-of-bosh"),
+		})).rejectedWith("nodes", "node-of-bosh"),
+		rejected("helper-nodes", "helper Pod without affinity to a node", "NSA/CISA: Worker node segmentation", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nil })).
+			rejectedWith("nodes", "node-of-bosh"),
 	}
 }
 
 func exclusivityChecks() []Attack {
 	checkAttack := func(rules, property, gain string, change func(*corev1.EphemeralContainer)) Attack {
-		return refused(rules, "ephemeral container of an attachment Pod with "+property, "RBAC: ephemeral containers", gain, func(ctx context.Context, a *Attacker) error {
+		return rejected(rules, "ephemeral container of an attachment Pod with "+property, "RBAC: ephemeral containers", gain, func(ctx context.Context, a *Attacker) error {
 			container := manifest.ReleaseContainer(a.existingAttachment)
 			change(&container)
 			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, container)
@@ -167,12 +167,12 @@ func exclusivityChecks() []Attack {
 			c.SecurityContext = &corev1.SecurityContext{Privileged: new(true), SELinuxOptions: &corev1.SELinuxOptions{Type: "init_t"}}
 		}),
 		checkAttack("exclusivity-check|images", "another name", rootOnNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
-		refused("unchanged", "ephemeral container of a VM Pod", "RBAC: ephemeral containers", "the VM's processes", func(ctx context.Context, a *Attacker) error {
+		rejected("unchanged", "ephemeral container of a VM Pod", "RBAC: ephemeral containers", "the VM's processes", func(ctx context.Context, a *Attacker) error {
 			container := manifest.ReleaseContainer(a.existingAttachment)
 			container.VolumeMounts = nil
 			return a.addEphemeralContainer(ctx, a.existingVM.Name, container)
 		}),
-		refused("labels|containers|unchanged", "ephemeral container of a foreign Pod", "RBAC: ephemeral containers", "the rights of that Pod", func(ctx context.Context, a *Attacker) error {
+		rejected("labels|containers|unchanged", "ephemeral container of a foreign Pod", "RBAC: ephemeral containers", "the rights of that Pod", func(ctx context.Context, a *Attacker) error {
 			container := manifest.ReleaseContainer(a.existingAttachment)
 			container.VolumeMounts, container.Env = nil, nil
 			return a.addEphemeralContainer(ctx, foreignName, container)
@@ -180,10 +180,10 @@ func exclusivityChecks() []Attack {
 	}
 }
 
-// podChanges returns attacks that change existing Pods and PodTemplates, and those with a new PodTemplate.
+// podChanges returns attacks that change existing Pods and PodTemplates, or create a PodTemplate.
 func podChanges() []Attack {
 	change := func(rules, name, gain string, patch map[string]any) Attack {
-		return refused(rules, name, "", gain, func(ctx context.Context, a *Attacker) error {
+		return rejected(rules, name, "", gain, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "pods", a.existingVM.Name, patch)
 		})
 	}
@@ -191,21 +191,21 @@ func podChanges() []Attack {
 		return map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}}
 	}
 	templateAttack := func(rules, property, gain string, change func(*corev1.PodSpec)) Attack {
-		return refused(rules, "PodTemplate "+property, "", gain, func(ctx context.Context, a *Attacker) error {
+		return rejected(rules, "PodTemplate "+property, "", gain, func(ctx context.Context, a *Attacker) error {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			change(&podTemplate.Template.Spec)
 			return a.createTemplate(ctx, podTemplate)
 		})
 	}
 	return []Attack{
-		refused("unchanged", "replacing the image of a running VM Pod", "", "any program, with the VM's disks", func(ctx context.Context, a *Attacker) error {
+		rejected("unchanged", "replacing the image of a running VM Pod", "", "any program, with the VM's disks", func(ctx context.Context, a *Attacker) error {
 			patch := []byte(`{"spec": {"containers": [{"name": "vm", "image": "registry.example.com/stemcells/other:latest"}]}}`)
 			_, err := a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, a.existingVM.Name, types.StrategicMergePatchType, patch, dryPatch)
 			return err
 		}),
 		change("labels|containers|command|object-labels", "turning a VM Pod into an attachment Pod", "a Pod to which fewer rules apply", labels(manifest.LabelRole, manifest.RoleAttachment)),
 		change("labels|object-labels", "removing the CPI's label from a VM Pod", "a Pod to which no other rule applies", labels(manifest.LabelManagedBy, nil)),
-		change("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "another VM's folder, for attachment Pods", labels(manifest.LabelVM, "agent-other")),
+		change("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "another VM's directory, for attachment Pods", labels(manifest.LabelVM, "agent-other")),
 		templateAttack("host-path", "with the node's root directory", rootOnNode, func(spec *corev1.PodSpec) {
 			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}),
@@ -215,13 +215,13 @@ func podChanges() []Attack {
 			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&pod)
 			spec.Volumes = append(spec.Volumes, pod.Spec.Volumes...)
 		}),
-		refused("node-name", "setting a node name in a PodTemplate", "", "cordoned and full nodes, past the scheduler", func(ctx context.Context, a *Attacker) error {
+		rejected("node-name", "setting a node name in a PodTemplate", "", "cordoned and full nodes, past the scheduler", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "podtemplates", "agent-three", map[string]any{"template": map[string]any{"spec": map[string]any{"nodeName": "node-b"}}})
 		}),
-		refused("priority-class", "setting a system priority class in a PodTemplate", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
+		rejected("priority-class", "setting a system priority class in a PodTemplate", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "podtemplates", "agent-three", map[string]any{"template": map[string]any{"spec": map[string]any{"priorityClassName": "system-node-critical"}}})
 		}),
-		refused("labels", "PodTemplate of helper Pods", "", "a Pod to which fewer rules apply", func(ctx context.Context, a *Attacker) error {
+		rejected("labels", "PodTemplate of helper Pods", "", "a Pod to which fewer rules apply", func(ctx context.Context, a *Attacker) error {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			pod := a.newAttachmentPod()
 			podTemplate.Template.Labels, podTemplate.Template.Spec = pod.Labels, pod.Spec
@@ -231,7 +231,7 @@ func podChanges() []Attack {
 	}
 }
 
-// tryDaemonSet returns an attack that creates a prefetch DaemonSet with a change of its Pod template.
+// tryDaemonSet returns an attack that creates a prefetch DaemonSet with a changed Pod template.
 func tryDaemonSet(change func(*corev1.PodTemplateSpec)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error { return a.createDaemonSet(ctx, change) }
 }
@@ -239,10 +239,10 @@ func tryDaemonSet(change func(*corev1.PodTemplateSpec)) TryFunc {
 func daemonSets() []Attack {
 	const everywhere = "the program, on all present and future nodes"
 	container := func(property string, change func(*corev1.Container)) Attack {
-		return refused("prefetch", "DaemonSet "+property, "RBAC: workload creation", everywhere, tryDaemonSet(func(pod *corev1.PodTemplateSpec) { change(&pod.Spec.Containers[0]) }))
+		return rejected("prefetch", "DaemonSet "+property, "RBAC: workload creation", everywhere, tryDaemonSet(func(pod *corev1.PodTemplateSpec) { change(&pod.Spec.Containers[0]) }))
 	}
 	pod := func(rules, property, gain string, change func(*corev1.PodTemplateSpec)) Attack {
-		return refused(rules, "DaemonSet "+property, "RBAC: workload creation", gain, tryDaemonSet(change))
+		return rejected(rules, "DaemonSet "+property, "RBAC: workload creation", gain, tryDaemonSet(change))
 	}
 	return []Attack{
 		container("with another program", func(c *corev1.Container) { c.Command = []string{"/bin/sh", "-c", "id"} }),
@@ -262,9 +262,9 @@ func daemonSets() []Attack {
 			pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: foreignName}}}}
 		}),
 		pod("storage-class|volumes|prefetch", "with an ephemeral volume of the class of a static PersistentVolume", "another user's data", func(pod *corev1.PodTemplateSpec) {
-			var from corev1.Pod
-			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&from)
-			pod.Spec.Volumes = from.Spec.Volumes
+			var source corev1.Pod
+			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&source)
+			pod.Spec.Volumes = source.Spec.Volumes
 		}),
 		pod("host-namespaces", "in the node's PID namespace", rootOnNode, func(pod *corev1.PodTemplateSpec) { pod.Spec.HostPID = true }),
 		pod("prefetch", "with an init container", everywhere, func(pod *corev1.PodTemplateSpec) {
@@ -277,8 +277,8 @@ func daemonSets() []Attack {
 		pod("images", "with an image from another registry", everywhere, func(pod *corev1.PodTemplateSpec) { pod.Spec.Containers[0].Image = "docker.io/library/debian:13" }),
 		pod("service-account", "with a service account", "the token, on every node", func(pod *corev1.PodTemplateSpec) { pod.Spec.ServiceAccountName = "bosh-cpi" }),
 		pod("priority-class", "with a system priority class", "preemption of other Pods on all nodes", func(pod *corev1.PodTemplateSpec) { pod.Spec.PriorityClassName = "system-node-critical" }),
-		pod("node-selector", "on all nodes", "the image, on nodes that BOSH does not use", func(*corev1.PodTemplateSpec) {}).refusedWith("node_selector", "dedicated=bosh"),
-		refused("labels", "prefetch Pod without a DaemonSet", "", "a Pod to which fewer rules apply", func(ctx context.Context, a *Attacker) error {
+		pod("node-selector", "on all nodes", "the image, on nodes that BOSH does not use", func(*corev1.PodTemplateSpec) {}).rejectedWith("node_selector", "dedicated=bosh"),
+		rejected("labels", "prefetch Pod without a DaemonSet", "", "a Pod to which fewer rules apply", func(ctx context.Context, a *Attacker) error {
 			set, err := a.newPrefetchDaemonSet()
 			if err != nil {
 				return err

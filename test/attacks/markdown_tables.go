@@ -6,23 +6,22 @@ import (
 	"strings"
 )
 
-// PossibleTable returns the table of docs/trust.md with the attacks that the policy admits with any limits.
+// PossibleTable returns the table in docs/trust.md of the attacks that the policy admits with any limits.
 func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
-		if attack.Possible() && attack.RefusingLimits == nil {
+		if attack.Possible() && attack.RejectingLimits == nil {
 			rows = append(rows, []string{attack.Name, attack.Note})
 		}
 	}
 	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// BoundedTable returns the table of docs/trust.md with the attacks that the policy admits with the default limits, and refuses with
-// others.
+// BoundedTable returns the table in docs/trust.md of the attacks that the policy admits with the default limits and rejects with others.
 func BoundedTable() string {
 	var rows [][]string
 	for _, attack := range All() {
-		for key, value := range attack.RefusingLimits {
+		for key, value := range attack.RejectingLimits {
 			limit, rules := fmt.Sprintf("`%s: %q`", key, value), "`"+strings.Join(attack.Rules, "`, `")+"`"
 			rows = append(rows, []string{attack.Name, limit, rules, attack.Note})
 		}
@@ -30,8 +29,8 @@ func BoundedTable() string {
 	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
 }
 
-// RefusedTables returns the tables of docs/trust.md with the attacks that fail, with a heading for each group.
-func RefusedTables() string {
+// RejectedTables returns the tables in docs/trust.md of the attacks that fail, with a heading for each group.
+func RejectedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
 	for _, attack := range All() {
@@ -41,21 +40,21 @@ func RefusedTables() string {
 		if !slices.Contains(groups, attack.Group) {
 			groups = append(groups, attack.Group)
 		}
-		withoutPolicy, refusedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
+		withoutPolicy, rejectedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
 		if attack.Forbidden {
-			withoutPolicy, refusedBy = "forbidden", "no right"
+			withoutPolicy, rejectedBy = "forbidden", "RBAC"
 		}
-		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, withoutPolicy, refusedBy, attack.Note, attack.Source})
+		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, withoutPolicy, rejectedBy, attack.Note, attack.Source})
 	}
-	var text strings.Builder
-	header := []string{"attack", "without the policy", "refused by", "gain", "source"}
+	var tables strings.Builder
+	header := []string{"attack", "without the policy", "rejected by", "gain", "source"}
 	for _, group := range groups {
-		fmt.Fprintf(&text, "#### %s\n\n%s\n", group, markdownTable(header, rows[group]))
+		fmt.Fprintf(&tables, "#### %s\n\n%s\n", group, markdownTable(header, rows[group]))
 	}
-	return strings.TrimSuffix(text.String(), "\n")
+	return strings.TrimSuffix(tables.String(), "\n")
 }
 
-// EscapesTable returns the table of docs/trust.md with the escapes of root in a VM.
+// EscapesTable returns the table in docs/trust.md of the escapes by root in a VM.
 func EscapesTable() string {
 	header := []string{"escape"}
 	for _, kind := range VMKinds() {
@@ -81,18 +80,19 @@ func EscapesTable() string {
 
 // markdownTable formats a table in Markdown.
 func markdownTable(header []string, rows [][]string) string {
-	var text strings.Builder
-	line := func(cells []string) { fmt.Fprintf(&text, "| %s |\n", strings.Join(cells, " | ")) }
+	var table strings.Builder
+	line := func(cells []string) { fmt.Fprintf(&table, "| %s |\n", strings.Join(cells, " | ")) }
 	line(header)
-	fmt.Fprintf(&text, "|%s\n", strings.Repeat("---|", len(header)))
+	fmt.Fprintf(&table, "|%s\n", strings.Repeat("---|", len(header)))
 	for _, row := range rows {
 		line(row)
 	}
-	return text.String()
+	return table.String()
 }
 
-// Summary returns a line with the numbers of attacks.
+// Summary returns a line with the numbers of attacks: all, those that the policy or RBAC refuses, and those that docs/trust.md lists as
+// possible.
 func Summary() string {
 	total, failing, succeeding := Count()
-	return fmt.Sprintf("attacks: %d failing: %d succeeding: %d", total, failing, succeeding)
+	return fmt.Sprintf("attacks: %d refused: %d listed: %d", total, failing, succeeding)
 }

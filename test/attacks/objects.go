@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// tryPVC returns an attack that creates a disk's PVC with a change.
+// tryPVC returns an attack that creates a changed PVC of a disk.
 func tryPVC(change func(*corev1.PersistentVolumeClaim)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		pvc := newPVC(a.Namespace, "disk-two")
@@ -23,10 +23,10 @@ func tryPVC(change func(*corev1.PersistentVolumeClaim)) TryFunc {
 func pvcAttacks() []Attack {
 	const volumes, foreignVolume = "RBAC: persistent volumes", "an administrator's PersistentVolume"
 	spec := func(rule, property, gain string, change func(*corev1.PersistentVolumeClaimSpec)) Attack {
-		return refused(rule, "disk "+property, volumes, gain, tryPVC(func(c *corev1.PersistentVolumeClaim) { change(&c.Spec) }))
+		return rejected(rule, "disk "+property, volumes, gain, tryPVC(func(c *corev1.PersistentVolumeClaim) { change(&c.Spec) }))
 	}
 	patch := func(rule, name string, spec map[string]any) Attack {
-		return refused(rule, name, volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
+		return rejected(rule, name, volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"spec": spec})
 		})
 	}
@@ -39,11 +39,11 @@ func pvcAttacks() []Attack {
 		spec("storage-class", "with an empty class", "any PersistentVolume without a class", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = new("") }),
 		spec("storage-class", "without a class, in a cluster without a default class", "any PersistentVolume without a class", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = nil }).
 			withoutDefaultStorageClass(),
-		refused("storage-class", "disk with another class in its annotation", volumes, foreignVolume, tryPVC(func(c *corev1.PersistentVolumeClaim) {
+		rejected("storage-class", "disk with another class in its annotation", volumes, foreignVolume, tryPVC(func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations[corev1.BetaStorageClassAnnotation] = "static"
 		})),
 		patch("volume-name", "setting the PersistentVolume of an existing disk", map[string]any{"volumeName": foreignName}),
-		refused("storage-class", "setting a PersistentVolume's class for an existing disk without a class", volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
+		rejected("storage-class", "setting a PersistentVolume's class for an existing disk without a class", volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", classlessDisk, map[string]any{"spec": map[string]any{"storageClassName": "static"}})
 		}).withoutDefaultStorageClass(),
 		spec("data-source", "with a foreign disk as its data source", "that disk's data", func(c *corev1.PersistentVolumeClaimSpec) {
@@ -66,7 +66,7 @@ func pvcAttacks() []Attack {
 
 func snapshotAttacks() []Attack {
 	return []Attack{
-		refused("snapshot-source", "VolumeSnapshot that names a VolumeSnapshotContent", "RBAC: persistent volumes", "a snapshot of another namespace", func(ctx context.Context, a *Attacker) error {
+		rejected("snapshot-source", "VolumeSnapshot that names a VolumeSnapshotContent", "RBAC: persistent volumes", "a snapshot of another namespace", func(ctx context.Context, a *Attacker) error {
 			return a.createSnapshot(ctx, map[string]any{"volumeSnapshotContentName": foreignName})
 		}),
 		possible("VolumeSnapshot of a foreign disk of the namespace", "", dedicatedNamespace, func(ctx context.Context, a *Attacker) error {
@@ -75,7 +75,7 @@ func snapshotAttacks() []Attack {
 	}
 }
 
-// tryService returns an attack that creates a Service of the CPI with a change.
+// tryService returns an attack that creates a changed Service of the CPI.
 func tryService(change func(*corev1.Service)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		created := manifest.Service{Name: "service-two", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}.Object(a.existingVM, "")
@@ -88,19 +88,19 @@ func tryService(change func(*corev1.Service)) TryFunc {
 func serviceAttacks() []Attack {
 	foreign := map[string]string{"app": foreignName}
 	return []Attack{
-		refused("service-selector", "Service for a foreign Pod", "", "access to a Pod without a Service", tryService(func(s *corev1.Service) { s.Spec.Selector = foreign })),
-		refused("service-selector", "NodePort Service for a foreign Pod", "NSA/CISA: Network policies", "access to a Pod from outside the cluster", tryService(func(s *corev1.Service) {
+		rejected("service-selector", "Service for a foreign Pod", "", "access to a Pod without a Service", tryService(func(s *corev1.Service) { s.Spec.Selector = foreign })),
+		rejected("service-selector", "NodePort Service for a foreign Pod", "NSA/CISA: Network policies", "access to a Pod from outside the cluster", tryService(func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, foreign
 		})),
-		refused("service-selector", "Service without a selector", "", "a DNS name of the cluster for an external address", tryService(func(s *corev1.Service) { s.Spec.Selector = nil })),
-		refused("service-selector", "changing an existing Service to select a foreign Pod", "", "access to a Pod without a Service", func(ctx context.Context, a *Attacker) error {
+		rejected("service-selector", "Service without a selector", "", "a DNS name of the cluster for an external address", tryService(func(s *corev1.Service) { s.Spec.Selector = nil })),
+		rejected("service-selector", "changing an existing Service to select a foreign Pod", "", "access to a Pod without a Service", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "services", "service-one", map[string]any{"spec": map[string]any{"selector": foreign}})
 		}),
-		refused("external-ips", "Service with an external IP", "CVE-2020-8554", "other users' traffic to that address", tryService(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.7"} })),
-		refused("external-ips", "adding an external IP to an existing Service", "CVE-2020-8554", "other users' traffic to that address", func(ctx context.Context, a *Attacker) error {
+		rejected("external-ips", "Service with an external IP", "CVE-2020-8554", "other users' traffic to that address", tryService(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.7"} })),
+		rejected("external-ips", "adding an external IP to an existing Service", "CVE-2020-8554", "other users' traffic to that address", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "services", "service-one", map[string]any{"spec": map[string]any{"externalIPs": []string{"192.0.2.7"}}})
 		}),
-		refused("external-ips", "Service of type ExternalName", "", "clients that trust the cluster's DNS names", tryService(func(s *corev1.Service) {
+		rejected("external-ips", "Service of type ExternalName", "", "clients that trust the cluster's DNS names", tryService(func(s *corev1.Service) {
 			s.Spec.Type, s.Spec.ExternalName, s.Spec.Ports = corev1.ServiceTypeExternalName, "example.org", nil
 		})),
 		possible("Service with an external IP, with `external_ips: \"true\"`", "CVE-2020-8554", "set it only for vip networks; the API server's DenyServiceExternalIPs forbids it", tryService(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.7"} })).
@@ -125,9 +125,9 @@ func pdbAttacks() []Attack {
 	}
 	const drains = "nodes that cannot be drained"
 	return []Attack{
-		refused("budget", "PodDisruptionBudget for all Pods of the namespace", "", drains, budget(&metav1.LabelSelector{})),
-		refused("budget", "PodDisruptionBudget for foreign Pods", "", drains, budget(&metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}})),
-		refused("budget", "changing an existing PodDisruptionBudget to select all Pods", "", drains, func(ctx context.Context, a *Attacker) error {
+		rejected("budget", "PodDisruptionBudget for all Pods of the namespace", "", drains, budget(&metav1.LabelSelector{})),
+		rejected("budget", "PodDisruptionBudget for foreign Pods", "", drains, budget(&metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}})),
+		rejected("budget", "changing an existing PodDisruptionBudget to select all Pods", "", drains, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "poddisruptionbudgets", "group-one", map[string]any{"spec": map[string]any{"selector": nil}})
 		}),
 		possible("PodDisruptionBudget that blocks the draining of BOSH's nodes", "", "delete it; use dedicated nodes", budget(&metav1.LabelSelector{
@@ -138,51 +138,51 @@ func pdbAttacks() []Attack {
 // classlessDisk is a disk of the CPI without a StorageClass, as if created in a cluster without a default StorageClass.
 const classlessDisk = "disk-unclassed"
 
-// foreignObjects returns attacks on objects of other users, of each kind that the CPI creates.
+// foreignObjects returns attacks on other users' objects of each kind that the CPI creates.
 func foreignObjects() []Attack {
-	var all []Attack
-	for _, target := range []struct{ kind, name, rules string }{ // other rules also cover Pods and PodTemplates
+	var attacks []Attack
+	for _, target := range []struct{ resourceName, kind, rules string }{ // other rules also cover Pods and PodTemplates
 		{"pods", "Pod", "foreign|labels"}, {"podtemplates", "PodTemplate", "foreign|vm-directory"}, {"secrets", "Secret", "foreign"}, {"services", "Service", "foreign"},
 		{"persistentvolumeclaims", "PersistentVolumeClaim", "foreign"}, {"poddisruptionbudgets", "PodDisruptionBudget", "foreign"},
 		{"volumesnapshots", "VolumeSnapshot", "foreign"}, {"daemonsets", "DaemonSet", ""},
 	} {
-		if target.kind != "daemonsets" { // the account has no right to change them
-			all = append(all, refused(target.rules, "labeling a foreign "+target.name+" as the CPI's", "", "all rights that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
+		if target.resourceName != "daemonsets" { // the account has no right to change them
+			attacks = append(attacks, rejected(target.rules, "labeling a foreign "+target.kind+" as the CPI's", "", "all rights that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
 				patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleDisk}}}
-				return a.patchObject(ctx, target.kind, foreignName, patch)
+				return a.patchObject(ctx, target.resourceName, foreignName, patch)
 			}))
 		}
-		all = append(all, refused("foreign", "deleting a foreign "+target.name, "", "loss of another user's service or data", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources[target.kind]).Namespace(a.Namespace).Delete(ctx, foreignName, dryDelete)
+		attacks = append(attacks, rejected("foreign", "deleting a foreign "+target.kind, "", "loss of another user's service or data", func(ctx context.Context, a *Attacker) error {
+			return a.Objects.Resource(resources[target.resourceName]).Namespace(a.Namespace).Delete(ctx, foreignName, dryDelete)
 		}))
 	}
-	return all
+	return attacks
 }
 
-func ownObjects() []Attack {
-	secret := func(kind corev1.SecretType, labels map[string]string) TryFunc {
+func cpiObjects() []Attack {
+	secret := func(secretType corev1.SecretType, labels map[string]string) TryFunc {
 		return func(ctx context.Context, a *Attacker) error {
 			_, err := a.Client.CoreV1().Secrets(a.Namespace).Create(ctx, &corev1.Secret{
 				ObjectMeta: metav1.ObjectMeta{Name: "secret-two", Labels: labels, Annotations: map[string]string{corev1.ServiceAccountNameKey: "default"}},
-				Type:       kind}, dryCreate)
+				Type:       secretType}, dryCreate)
 			return err
 		}
 	}
 	cpiLabels := map[string]string{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleVM}
-	finalizer := func(kind, name, title string) Attack {
-		return refused("finalizers", "adding a finalizer to a "+title, "", "a namespace that cannot be deleted", func(ctx context.Context, a *Attacker) error {
-			return a.patchObject(ctx, kind, name, map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/never"}}})
+	finalizer := func(resourceName, name, title string) Attack {
+		return rejected("finalizers", "adding a finalizer to a "+title, "", "a namespace that cannot be deleted", func(ctx context.Context, a *Attacker) error {
+			return a.patchObject(ctx, resourceName, name, map[string]any{"metadata": map[string]any{"finalizers": []string{"example.com/never"}}})
 		})
 	}
 	return []Attack{
-		refused("secret-type", "Secret with a service account's token", "RBAC: token request", "the rights of any service account of the namespace", secret(corev1.SecretTypeServiceAccountToken, cpiLabels)),
-		refused("object-labels", "Secret without the CPI's labels", "", "an object that other users mistake for theirs", secret(corev1.SecretTypeOpaque, nil)),
-		refused("object-labels", "PodTemplate without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("secret-type", "Secret with a service account's token", "RBAC: token request", "the rights of any service account of the namespace", secret(corev1.SecretTypeServiceAccountToken, cpiLabels)),
+		rejected("object-labels", "Secret without the CPI's labels", "", "an object that other users mistake for theirs", secret(corev1.SecretTypeOpaque, nil)),
+		rejected("object-labels", "PodTemplate without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			podTemplate.Labels = nil
 			return a.createTemplate(ctx, podTemplate)
 		}),
-		refused("object-labels", "DaemonSet without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("object-labels", "DaemonSet without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
 			set, err := a.newPrefetchDaemonSet()
 			if err != nil {
 				return err
@@ -191,10 +191,10 @@ func ownObjects() []Attack {
 			_, err = a.Client.AppsV1().DaemonSets(a.Namespace).Create(ctx, set, dryCreate)
 			return err
 		}),
-		refused("object-labels", "removing the CPI's label from a disk", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("object-labels", "removing the CPI's label from a disk", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: nil}}})
 		}),
-		refused("object-labels", "changing the role of a disk", "", "an object that the CPI mistakes for another", func(ctx context.Context, a *Attacker) error {
+		rejected("object-labels", "changing the role of a disk", "", "an object that the CPI mistakes for another", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelRole: manifest.RoleEphemeralDisk}}})
 		}),
 		finalizer("pods", "agent-one", "VM Pod"),
@@ -202,11 +202,11 @@ func ownObjects() []Attack {
 		finalizer("services", "service-one", "Service"),
 		finalizer("secrets", "agent-one", "Secret"),
 		finalizer("persistentvolumeclaims", diskName, "disk"),
-		refused("finalizers", "removing the protection of a disk in use", "", "deletion of a mounted volume", func(ctx context.Context, a *Attacker) error {
+		rejected("finalizers", "removing the protection of a disk in use", "", "deletion of a mounted volume", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 		}),
-		refused("finalizers", "new Pod with a finalizer", "", "a namespace that cannot be deleted", tryVMPod(func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/never"} })),
-		refused("finalizers", "Pod that blocks the deletion of a foreign owner", "", "an owner that cannot be deleted", tryVMPod(func(pod *corev1.Pod) {
+		rejected("finalizers", "new Pod with a finalizer", "", "a namespace that cannot be deleted", tryVMPod(func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/never"} })),
+		rejected("finalizers", "Pod that blocks the deletion of a foreign owner", "", "an owner that cannot be deleted", tryVMPod(func(pod *corev1.Pod) {
 			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: foreignName, UID: "none", BlockOwnerDeletion: new(true)}}
 		})),
 	}
@@ -243,29 +243,29 @@ func readAttacks() []Attack {
 	}
 }
 
-// networkAttacks returns attacks with the rights in docs/rbac-networks.yaml.
+// networkAttacks returns attacks that require the rights in docs/rbac-networks.yaml.
 func networkAttacks() []Attack {
-	create := func(kind, name string, labels map[string]any, spec map[string]any) TryFunc {
+	create := func(resourceName, name string, labels map[string]any, spec map[string]any) TryFunc {
 		return func(ctx context.Context, a *Attacker) error {
-			names := map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation"}
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": names[kind],
+			kinds := map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation"}
+			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kinds[resourceName],
 				"metadata": map[string]any{"name": name, "labels": labels}, "spec": spec}}
-			_, err := a.Objects.Resource(resources[kind]).Create(ctx, object, dryCreate)
+			_, err := a.Objects.Resource(resources[resourceName]).Create(ctx, object, dryCreate)
 			return err
 		}
 	}
 	cpiLabels := map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleNetwork}
 	return []Attack{
-		refused("foreign-networks", "deleting the cluster's address pool", "", "no addresses for new Pods of the cluster", func(ctx context.Context, a *Attacker) error {
+		rejected("foreign-networks", "deleting the cluster's address pool", "", "no addresses for new Pods of the cluster", func(ctx context.Context, a *Attacker) error {
 			return a.Objects.Resource(resources["ippools"]).Delete(ctx, foreignName+"-"+a.Namespace, dryDelete)
 		}),
-		refused("foreign-networks", "deleting a foreign reservation of addresses", "", "reserved addresses for any Pod", func(ctx context.Context, a *Attacker) error {
+		rejected("foreign-networks", "deleting a foreign reservation of addresses", "", "reserved addresses for any Pod", func(ctx context.Context, a *Attacker) error {
 			return a.Objects.Resource(resources["ipreservations"]).Delete(ctx, foreignName+"-"+a.Namespace, dryDelete)
 		}),
-		refused("foreign-networks", "address pool without the CPI's labels", "", "an object that other users mistake for theirs", create("ippools", "pool-two", nil, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
-		refused("foreign-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
+		rejected("foreign-networks", "address pool without the CPI's labels", "", "an object that other users mistake for theirs", create("ippools", "pool-two", nil, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
+		rejected("foreign-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
 			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
-		refused("address-pool", "address pool for all Pods of the cluster", "", "addresses of other networks, for all Pods", create("ippools", "pool-two", cpiLabels, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "all()"})),
+		rejected("address-pool", "address pool for all Pods of the cluster", "", "addresses of other networks, for all Pods", create("ippools", "pool-two", cpiLabels, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "all()"})),
 		possible("address pool of any range, for Pods that request its addresses", "", "omit docs/rbac-networks.yaml if no network is `managed`", create("ippools", "pool-two", cpiLabels,
 			map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
 		possible("reservation of all addresses", "", "omit docs/rbac-networks.yaml if no network is `managed`", create("ipreservations", "reservation-two", cpiLabels,

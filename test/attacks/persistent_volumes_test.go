@@ -10,9 +10,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pvcAttempts are attempts to bind a PVC to an administrator's PersistentVolume, by the kind of PVC. None of them is a dry run.
+// pvcAttempts are attempts to bind a PVC to an administrator's PersistentVolume, by the kind of PVC. They are not dry runs.
 var pvcAttempts = map[string]struct {
-	size, class string // of the volume; if class is not empty, the volume gets a unique class
+	size, class string // of the volume; unless class is empty, the volume gets a unique class
 	try         func(ctx context.Context, a *Attacker, volume, class string) error
 }{
 	"a PVC that names it": {"1Gi", "static", func(ctx context.Context, a *Attacker, volume, class string) error {
@@ -28,7 +28,7 @@ var pvcAttempts = map[string]struct {
 	"a PVC of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
 	}},
-	"a PVC with an empty class, like that of the volume": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
+	"a PVC with an empty class, for a volume without a class": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("") })
 	}},
 	"a PVC with its class in an annotation": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
@@ -49,7 +49,7 @@ var pvcAttempts = map[string]struct {
 	}},
 }
 
-// createRealPVC creates a changed PVC, without a dry run.
+// createRealPVC creates a changed PVC. It is not a dry run.
 func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.PersistentVolumeClaim)) error {
 	pvc := newPVC(a.Namespace, "disk-taken")
 	change(pvc)

@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// EnforcedLabels are the labels of namespaces in which the policy is enforced.
+// EnforcedLabels enforce the policy in a namespace.
 var EnforcedLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
 // Policy contains the objects of manifests/admission-policy.yaml, or copies of them.
@@ -49,15 +49,15 @@ func ReadPolicy(root string) (Policy, error) {
 	return policy, nil
 }
 
-// Rule is a part of a policy that a test can remove: a validation, or an operation on a kind of objects to which the policy applies.
+// Rule is a removable part of a policy: a validation, or an operation on a kind of objects to which the policy applies.
 type Rule struct {
 	Policy string
 	Name   string // of the validation, or "OPERATION KIND"
 
 	remove func(*admission.ValidatingAdmissionPolicy)
-	// refuses reports whether a validation is the only one that refuses an attack. For an operation, it reports whether only this policy
-	// refuses the attack.
-	refuses func(Attack) bool
+	// rejects reports whether a validation is the only one that rejects an attack. For an operation, it reports whether only this policy
+	// rejects the attack.
+	rejects func(Attack) bool
 }
 
 // Rules returns all validations, operations and kinds of the policy.
@@ -77,28 +77,27 @@ func (p Policy) Rules() []Rule {
 	return rules
 }
 
-// matchRules returns a rule for each operation on each kind to which the policy applies. names are the names of the policy's
-// validations.
+// matchRules returns a rule for each operation on each kind to which the policy applies. names are the names of its validations.
 func matchRules(policy admission.ValidatingAdmissionPolicy, names []string) []Rule {
 	var rules []Rule
-	isRefusedByPolicy := func(attack Attack) bool {
+	isRejectedByPolicy := func(attack Attack) bool {
 		ofOtherPolicy := func(rule string) bool { return !slices.Contains(names, rule) }
-		return len(attack.Rules) > 0 && attack.Limits == nil && attack.RefusingLimits == nil && !slices.ContainsFunc(attack.Rules, ofOtherPolicy)
+		return len(attack.Rules) > 0 && attack.Limits == nil && attack.RejectingLimits == nil && !slices.ContainsFunc(attack.Rules, ofOtherPolicy)
 	}
 	for i, matched := range policy.Spec.MatchConstraints.ResourceRules {
 		for _, kind := range matched.Resources {
 			for _, operation := range matched.Operations {
 				rules = append(rules, Rule{policy.Name, fmt.Sprint(operation, " ", kind), func(reduced *admission.ValidatingAdmissionPolicy) {
 					reduced.Spec.MatchConstraints = reduced.Spec.MatchConstraints.DeepCopy()
-					all := &reduced.Spec.MatchConstraints.ResourceRules
-					otherKinds, sameKind := *(*all)[i].DeepCopy(), *(*all)[i].DeepCopy()
+					resourceRules := &reduced.Spec.MatchConstraints.ResourceRules
+					otherKinds, sameKind := *(*resourceRules)[i].DeepCopy(), *(*resourceRules)[i].DeepCopy()
 					otherKinds.Resources = slices.DeleteFunc(otherKinds.Resources, func(k string) bool { return k == kind })
 					sameKind.Resources = []string{kind}
 					sameKind.Operations = slices.DeleteFunc(sameKind.Operations, func(o admission.OperationType) bool { return o == operation })
-					*all = slices.DeleteFunc(slices.Replace(*all, i, i+1, otherKinds, sameKind), func(r admission.NamedRuleWithOperations) bool {
+					*resourceRules = slices.DeleteFunc(slices.Replace(*resourceRules, i, i+1, otherKinds, sameKind), func(r admission.NamedRuleWithOperations) bool {
 						return len(r.Resources) == 0 || len(r.Operations) == 0
 					})
-				}, isRefusedByPolicy})
+				}, isRejectedByPolicy})
 			}
 		}
 	}
@@ -123,8 +122,8 @@ func (p Policy) Without(rule Rule) Policy {
 	return reduced
 }
 
-// ScopedCopy returns a copy of the policy with the suffix at the names of its objects. It applies in all namespaces, to the
-// requests that match the CEL expression that condition returns for the name of a policy.
+// ScopedCopy returns a copy of the policy. The names of its objects have the suffix. The copy applies in all namespaces, to requests that
+// match a CEL expression: condition returns it for the name of a policy.
 func (p Policy) ScopedCopy(suffix string, condition func(policy string) string) Policy {
 	var copied Policy
 	for _, policy := range p.policies {
@@ -182,19 +181,19 @@ func (p Policy) Delete(ctx context.Context, cluster kubernetes.Interface) error 
 	return err
 }
 
-// CheckEnforced returns an error until each of the policies refuses an attack. The API server enforces a policy and its limits only a
+// CheckEnforced returns an error until each of the policies rejects an attack. The API server starts to enforce a policy and its limits a
 // moment after their creation.
 func (p Policy) CheckEnforced(ctx context.Context, a *Attacker) error {
 	for _, policy := range p.policies {
-		if !slices.ContainsFunc(All(), func(attack Attack) bool { return policyRefuses(ctx, policy, a, attack) }) {
-			return fmt.Errorf("policy %s does not refuse any attack yet", policy.Name)
+		if !slices.ContainsFunc(All(), func(attack Attack) bool { return policyRejects(ctx, policy, a, attack) }) {
+			return fmt.Errorf("policy %s does not reject any attack yet", policy.Name)
 		}
 	}
 	return nil
 }
 
-// policyRefuses reports whether one of the policy's rules refuses the attack.
-func policyRefuses(ctx context.Context, policy admission.ValidatingAdmissionPolicy, a *Attacker, attack Attack) bool {
+// policyRejects reports whether one of the policy's rules rejects the attack.
+func policyRejects(ctx context.Context, policy admission.ValidatingAdmissionPolicy, a *Attacker, attack Attack) bool {
 	if !slices.ContainsFunc(policy.Spec.Validations, func(v admission.Validation) bool { return slices.Contains(attack.Rules, ruleName(v)) }) {
 		return false
 	}

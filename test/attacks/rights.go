@@ -1,6 +1,6 @@
 package attacks
 
-// Attacks of this file are HTTP requests that the API server refuses before it reads their bodies.
+// The attacks in this file are HTTP requests that the API server denies before it reads their bodies.
 
 func rightsEscalation() []Attack {
 	right := func(name, source, gain, method, path string, headers ...string) Attack {
@@ -62,7 +62,7 @@ func rightsCluster() []Attack {
 		right("changing a node's labels and taints", "RBAC: nodes", "other users' Pods on BOSH's nodes, and VMs on other nodes", "PATCH", "/api/v1/nodes/node-a"),
 		right("changing a node's status", "RBAC: nodes", "traffic of the API server to another address", "PATCH", "/api/v1/nodes/node-a/status"),
 		right("deleting a node", "RBAC: nodes", "termination of its Pods", "DELETE", "/api/v1/nodes/node-a"),
-		right("creating a PersistentVolume", "RBAC: persistent volume creation", "any folder of a node", "POST", "/api/v1/persistentvolumes"),
+		right("creating a PersistentVolume", "RBAC: persistent volume creation", "any directory of a node", "POST", "/api/v1/persistentvolumes"),
 		right("changing a PersistentVolume", "RBAC: persistent volume creation", "another user's volume", "PATCH", "/api/v1/persistentvolumes/"+foreignName),
 		right("deleting a PersistentVolume", "RBAC: persistent volume creation", "loss of another user's data", "DELETE", "/api/v1/persistentvolumes/"+foreignName),
 		right("listing all PersistentVolumes", "RBAC: persistent volume creation", "attributes of all volumes", "GET", "/api/v1/persistentvolumes"),
@@ -71,9 +71,9 @@ func rightsCluster() []Attack {
 		right("creating a VolumeSnapshotContent", "RBAC: persistent volume creation", "a snapshot of another namespace", "POST", "/apis/snapshot.storage.k8s.io/v1/volumesnapshotcontents"),
 		right("creating a mutating webhook", "RBAC: control admission webhooks", "control of all objects that are created in the cluster", "POST", admission+"mutatingwebhookconfigurations"),
 		right("creating a validating webhook", "RBAC: control admission webhooks", "all Secrets that are created in the cluster", "POST", admission+"validatingwebhookconfigurations"),
-		right("deleting the admission policy", "RBAC: control admission webhooks", "everything that the policy refuses", "DELETE", admission+"validatingadmissionpolicies/bosh-cpi-shape"),
-		right("changing the binding of the admission policy", "RBAC: control admission webhooks", "everything that the policy refuses", "PATCH", admission+"validatingadmissionpolicybindings/bosh-cpi-shape"),
-		right("changing the limits of the admission policy", "RBAC: control admission webhooks", "everything that the limits refuse", "PATCH", "/api/v1/namespaces/NAMESPACE/configmaps/bosh-cpi-limits"),
+		right("deleting the admission policy", "RBAC: control admission webhooks", "everything that the policy rejects", "DELETE", admission+"validatingadmissionpolicies/bosh-cpi-shape"),
+		right("changing the binding of the admission policy", "RBAC: control admission webhooks", "everything that the policy rejects", "PATCH", admission+"validatingadmissionpolicybindings/bosh-cpi-shape"),
+		right("changing the limits of the admission policy", "RBAC: control admission webhooks", "everything that the limits reject", "PATCH", "/api/v1/namespaces/NAMESPACE/configmaps/bosh-cpi-limits"),
 		right("changing the programs that the admission policy admits", "RBAC: control admission webhooks", rootOnNode, "PATCH", "/api/v1/namespaces/NAMESPACE/configmaps/bosh-cpi-scripts"),
 		right("changing the namespace's labels", "RBAC: namespace modification", "a namespace without Pod Security and admission policy", "PATCH", "/api/v1/namespaces/NAMESPACE"),
 		right("deleting the namespace", "RBAC: namespace modification", "loss of all objects in it", "DELETE", "/api/v1/namespaces/NAMESPACE"),

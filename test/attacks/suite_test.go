@@ -113,16 +113,16 @@ func (env *attackEnv) nextNamespace() string {
 // newAttacker returns an attacker in a new namespace with these labels and limits.
 func (env *attackEnv) newAttacker(ctx context.Context, labels map[string]string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
-	all := map[string]string{}
-	for _, some := range limits {
-		maps.Copy(all, some)
+	merged := map[string]string{}
+	for _, group := range limits {
+		maps.Copy(merged, group)
 	}
-	a, err := NewAttacker(ctx, env.admin, root, env.nextNamespace(), labels, all)
+	a, err := NewAttacker(ctx, env.admin, root, env.nextNamespace(), labels, merged)
 	Expect(err).NotTo(HaveOccurred())
 	return a
 }
 
-// confinedAttacker returns an attacker in a namespace with the policy and these limits. Calls with the same limits return the same one.
+// confinedAttacker returns an attacker in a namespace with the policy and these limits. The same limits return the same attacker.
 func (env *attackEnv) confinedAttacker(ctx context.Context, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	key := fmt.Sprint(limits)
@@ -149,34 +149,34 @@ var _ = Describe("With the admission policy, a user with the CPI's token", Order
 	})
 
 	It("succeeds only with the attacks that docs/trust.md lists as possible", func(ctx context.Context) {
-		var wrong []string
+		var unexpected []string
 		succeeding := 0
 		for _, attack := range env.supportedAttacks() {
 			a := env.confinedAttacker(ctx, attack.Limits)
 			if err := attack.CheckOutcome(attack.Try(ctx, a), true, false); err != nil {
-				wrong = append(wrong, err.Error())
+				unexpected = append(unexpected, err.Error())
 			}
 			if attack.Possible() {
 				succeeding++
 			}
 		}
-		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+		Expect(unexpected).To(BeEmpty(), strings.Join(unexpected, "\n"))
 		total := len(env.supportedAttacks())
-		AddReportEntry(fmt.Sprintf("attacks: %d failing: %d succeeding: %d", total, total-succeeding, succeeding), ReportEntryVisibilityAlways)
+		AddReportEntry(fmt.Sprintf("attacks: %d refused: %d listed: %d", total, total-succeeding, succeeding), ReportEntryVisibilityAlways)
 	}, NodeTimeout(5*time.Minute))
 
 	It("fails with the attacks that a limit prevents", func(ctx context.Context) {
-		var wrong []string
+		var unexpected []string
 		for _, attack := range env.supportedAttacks() {
-			if attack.RefusingLimits == nil {
+			if attack.RejectingLimits == nil {
 				continue
 			}
-			a := env.confinedAttacker(ctx, attack.Limits, attack.RefusingLimits)
+			a := env.confinedAttacker(ctx, attack.Limits, attack.RejectingLimits)
 			if err := attack.CheckOutcome(attack.Try(ctx, a), true, true); err != nil {
-				wrong = append(wrong, err.Error())
+				unexpected = append(unexpected, err.Error())
 			}
 		}
-		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+		Expect(unexpected).To(BeEmpty(), strings.Join(unexpected, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
 	It("is not restricted in a namespace without the label", func(ctx context.Context) {
@@ -199,19 +199,19 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 	var env *attackEnv
 	BeforeAll(func(ctx context.Context) { env = newAttackEnv(ctx) }, NodeTimeout(startTimeout))
 
-	It("succeeds with all attacks to which the service account has a right", func(ctx context.Context) {
+	It("succeeds with all attacks that the service account has the rights for", func(ctx context.Context) {
 		a := env.newAttacker(ctx, nil)
-		var wrong []string
+		var unexpected []string
 		for _, attack := range env.supportedAttacks() {
 			if err := attack.CheckOutcome(attack.Try(ctx, a), false, false); err != nil {
-				wrong = append(wrong, err.Error())
+				unexpected = append(unexpected, err.Error())
 			}
 		}
-		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+		Expect(unexpected).To(BeEmpty(), strings.Join(unexpected, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
 	It("succeeds with an attack if the policy lacks one of its rules, operations or kinds", func(ctx context.Context) {
-		// For the user of each gap, one policy lacks a rule, and the other policies are complete.
+		// For the user of each gap, one policy lacks a rule. The other policies are complete.
 		fullPolicy := env.policy.ScopedCopy("-complete", func(policy string) string {
 			return "'attackers' in request.userInfo.groups && !request.userInfo.username.startsWith('" + policy + "-')"
 		})
@@ -240,7 +240,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 	}, NodeTimeout(15*time.Minute))
 })
 
-// kindsWithoutRight are the kinds that docs/rbac*.yaml give no right to update. The policy covers users who grant this right.
+// kindsWithoutRight are the kinds without a right to update in docs/rbac*.yaml. The policy covers clusters that grant this right.
 var kindsWithoutRight = []string{"daemonsets", "ippools", "ipreservations"}
 
 // policyGap is a user for whom the policy lacks a rule.
@@ -248,18 +248,18 @@ type policyGap struct {
 	rule       Rule
 	policy     Policy
 	attacker   *Attacker
-	candidates []Attack // which only this rule refuses
+	candidates []Attack // attacks that only this rule rejects
 }
 
-// newPolicyGap creates a copy of the policy without the rule for a new user, and an attacker as this user.
+// newPolicyGap creates a copy of the policy without the rule for a new user, and an attacker that authenticates as this user.
 func (env *attackEnv) newPolicyGap(ctx context.Context, suffix string, rule Rule) *policyGap {
 	GinkgoHelper()
 	g := &policyGap{rule: rule}
-	g.candidates = slices.DeleteFunc(env.supportedAttacks(), func(attack Attack) bool { return !rule.refuses(attack) })
+	g.candidates = slices.DeleteFunc(env.supportedAttacks(), func(attack Attack) bool { return !rule.rejects(attack) })
 	Expect(g.candidates).NotTo(BeEmpty(), "%s %s", rule.Policy, rule.Name)
-	first := g.candidates[0] // its limits are those of the namespace
+	first := g.candidates[0] // determines the limits of the namespace
 	g.candidates = slices.DeleteFunc(g.candidates, func(attack Attack) bool {
-		return !maps.Equal(attack.Limits, first.Limits) || !maps.Equal(attack.RefusingLimits, first.RefusingLimits)
+		return !maps.Equal(attack.Limits, first.Limits) || !maps.Equal(attack.RejectingLimits, first.RejectingLimits)
 	})
 	user := rule.Policy + suffix
 	g.policy = env.policy.Without(rule).Only(rule.Policy).ScopedCopy(suffix, func(string) string {
@@ -267,7 +267,7 @@ func (env *attackEnv) newPolicyGap(ctx context.Context, suffix string, rule Rule
 	})
 	Expect(g.policy.Create(ctx, env.cluster)).To(Succeed())
 	DeferCleanup(func(ctx context.Context) { Expect(g.policy.Delete(ctx, env.cluster)).To(Succeed()) })
-	g.attacker = env.newImpersonator(ctx, user, first.Limits, first.RefusingLimits)
+	g.attacker = env.newImpersonator(ctx, user, first.Limits, first.RejectingLimits)
 	return g
 }
 

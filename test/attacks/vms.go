@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// tryVMPod returns an attack that creates a VM Pod with a change.
+// tryVMPod returns an attack that creates a changed VM Pod.
 func tryVMPod(change func(*corev1.Pod)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		pod := a.newVMPod()
@@ -21,7 +21,7 @@ func tryVMPod(change func(*corev1.Pod)) TryFunc {
 	}
 }
 
-// withContainer returns a change of the Pod that changes the CPI's container.
+// withContainer returns a change of a Pod that applies change to the CPI's container.
 func withContainer(change func(*corev1.Container)) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) { change(&pod.Spec.Containers[0]) }
 }
@@ -52,21 +52,21 @@ func withCapabilities(capabilities ...corev1.Capability) corev1.SecurityContext 
 }
 
 func vmHostPaths() []Attack {
-	folder := func(path, gain string) Attack {
-		return refused("host-path", "VM Pod with the host path "+path, "PSS Baseline: HostPath Volumes", gain, tryVMPod(addHostPath(path)))
+	hostPath := func(path, gain string) Attack {
+		return rejected("host-path", "VM Pod with the host path "+path, "PSS Baseline: HostPath Volumes", gain, tryVMPod(addHostPath(path)))
 	}
 	return []Attack{
-		folder("/", "root on the node"),
-		folder("/etc", "users, cron jobs and static Pods of the node"),
-		folder("/dev", "all disks of the node"),
-		folder("/sys", "kernel settings, and cgroups of other Pods"),
-		folder("/var/log", "files on the node, through the kubelet's log endpoint"),
-		folder("/var/lib/kubelet", "Secrets and tokens of all Pods on the node"),
-		folder("/run/containerd", "the socket of the container runtime, and with it any container"),
-		folder("/var/lib/etcd", "all Secrets of the cluster, on a control plane node"),
-		folder("/run/bosh-kubernetes-cpi", "the disks of all VMs on the node"),
-		folder("/run/bosh-kubernetes-cpi/elsewhere/agent-other", "the disks of another director's VM"),
-		refused("vm-directory", "VM Pod with another VM's name in its label, and that VM's folder", "", "that VM's disks", tryVMPod(func(pod *corev1.Pod) {
+		hostPath("/", "root on the node"),
+		hostPath("/etc", "users, cron jobs and static Pods of the node"),
+		hostPath("/dev", "all disks of the node"),
+		hostPath("/sys", "kernel settings, and cgroups of other Pods"),
+		hostPath("/var/log", "files on the node, through the kubelet's log endpoint"),
+		hostPath("/var/lib/kubelet", "Secrets and tokens of all Pods on the node"),
+		hostPath("/run/containerd", "the socket of the container runtime, and with it any container"),
+		hostPath("/var/lib/etcd", "all Secrets of the cluster, on a control plane node"),
+		hostPath("/run/bosh-kubernetes-cpi", "the disks of all VMs on the node"),
+		hostPath("/run/bosh-kubernetes-cpi/elsewhere/agent-other", "the disks of another director's VM"),
+		rejected("vm-directory", "VM Pod with another VM's name in its label, and that VM's directory", "", "that VM's disks", tryVMPod(func(pod *corev1.Pod) {
 			pod.Labels[manifest.LabelVM] = "agent-one"
 			for _, volume := range pod.Spec.Volumes {
 				if volume.HostPath != nil {
@@ -74,7 +74,7 @@ func vmHostPaths() []Attack {
 				}
 			}
 		})),
-		refused("host-path", "VM Pod with write access to its node's lxcfs", "", "cgroups of other Pods", tryVMPod(func(pod *corev1.Pod) {
+		rejected("host-path", "VM Pod with write access to its node's lxcfs", "", "cgroups of other Pods", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "lxcfs", VolumeSource: corev1.VolumeSource{
 				HostPath: &corev1.HostPathVolumeSource{Path: "/var/lib/lxcfs"}}})
 			withContainer(func(c *corev1.Container) {
@@ -87,23 +87,23 @@ func vmHostPaths() []Attack {
 func vmNamespaces() []Attack {
 	const namespaces = "PSS Baseline: Host Namespaces"
 	return []Attack{
-		refused("host-namespaces", "VM Pod in the node's PID namespace", namespaces, "root on the node, through one of its processes", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostPID = true })),
-		refused("host-namespaces", "VM Pod in the node's network namespace", namespaces, "services on the node's loopback interface, and traffic of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })),
-		refused("host-namespaces", "VM Pod in the node's IPC namespace", namespaces, "shared memory of the node's programs", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
-		refused("host-namespaces", "VM Pod with one PID namespace for all its containers", "", "the VM's processes, for an injected container", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ShareProcessNamespace = new(true) })),
-		refused("host-ports", "VM Pod with a host port", "PSS Baseline: Host Ports", "the port of a program on the node", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("host-namespaces", "VM Pod in the node's PID namespace", namespaces, "root on the node, through one of its processes", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostPID = true })),
+		rejected("host-namespaces", "VM Pod in the node's network namespace", namespaces, "services on the node's loopback interface, and traffic of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostNetwork = true })),
+		rejected("host-namespaces", "VM Pod in the node's IPC namespace", namespaces, "shared memory of the node's programs", tryVMPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
+		rejected("host-namespaces", "VM Pod with one PID namespace for all its containers", "", "the VM's processes, for an injected container", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ShareProcessNamespace = new(true) })),
+		rejected("host-ports", "VM Pod with a host port", "PSS Baseline: Host Ports", "the port of a program on the node", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Ports = []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}
 		}))),
-		refused("probe-host", "VM Pod with a readiness probe of 169.254.169.254", "PSS Baseline: Host Probes / Lifecycle Hooks", "requests from the node, for example to the cloud's metadata service", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("probe-host", "VM Pod with a readiness probe of 169.254.169.254", "PSS Baseline: Host Probes / Lifecycle Hooks", "requests from the node, for example to the cloud's metadata service", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.ReadinessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}
 		}))),
-		refused("probe-host", "VM Pod with a liveness probe of the node's loopback interface", "PSS Baseline: Host Probes / Lifecycle Hooks", "a list of open ports on the node", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("probe-host", "VM Pod with a liveness probe of the node's loopback interface", "PSS Baseline: Host Probes / Lifecycle Hooks", "a list of open ports on the node", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Host: "127.0.0.1", Port: intstr.FromInt32(2379)}}}
 		}))),
-		refused("probe-host", "VM Pod with a lifecycle hook that calls another host", "PSS Baseline: Host Probes / Lifecycle Hooks", "requests from the node", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("probe-host", "VM Pod with a lifecycle hook that calls another host", "PSS Baseline: Host Probes / Lifecycle Hooks", "requests from the node", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Lifecycle.PostStart = &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "10.0.0.1", Port: intstr.FromInt32(80)}}
 		}))),
-		refused("resource-claims", "VM Pod with a ResourceClaim", "", "devices, including those of other Pods", tryVMPod(func(pod *corev1.Pod) {
+		rejected("resource-claims", "VM Pod with a ResourceClaim", "", "devices, including those of other Pods", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(foreignName)}}
 		})).sinceMinor(34),
 	}
@@ -112,13 +112,13 @@ func vmNamespaces() []Attack {
 func vmSecurity() []Attack {
 	const unprivileged, capabilities = "privileged_vms", "PSS Baseline: Capabilities"
 	capability := func(name corev1.Capability, gain string) Attack {
-		return refused("capabilities", "VM Pod with the capability "+string(name), capabilities, gain, tryVMPod(withSecurityContext(withCapabilities(name)))).refusedWith(unprivileged, "false")
+		return rejected("capabilities", "VM Pod with the capability "+string(name), capabilities, gain, tryVMPod(withSecurityContext(withCapabilities(name)))).rejectedWith(unprivileged, "false")
 	}
 	podSecurity := func(security corev1.PodSecurityContext) TryFunc {
 		return tryVMPod(func(pod *corev1.Pod) { pod.Spec.SecurityContext = &security })
 	}
 	return []Attack{
-		refused("privileged", "privileged VM Pod", "PSS Baseline: Privileged Containers", "root on the node, through its disks and kernel settings", tryVMPod(func(*corev1.Pod) {})).refusedWith(unprivileged, "false"),
+		rejected("privileged", "privileged VM Pod", "PSS Baseline: Privileged Containers", "root on the node, through its disks and kernel settings", tryVMPod(func(*corev1.Pod) {})).rejectedWith(unprivileged, "false"),
 		capability("ALL", "root on the node"),
 		capability("DAC_READ_SEARCH", "files on the node, through open_by_handle_at"),
 		capability("SYS_MODULE", "code in the node's kernel"),
@@ -132,30 +132,30 @@ func vmSecurity() []Attack {
 		capability("NET_ADMIN", "parts of the kernel's network code that only administrators reach"),
 		possible("VM Pod with the capability SYS_ADMIN", capabilities, "required to boot a VM; gives root on the node unless `isolation` is set", tryVMPod(withSecurityContext(withCapabilities("SYS_ADMIN")))).
 			withLimit(unprivileged, "false"),
-		refused("isolation", "VM Pod without a user namespace or sandbox", "", "root on the node, with SYS_ADMIN", tryVMPod(withSecurityContext(withCapabilities("SYS_ADMIN")))).
-			refusedWith("isolation", "host_users: false\nruntime_class: gvisor"),
-		refused("isolation", "VM Pod with a runtime class that is not a sandbox", "", "root on the node, with SYS_ADMIN", tryVMPod(func(pod *corev1.Pod) {
+		rejected("isolation", "VM Pod without a user namespace or sandbox", "", "root on the node, with SYS_ADMIN", tryVMPod(withSecurityContext(withCapabilities("SYS_ADMIN")))).
+			rejectedWith("isolation", "host_users: false\nruntime_class: gvisor"),
+		rejected("isolation", "VM Pod with a runtime class that is not a sandbox", "", "root on the node, with SYS_ADMIN", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.RuntimeClassName = new(plainRuntimeClass)
-		})).refusedWith("isolation", "runtime_class: gvisor"),
-		refused("seccomp", "VM Pod with the seccomp profile Unconfined", "PSS Baseline: Seccomp", "all system calls", tryVMPod(withSecurityContext(corev1.SecurityContext{
-			Privileged: new(false), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}))).refusedWith(unprivileged, "false"),
-		refused("security-context", "VM Pod with the seccomp profile Unconfined for all its containers", "PSS Baseline: Seccomp", "all system calls, for an injected container", podSecurity(corev1.PodSecurityContext{
+		})).rejectedWith("isolation", "runtime_class: gvisor"),
+		rejected("seccomp", "VM Pod with the seccomp profile Unconfined", "PSS Baseline: Seccomp", "all system calls", tryVMPod(withSecurityContext(corev1.SecurityContext{
+			Privileged: new(false), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}}))).rejectedWith(unprivileged, "false"),
+		rejected("security-context", "VM Pod with the seccomp profile Unconfined for all its containers", "PSS Baseline: Seccomp", "all system calls, for an injected container", podSecurity(corev1.PodSecurityContext{
 			SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}})),
-		refused("security-context", "VM Pod with the AppArmor profile Unconfined for all its containers", "PSS Baseline: AppArmor", "less confinement of an injected container", podSecurity(corev1.PodSecurityContext{
+		rejected("security-context", "VM Pod with the AppArmor profile Unconfined for all its containers", "PSS Baseline: AppArmor", "less confinement of an injected container", podSecurity(corev1.PodSecurityContext{
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}})),
 		possible("VM Pod with the AppArmor profile Unconfined", "PSS Baseline: AppArmor", "required: the default profile denies mount, which a VM needs to boot", tryVMPod(withSecurityContext(corev1.SecurityContext{
 			Privileged: new(false), AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}}))),
-		refused("security-context", "VM Pod with the SELinux type spc_t", "PSS Baseline: SELinux", "no confinement by SELinux", podSecurity(corev1.PodSecurityContext{
+		rejected("security-context", "VM Pod with the SELinux type spc_t", "PSS Baseline: SELinux", "no confinement by SELinux", podSecurity(corev1.PodSecurityContext{
 			SELinuxOptions: &corev1.SELinuxOptions{Type: "spc_t"}})),
-		refused("security-context", "VM Pod with an SELinux user and role of the node", "PSS Baseline: SELinux", "no confinement by SELinux", tryVMPod(withSecurityContext(corev1.SecurityContext{
+		rejected("security-context", "VM Pod with an SELinux user and role of the node", "PSS Baseline: SELinux", "no confinement by SELinux", tryVMPod(withSecurityContext(corev1.SecurityContext{
 			Privileged: new(false), SELinuxOptions: &corev1.SELinuxOptions{User: "system_u", Role: "system_r"}}))),
-		refused("security-context", "VM Pod with an unmasked /proc", "PSS Baseline: /proc Mount Type", "kernel settings", tryVMPod(func(pod *corev1.Pod) {
+		rejected("security-context", "VM Pod with an unmasked /proc", "PSS Baseline: /proc Mount Type", "kernel settings", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.HostUsers = new(false)
 			withSecurityContext(corev1.SecurityContext{Privileged: new(false), ProcMount: new(corev1.UnmaskedProcMount)})(pod)
 		})),
-		refused("security-context", "VM Pod with a sysctl", "PSS Baseline: Sysctls", "kernel settings that other Pods share", podSecurity(corev1.PodSecurityContext{
+		rejected("security-context", "VM Pod with a sysctl", "PSS Baseline: Sysctls", "kernel settings that other Pods share", podSecurity(corev1.PodSecurityContext{
 			Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}})),
-		refused("security-context", "VM Pod with a Windows user", "PSS Baseline: HostProcess", "administrator rights on a Windows node", podSecurity(corev1.PodSecurityContext{
+		rejected("security-context", "VM Pod with a Windows user", "PSS Baseline: HostProcess", "administrator rights on a Windows node", podSecurity(corev1.PodSecurityContext{
 			WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")}})),
 		possible("VM Pod that runs as root", "PSS Restricted: Running as Non-root", "required by init; with `host_users: false`, an unprivileged user on the node", tryVMPod(func(*corev1.Pod) {})),
 		possible("VM Pod with the user ID 0", "PSS Restricted: Running as Non-root user", "required by init; with `host_users: false`, an unprivileged user on the node", tryVMPod(withSecurityContext(corev1.SecurityContext{
@@ -173,29 +173,29 @@ func vmSecurity() []Attack {
 func vmIdentity() []Attack {
 	const tokens = "NSA/CISA: Protecting Pod service account tokens"
 	return []Attack{
-		refused("service-account", "VM Pod with the CPI's service account", tokens, "the token, for the VM's jobs", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
-		refused("service-account", "VM Pod with the token of the default service account", tokens, "the rights of that account", tryVMPod(func(pod *corev1.Pod) { pod.Spec.AutomountServiceAccountToken = new(true) })),
-		refused("service-account", "VM Pod with a projected token for another audience", tokens, "access to services that trust the cluster's tokens, for example a vault", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
+		rejected("service-account", "VM Pod with the CPI's service account", tokens, "the token, for the VM's jobs", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
+		rejected("service-account", "VM Pod with the token of the default service account", tokens, "the rights of that account", tryVMPod(func(pod *corev1.Pod) { pod.Spec.AutomountServiceAccountToken = new(true) })),
+		rejected("service-account", "VM Pod with a projected token for another audience", tokens, "access to services that trust the cluster's tokens, for example a vault", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
 			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}}))),
 		possible("VM Pod with a service account that `service_accounts` lists", tokens, "list only accounts with rights that every job may have", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "router" })).
 			withLimit("service_accounts", "router"),
-		refused("volumes|service-account", "VM Pod with a projected Secret", "", "a Secret that the policy refuses as a volume", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
+		rejected("volumes|service-account", "VM Pod with a projected Secret", "", "a Secret that the policy rejects as a volume", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
 			Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}))),
-		refused("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
-		refused("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
+		rejected("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com.evil.example/stemcells/jammy:1"
 		}))),
 		possible("VM Pod with any image that `images` admits, by tag", "NSA/CISA: Building secure container images", "let only your pipeline push there", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "registry.example.com/stemcells/other:latest" }))),
-		refused("labels|object-labels", "Pod without the CPI's labels", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) { pod.Labels = nil })),
-		refused("labels", "Pod with an unknown role", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
+		rejected("labels|object-labels", "Pod without the CPI's labels", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) { pod.Labels = nil })),
+		rejected("labels", "Pod with an unknown role", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
 			pod.Labels[manifest.LabelRole] = "debug"
 			pod.Spec.Volumes = nil
 			pod.Spec.Containers = []corev1.Container{{Name: "debug", Image: sidecarImage}}
 		})).withLimit("sidecars", sidecarImage),
-		refused("containers", "VM Pod without the CPI's container", "", "a container to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
+		rejected("containers", "VM Pod without the CPI's container", "", "a container to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Containers = []corev1.Container{{Name: "more", Image: sidecarImage}}
 		})).withLimit("sidecars", sidecarImage),
-		refused("priority-class", "VM Pod with a system priority class", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-node-critical" })),
+		rejected("priority-class", "VM Pod with a system priority class", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-node-critical" })),
 		possible("VM Pod with a foreign Secret in its environment", "RBAC: listing secrets", dedicatedNamespace, tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "STOLEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}, Key: "password"}}})
 		}))),
@@ -214,7 +214,7 @@ func vmIdentity() []Attack {
 	}
 }
 
-// addProjectedVolume adds a projected volume, with a name like those that Kubernetes generates.
+// addProjectedVolume adds a projected volume with a name like those generated by Kubernetes.
 func addProjectedVolume(source corev1.VolumeProjection) func(*corev1.Pod) {
 	return func(pod *corev1.Pod) {
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "kube-api-access-more", VolumeSource: corev1.VolumeSource{
@@ -232,20 +232,20 @@ func addEphemeralVolume(change func(*corev1.PersistentVolumeClaimTemplate)) func
 }
 
 func vmVolumes() []Attack {
-	source := func(kind, gain string, source corev1.VolumeSource) Attack {
-		return refused("volumes", "VM Pod with "+kind, "PSS Restricted: Volume Types", gain, tryVMPod(addVolume(source)))
+	volumeAttack := func(kind, gain string, source corev1.VolumeSource) Attack {
+		return rejected("volumes", "VM Pod with "+kind, "PSS Restricted: Volume Types", gain, tryVMPod(addVolume(source)))
 	}
 	pvcAttack := func(rule, property string, change func(*corev1.PersistentVolumeClaimTemplate)) Attack {
-		return refused(rule, "VM Pod with an ephemeral volume "+property, "", "another user's data", tryVMPod(addEphemeralVolume(change)))
+		return rejected(rule, "VM Pod with an ephemeral volume "+property, "", "another user's data", tryVMPod(addEphemeralVolume(change)))
 	}
 	return []Attack{
-		source("another VM's settings Secret", "its agent's credentials", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}),
-		source("an NFS volume", "servers that trust the node's address", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
-		source("an iSCSI volume", "servers that trust the node's address", corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.com.example:storage", Lun: 0}}),
-		source("a CSI volume", "what the driver mounts on request, for example Secrets of a vault", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}),
-		source("a FlexVolume", "a program on the node, with arbitrary options", corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "example.com/driver"}}),
-		source("an image volume", "an image from another registry", corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "docker.io/library/debian:13"}}).sinceMinor(35),
-		source("a ConfigMap", "settings of other applications", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}),
+		volumeAttack("another VM's settings Secret", "its agent's credentials", corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}),
+		volumeAttack("an NFS volume", "servers that trust the node's address", corev1.VolumeSource{NFS: &corev1.NFSVolumeSource{Server: "192.0.2.1", Path: "/"}}),
+		volumeAttack("an iSCSI volume", "servers that trust the node's address", corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.com.example:storage", Lun: 0}}),
+		volumeAttack("a CSI volume", "what the driver mounts on request, for example Secrets of a vault", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}),
+		volumeAttack("a FlexVolume", "a program on the node, with arbitrary options", corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "example.com/driver"}}),
+		volumeAttack("an image volume", "an image from another registry", corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "docker.io/library/debian:13"}}).sinceMinor(35),
+		volumeAttack("a ConfigMap", "settings of other applications", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}),
 		pvcAttack("volumes", "that names a PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.VolumeName = foreignName }),
 		pvcAttack("volumes", "that selects PersistentVolumes", func(c *corev1.PersistentVolumeClaimTemplate) {
 			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}}
@@ -266,7 +266,7 @@ func vmVolumes() []Attack {
 
 func vmSidecars() []Attack {
 	sidecarAttack := func(rule, property, gain string, container corev1.Container) Attack {
-		return refused(rule, "injected container "+property, "", gain, tryVMPod(addSidecar(container))).withLimit("sidecars", sidecarImage)
+		return rejected(rule, "injected container "+property, "", gain, tryVMPod(addSidecar(container))).withLimit("sidecars", sidecarImage)
 	}
 	containerWith := func(security corev1.SecurityContext) corev1.Container {
 		return corev1.Container{SecurityContext: &security}
@@ -276,13 +276,13 @@ func vmSidecars() []Attack {
 		sidecarAttack("sidecars", "with an added capability", "more rights than a sidecar has", containerWith(withCapabilities("SYS_PTRACE"))),
 		sidecarAttack("sidecars", "with the seccomp profile Unconfined", "all system calls", containerWith(corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}})),
 		sidecarAttack("sidecars", "with the AppArmor profile Unconfined", "less confinement", containerWith(corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}})),
-		sidecarAttack("sidecars", "with the VM's folder on the node", "the VM's disks", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}}),
+		sidecarAttack("sidecars", "with the VM's directory on the node", "the VM's disks", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}}),
 		sidecarAttack("sidecars", "with the VM's settings", "its agent's credentials", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "settings", MountPath: "/settings"}}}),
 		sidecarAttack("host-ports", "with a host port", "the port of a program on the node", corev1.Container{Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}),
 		sidecarAttack("probe-host", "with a probe of another host", "requests from the node", corev1.Container{ReadinessProbe: &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}}),
-		refused("images", "injected container with an image from another registry", "", "any program, in the VM's network", tryVMPod(addSidecar(corev1.Container{}))),
-		refused("images", "init container with an image from another registry", "", "any program, in the VM's network", tryVMPod(func(pod *corev1.Pod) {
+		rejected("images", "injected container with an image from another registry", "", "any program, in the VM's network", tryVMPod(addSidecar(corev1.Container{}))),
+		rejected("images", "init container with an image from another registry", "", "any program, in the VM's network", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "docker.io/library/debian:13"}}
 		})),
 	}
@@ -290,13 +290,13 @@ func vmSidecars() []Attack {
 
 func vmPlacement() []Attack {
 	return []Attack{
-		refused("node-name", "VM Pod with a node name", "", "cordoned and full nodes, past the scheduler", tryVMPod(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" })),
-		refused("node-selector", "VM Pod with tolerations for all nodes, including the control plane", "NSA/CISA: Worker node segmentation", "control plane credentials, with a privileged VM", tryVMPod(func(pod *corev1.Pod) {
+		rejected("node-name", "VM Pod with a node name", "", "cordoned and full nodes, past the scheduler", tryVMPod(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" })),
+		rejected("node-selector", "VM Pod with tolerations for all nodes, including the control plane", "NSA/CISA: Worker node segmentation", "control plane credentials, with a privileged VM", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
-		})).refusedWith("node_selector", "dedicated=bosh"),
-		refused("nodes", "VM Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "a node with other users' Pods", tryVMPod(func(pod *corev1.Pod) {
+		})).rejectedWith("node_selector", "dedicated=bosh"),
+		rejected("nodes", "VM Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "a node with other users' Pods", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Affinity = nodeAffinityTo("node-b")
-		})).refusedWith("nodes", "node-of-bosh"),
+		})).rejectedWith("nodes", "node-of-bosh"),
 		possible("VM Pod with another scheduler", "", "depends on that scheduler", tryVMPod(func(pod *corev1.Pod) { pod.Spec.SchedulerName = "another" })),
 		possible("Pod with a scheduling gate", "", "it never runs, and uses only quota; set a ResourceQuota", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "example.com/never"}}

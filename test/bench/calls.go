@@ -9,14 +9,14 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// callProgram is a program to measure and compare with others.
+// callProgram is a program to measure.
 type callProgram struct {
 	name  string
 	input []byte
 	args  []string
 }
 
-// measureCalls runs the programs in turns, which distributes the effects of other load on the host evenly.
+// measureCalls runs the programs in turn, so that other load on the host affects them equally.
 func measureCalls(ctx context.Context, s *benchenv.Env, rounds int, logf func(string, ...any)) ([]figures.ProgramCost, error) {
 	const namespace = "calls"
 	if err := benchenv.CreateNamespace(ctx, s.Client, namespace); err != nil {
@@ -36,7 +36,7 @@ func measureCalls(ctx context.Context, s *benchenv.Env, rounds int, logf func(st
 	calls := make([]figures.ProgramCost, len(programs))
 	for round := range rounds {
 		if round%10 == 0 {
-			logf("one call: round %d of %d", round+1, rounds)
+			logf("single calls: round %d of %d", round+1, rounds)
 		}
 		for i := range programs {
 			i = (i + round) % len(programs) // varies the order
@@ -57,7 +57,7 @@ func callPrograms(s *benchenv.Env, d benchenv.Director, namespace, vm string) ([
 	if err != nil {
 		return nil, err
 	}
-	has, err := benchenv.EncodeRequest("has_vm", vm)
+	hasVM, err := benchenv.EncodeRequest("has_vm", vm)
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func callPrograms(s *benchenv.Env, d benchenv.Director, namespace, vm string) ([
 	cpi := []string{d.CPI, "-configPath", d.Config}
 	return []callProgram{
 		{figures.Info, info, cpi},
-		{figures.HasVM, has, cpi},
+		{figures.HasVM, hasVM, cpi},
 		{figures.Curl, nil, []string{"curl", "--silent", "--show-error", "--fail", "--cacert", ca, "--header", "Authorization: Bearer " + s.Config.BearerToken,
 			s.Config.Host + "/api/v1/namespaces/" + namespace + "/pods/" + vm}},
 		{figures.Kubectl, nil, []string{"kubectl", "--kubeconfig", s.Plane.Kubeconfig("admin"), "--namespace", namespace, "get", "pod", vm}},

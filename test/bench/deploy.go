@@ -16,12 +16,11 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// deploy measures the time to create many VMs with a disk each, with the CPI and with a client that only creates the same objects and
-// waits.
+// deploy measures the time to create many VMs with a disk each, with the CPI and with a minimal client.
 func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Deploys = nil
-	for _, deploy := range b.deploys {
-		vms, workers := deploy[0], deploy[1]
+	for _, size := range b.deploys {
+		vms, workers := size[0], size[1]
 		b.logf("deploy: %d VMs by %d parallel processes", vms, workers)
 		namespace := fmt.Sprintf("deploy-%d", vms)
 		for _, name := range []string{namespace, namespace + "-bare"} {
@@ -33,7 +32,7 @@ func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Res
 		if err != nil {
 			return err
 		}
-		template, err := createTemplate(ctx, s.Client, d, namespace, templateAgent, plainVM())
+		template, err := createTemplate(ctx, s.Client, d, namespace, templateAgentID, plainVM())
 		if err != nil {
 			return err
 		}
@@ -44,8 +43,8 @@ func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Res
 		}
 		log.summarize(&result)
 		b.logf("deploy: the same objects by a minimal client")
-		bare := minimalClient{s.Client, namespace + "-bare", template}
-		if result.Bare, err = runConcurrently(ctx, vms, workers, bare.createVM); err != nil {
+		client := minimalClient{s.Client, namespace + "-bare", template}
+		if result.Bare, err = runConcurrently(ctx, vms, workers, client.createVM); err != nil {
 			return err
 		}
 		results.Deploys = append(results.Deploys, result)
@@ -53,12 +52,12 @@ func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Res
 	return nil
 }
 
-// runConcurrently calls do for each number with this number of workers, and returns the total time in seconds.
-func runConcurrently(ctx context.Context, numbers, workers int, do func(context.Context, int) error) (float64, error) {
+// runConcurrently calls do with each number below count, in this number of workers. It returns the total time in seconds.
+func runConcurrently(ctx context.Context, count, workers int, do func(context.Context, int) error) (float64, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(workers)
 	start := time.Now()
-	for n := range numbers {
+	for n := range count {
 		group.Go(func() error { return do(ctx, n) })
 	}
 	err := group.Wait()
@@ -72,62 +71,63 @@ type callLog struct {
 	create, attach figures.Distribution
 }
 
-// finishedCall is a call that has returned.
+// finishedCall is the time and usage of a finished call.
 type finishedCall struct {
 	start, end time.Time
 	figures.Usage
 }
 
-func (t *callLog) createVM(ctx context.Context, d benchenv.Director, n int) error {
-	agent, disk := fmt.Sprintf("api-%d", n), ""
+func (l *callLog) createVM(ctx context.Context, d benchenv.Director, n int) error {
+	agentID, diskCID := fmt.Sprintf("api-%d", n), ""
 	for _, call := range []struct {
 		result    any
 		method    string
 		arguments func() []any
 	}{
 		{nil, "create_vm", func() []any {
-			return []any{agent, stemcell, plainVM().properties, dynamicNetwork(), []string{}, plainVM().env}
+			return []any{agentID, stemcell, plainVM().properties, dynamicNetwork(), []string{}, plainVM().env}
 		}},
-		{&disk, "create_disk", func() []any { return []any{64, map[string]any{}, vmCID(agent)} }},
-		{nil, "attach_disk", func() []any { return []any{vmCID(agent), disk} }},
+		{&diskCID, "create_disk", func() []any { return []any{64, map[string]any{}, vmCID(agentID)} }},
+		{nil, "attach_disk", func() []any { return []any{vmCID(agentID), diskCID} }},
 	} {
 		start := time.Now()
 		usage, err := d.Call(ctx, call.result, call.method, call.arguments()...)
 		if err != nil {
 			return err
 		}
-		t.record(call.method, finishedCall{start, time.Now(), usage})
+		l.record(call.method, finishedCall{start, time.Now(), usage})
 	}
 	return nil
 }
 
-func (t *callLog) record(method string, call finishedCall) {
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	t.calls = append(t.calls, call)
+func (l *callLog) record(method string, call finishedCall) {
+	l.mutex.Lock()
+	defer l.mutex.Unlock()
+	l.calls = append(l.calls, call)
 	switch method {
 	case "create_vm":
-		t.create.Add(float64(call.Wall) / 1e6)
+		l.create.Add(float64(call.Wall) / 1e6)
 	case "attach_disk":
-		t.attach.Add(float64(call.Wall) / 1e6)
+		l.attach.Add(float64(call.Wall) / 1e6)
 	}
 }
 
-func (t *callLog) summarize(into *figures.Deploy) {
-	into.Calls, into.Create, into.Attach = len(t.calls), t.create, t.attach
-	for _, call := range t.calls {
-		into.CPU += float64(call.CPU) / 1e9
+// summarize sets the fields of result that are derived from the calls.
+func (l *callLog) summarize(result *figures.Deploy) {
+	result.Calls, result.Create, result.Attach = len(l.calls), l.create, l.attach
+	for _, call := range l.calls {
+		result.CPU += float64(call.CPU) / 1e9
 		var concurrentMiB float64 // at the start of this call
-		for _, other := range t.calls {
+		for _, other := range l.calls {
 			if !other.start.After(call.start) && other.end.After(call.start) {
 				concurrentMiB += float64(other.Peak) / 1024
 			}
 		}
-		into.Peak = max(into.Peak, concurrentMiB)
+		result.Peak = max(result.Peak, concurrentMiB)
 	}
 }
 
-// minimalClient creates the objects of a VM with a disk, without any checks.
+// minimalClient creates the same objects as the CPI for a VM with a disk, and waits for them. It makes no checks.
 type minimalClient struct {
 	client    kubernetes.Interface
 	namespace string
@@ -168,7 +168,7 @@ func (c minimalClient) createVM(ctx context.Context, n int) error {
 	return err
 }
 
-// createPod creates a copy of the Pod for the scheduler, optionally for a node.
+// createPod creates a copy of the Pod. The scheduler assigns it to a node, optionally to this one.
 func (c minimalClient) createPod(ctx context.Context, source *corev1.Pod, vm, disk string, node ...string) (*corev1.Pod, error) {
 	pod, err := copyObject(c.template, source, vm, disk)
 	if err != nil {
@@ -195,7 +195,7 @@ func (c minimalClient) waitReady(ctx context.Context, pod *corev1.Pod) (*corev1.
 			return current, nil
 		}
 	}
-	return nil, fmt.Errorf("the watch of Pod %s was closed", pod.Name)
+	return nil, fmt.Errorf("watch of Pod %s closed", pod.Name)
 }
 
 func isReady(pod *corev1.Pod) bool {

@@ -14,26 +14,26 @@ import (
 )
 
 var (
-	cpuModel = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
-	memTotal = regexp.MustCompile(`(?m)^MemTotal:\s*(\d+) kB$`)
+	cpuModelPattern = regexp.MustCompile(`(?m)^model name\s*: (.*)$`)
+	memTotalPattern = regexp.MustCompile(`(?m)^MemTotal:\s*(\d+) kB$`)
 )
 
 // hostInfo returns the properties of the host.
 func hostInfo() figures.Host {
-	m := figures.Host{CPU: firstMatch(cpuModel, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
-	kib, _ := strconv.Atoi(firstMatch(memTotal, "/proc/meminfo"))
-	m.Memory = (kib + 1<<19) >> 20
+	host := figures.Host{CPU: firstMatch(cpuModelPattern, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+	kib, _ := strconv.Atoi(firstMatch(memTotalPattern, "/proc/meminfo"))
+	host.Memory = (kib + 1<<19) >> 20
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
-	m.Kernel = strings.TrimSpace(string(kernel))
-	return m
+	host.Kernel = strings.TrimSpace(string(kernel))
+	return host
 }
 
-// newRun returns the current time, commit and load.
+// newRun returns a Run with the current time, commit and load.
 func newRun(ctx context.Context) figures.Run {
 	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
-	load, _ := os.ReadFile("/proc/loadavg")
-	first, _, _ := strings.Cut(string(load), " ")
-	run.Load, _ = strconv.ParseFloat(first, 64)
+	averages, _ := os.ReadFile("/proc/loadavg")
+	lastMinute, _, _ := strings.Cut(string(averages), " ")
+	run.Load, _ = strconv.ParseFloat(lastMinute, 64)
 	return run
 }
 
@@ -46,7 +46,7 @@ func firstMatch(pattern *regexp.Regexp, path string) string {
 	return string(match[1])
 }
 
-// gitCommit returns the checked-out commit, with a suffix if there are changes, or "" without git.
+// gitCommit returns the checked-out commit, with a suffix if there are uncommitted changes. It returns "" outside a Git repository.
 func gitCommit(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
 	if err != nil {

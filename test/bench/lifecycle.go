@@ -11,8 +11,8 @@ import (
 	"bosh-kubernetes-cpi/test/requestlog"
 )
 
-// costRecorder collects the cost of calls by method: times with a director that is directly connected to the API server, and requests
-// with one that is connected through a counting proxy.
+// costRecorder records the cost of calls by method. It measures times with a director that is directly connected to the API server, and
+// requests with a director that is connected through a counting proxy.
 type costRecorder struct {
 	direct, counting benchenv.Director
 	proxy            *apiproxy.Proxy
@@ -40,49 +40,49 @@ func newCostRecorder(s *benchenv.Env, namespace string) (*costRecorder, error) {
 type callFunc func(ctx context.Context, result any, method string, arguments ...any) error
 
 // recordTime records wall time, CPU time and memory.
-func (l *costRecorder) recordTime(ctx context.Context, result any, method string, arguments ...any) error {
-	usage, err := l.direct.Call(ctx, result, method, arguments...)
+func (r *costRecorder) recordTime(ctx context.Context, result any, method string, arguments ...any) error {
+	usage, err := r.direct.Call(ctx, result, method, arguments...)
 	if err != nil {
 		return err
 	}
-	l.method(method).Add(usage)
+	r.method(method).Add(usage)
 	return nil
 }
 
 // recordRequests records requests and bytes. A list or watch without a selector is an error.
-func (l *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
-	var requests requestlog.Recorder
-	l.proxy.Reset(requests.Fault())
-	defer l.proxy.Reset(nil)
-	if _, err := l.counting.Call(ctx, result, method, arguments...); err != nil {
+func (r *costRecorder) recordRequests(ctx context.Context, result any, method string, arguments ...any) error {
+	var recorder requestlog.Recorder
+	r.proxy.Reset(recorder.Middleware())
+	defer r.proxy.Reset(nil)
+	if _, err := r.counting.Call(ctx, result, method, arguments...); err != nil {
 		return err
 	}
-	if all := requests.Unfiltered(); len(all) > 0 {
-		return fmt.Errorf("%s lists all objects: %v", method, all)
+	if unfiltered := recorder.Unfiltered(); len(unfiltered) > 0 {
+		return fmt.Errorf("%s lists all objects: %v", method, unfiltered)
 	}
-	// A call that does not need to wait sends fewer requests, and always the same ones.
-	entry := l.method(method)
-	if sent := requests.Sent(); entry.Requests == nil || len(sent) < len(entry.Requests) {
-		entry.Requests, entry.Bytes = sent, requests.Bytes()
+	// The shortest list is reproducible: a call sends additional requests only while it waits.
+	entry := r.method(method)
+	if sent := recorder.Requests(); entry.Requests == nil || len(sent) < len(entry.Requests) {
+		entry.Requests, entry.Bytes = sent, recorder.Bytes()
 	}
 	return nil
 }
 
-// method returns the entry of the method. It creates missing entries, in the order of the calls.
-func (l *costRecorder) method(method string) *figures.Method {
-	for i := range l.methods {
-		if l.methods[i].Name == method {
-			return &l.methods[i]
+// method returns the entry of the method, and creates it if it does not exist.
+func (r *costRecorder) method(name string) *figures.Method {
+	for i := range r.methods {
+		if r.methods[i].Name == name {
+			return &r.methods[i]
 		}
 	}
-	l.methods = append(l.methods, figures.Method{Name: method})
-	return &l.methods[len(l.methods)-1]
+	r.methods = append(r.methods, figures.Method{Name: name})
+	return &r.methods[len(r.methods)-1]
 }
 
-// runLifecycle creates, uses and deletes a VM and a disk with calls of each method.
-func runLifecycle(ctx context.Context, call callFunc, agent string, k vmKind) error {
-	vm, disk, snapshot := vmCID(agent), "", ""
-	if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), []string{}, k.env); err != nil {
+// runLifecycle creates, uses and deletes a VM and a disk, with one call of each method.
+func runLifecycle(ctx context.Context, call callFunc, agentID string, kind vmKind) error {
+	vm, disk, snapshot := vmCID(agentID), "", ""
+	if err := call(ctx, nil, "create_vm", agentID, stemcell, kind.properties, dynamicNetwork(), []string{}, kind.env); err != nil {
 		return err
 	}
 	if err := call(ctx, nil, "set_vm_metadata", vm, map[string]any{"job": "api", "index": "0", "deployment": "cf"}); err != nil {
@@ -103,8 +103,8 @@ func runLifecycle(ctx context.Context, call callFunc, agent string, k vmKind) er
 	if err := call(ctx, &snapshot, "snapshot_disk", disk, map[string]any{}); err != nil {
 		return err
 	}
-	for _, last := range [][]any{{"delete_snapshot", snapshot}, {"delete_vm", vm}, {"delete_disk", disk}} {
-		if err := call(ctx, nil, last[0].(string), last[1]); err != nil {
+	for _, deletion := range [][]string{{"delete_snapshot", snapshot}, {"delete_vm", vm}, {"delete_disk", disk}} {
+		if err := call(ctx, nil, deletion[0], deletion[1]); err != nil {
 			return err
 		}
 	}

@@ -1,5 +1,5 @@
 // Command bench measures the cost of the CPI's calls and of similar programs, and writes docs/bench/results.json and an HTML page. It
-// exits with status 1 if a call needs more requests or CPU time than in the previous results, beyond noise.
+// exits with status 1 if a call takes more requests or CPU time than in the previous results, beyond noise.
 package main
 
 import (
@@ -19,10 +19,10 @@ import (
 )
 
 func main() {
-	out := flag.String("out", "docs/bench", "directory of results.json and index.html, relative to the repository")
-	baselinePath := flag.String("before", "docs/bench/results.json", "results to compare with")
-	parts := flag.String("parts", strings.Join(allParts, ","), "parts to measure")
-	quick := flag.Bool("quick", false, "run the small benchmark, in a minute or two")
+	out := flag.String("out", "docs/bench", "`directory` of results.json and index.html")
+	baselinePath := flag.String("before", "docs/bench/results.json", "`file` with the results to compare with")
+	parts := flag.String("parts", strings.Join(partNames, ","), "comma-separated `parts` to measure")
+	quick := flag.Bool("quick", false, "run the small benchmark, which takes a minute or two")
 	pageOnly := flag.Bool("page", false, "only regenerate the page from the existing results")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -47,8 +47,8 @@ func main() {
 	}
 }
 
-// allParts are the parts, in the order of measurement.
-var allParts = []string{"calls", "scale", "shared", "deploy", "node"}
+// partNames are the names of the parts, in the order of measurement.
+var partNames = []string{"calls", "scale", "shared", "deploy", "node"}
 
 // bench is a run of the benchmark.
 type bench struct {
@@ -58,15 +58,15 @@ type bench struct {
 	start time.Time
 }
 
-// sizes configure how much is measured.
+// sizes configure how many VMs, rounds and processes a benchmark has.
 type sizes struct {
 	quick      bool
-	rounds     int      // of the compared programs
-	lifecycles int      // of a VM and its disk, for each number of VMs
+	rounds     int      // runs of each compared program
+	lifecycles int      // lifecycles of a VM and its disk, for each number of VMs
 	vmCounts   []int    // numbers of VMs with two disks each
 	sharedVMs  int      // VMs of one instance group, or behind one Service
 	deploys    [][2]int // numbers of VMs and processes
-	nodeRounds int      // on the real node
+	nodeRounds int      // rounds on the real node
 }
 
 func sizesFor(quick bool) sizes {
@@ -117,28 +117,28 @@ func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	return figures.Regressions(baseline, results), nil
 }
 
-func writeResults(results *figures.Results, folder string) error {
-	if err := os.MkdirAll(folder, 0o755); err != nil {
+func writeResults(results *figures.Results, dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	if err := results.Write(folder + "/results.json"); err != nil {
+	if err := results.Write(dir + "/results.json"); err != nil {
 		return err
 	}
-	return writePage(folder)
+	return writePage(dir)
 }
 
 // writePage generates the page from the results in the directory.
-func writePage(folder string) error {
-	results, err := figures.Read(folder + "/results.json")
+func writePage(dir string) error {
+	results, err := figures.Read(dir + "/results.json")
 	if err != nil {
 		return err
 	}
 	if results == nil {
-		return fmt.Errorf("%s/results.json does not exist; run make bench", folder)
+		return fmt.Errorf("%s/results.json does not exist; run make bench", dir)
 	}
 	html, err := page.Render(results)
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(folder+"/index.html", html, 0o644)
+	return os.WriteFile(dir+"/index.html", html, 0o644)
 }

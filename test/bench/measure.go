@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// measure runs the selected parts, and keeps the existing results of the others.
+// measure runs the selected parts, and keeps the existing results of the other parts.
 func (b bench) measure(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Results, error) {
 	results, err := figures.Read(b.out + "/results.json")
 	if err != nil {
@@ -19,11 +19,11 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
 	}
 	results.Host = hostInfo()
-	size, err := os.Stat(programs.CPI)
+	program, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
 	}
-	results.Binary = float64(size.Size()) / (1 << 20)
+	results.Binary = float64(program.Size()) / (1 << 20)
 	for _, part := range []struct {
 		name    string
 		measure func(context.Context, *benchenv.Env, *figures.Results) error
@@ -45,7 +45,7 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 	return results, err
 }
 
-// withEnv runs a part with a new control plane, which prevents effects of the previous parts.
+// withEnv runs a part with a new control plane, so that previous parts do not affect it.
 func (b bench) withEnv(ctx context.Context, dir string, programs benchenv.Programs, results *figures.Results,
 	measure func(context.Context, *benchenv.Env, *figures.Results) error) error {
 

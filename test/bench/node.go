@@ -20,14 +20,14 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// realNode is the embedded cluster, which scripts/bench starts, with a director in a separate namespace.
+// realNode is a node of the embedded cluster, started by scripts/bench, with a director in a separate namespace.
 type realNode struct {
 	client    kubernetes.Interface
 	plane     *embedded.ControlPlane
 	node      *embedded.Node
 	director  benchenv.Director
 	namespace string
-	stemcell  string // the CID
+	stemcell  string // stemcell CID
 	env       map[string]any
 	image     string
 }
@@ -42,7 +42,7 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 		_ = r.client.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 	}()
 	node := new(figures.Node)
-	for n := range b.sizes.nodeRounds + 1 { // the first one pulls images, and is not recorded
+	for n := range b.sizes.nodeRounds + 1 { // the first round pulls images, and is not recorded
 		b.logf("node: round %d of %d", n+1, b.sizes.nodeRounds+1)
 		round := new(figures.Node)
 		if err := r.round(ctx, fmt.Sprint("one-", n), round); err != nil {
@@ -56,9 +56,9 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 }
 
 func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*realNode, error) {
-	folder, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
-	if folder == "" || manifest == "" {
-		return nil, errors.New("part node requires CLUSTER_DIR and STEMCELL_MANIFEST, which scripts/bench sets")
+	clusterDir, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
+	if clusterDir == "" || manifest == "" {
+		return nil, errors.New("part node requires the variables CLUSTER_DIR and STEMCELL_MANIFEST; run scripts/bench")
 	}
 	var stemcell struct {
 		Properties map[string]any `json:"cloud_properties"`
@@ -66,7 +66,7 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 	if err := yaml.Unmarshal([]byte(manifest), &stemcell); err != nil {
 		return nil, err
 	}
-	cluster := embedded.NewCluster(folder, 1)
+	cluster := embedded.NewCluster(clusterDir, 1)
 	config, err := clientcmd.BuildConfigFromFlags("", cluster.Kubeconfig())
 	if err != nil {
 		return nil, err
@@ -90,20 +90,20 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 	return r, err
 }
 
-func appendRound(to, round *figures.Node) {
-	for into, from := range map[*figures.Distribution]figures.Distribution{
-		&to.BareStart: round.BareStart, &to.BareEnd: round.BareEnd, &to.Create: round.Create, &to.Pull: round.Pull,
-		&to.Attach: round.Attach, &to.Detach: round.Detach, &to.Delete: round.Delete,
+func appendRound(node, round *figures.Node) {
+	for to, from := range map[*figures.Distribution]figures.Distribution{
+		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.Create: round.Create, &node.Pull: round.Pull,
+		&node.Attach: round.Attach, &node.Detach: round.Detach, &node.Delete: round.Delete,
 	} {
-		*into = append(*into, from...)
+		*to = append(*to, from...)
 	}
-	to.Timeline = round.Timeline
+	node.Timeline = round.Timeline
 }
 
-// round starts and deletes a bare Pod, and creates and deletes a VM with a disk. Attaching and detaching are measured with an existing
-// volume.
-func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) error {
-	vm, disk := vmCID(agent), ""
+// round starts and deletes a bare Pod, and creates and deletes a VM with a disk. It measures attach_disk and detach_disk after the
+// volume was created.
+func (r *realNode) round(ctx context.Context, agentID string, node *figures.Node) error {
+	vm, disk := vmCID(agentID), ""
 	call := func(to *figures.Distribution, result any, method string, arguments ...any) func() error {
 		return func() error {
 			usage, err := r.director.Call(ctx, result, method, arguments...)
@@ -112,26 +112,26 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 		}
 	}
 	create := func(to *figures.Distribution) func() error {
-		return call(to, nil, "create_vm", agent, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
+		return call(to, nil, "create_vm", agentID, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
 	var discarded figures.Distribution
 	steps := []func() error{
-		func() error { return measureWall(&to.BareStart, func() error { return r.startBarePod(ctx) }) },
-		func() error { return measureWall(&to.BareEnd, func() error { return r.deleteBarePod(ctx) }) },
+		func() error { return measureWall(&node.BareStart, func() error { return r.startBarePod(ctx) }) },
+		func() error { return measureWall(&node.BareEnd, func() error { return r.deleteBarePod(ctx) }) },
 		func() error {
-			moments, err := r.observe(ctx, vm, create(&to.Create))
-			to.Timeline = moments
+			moments, err := r.observe(ctx, vm, create(&node.Create))
+			node.Timeline = moments
 			return err
 		},
 		call(&discarded, &disk, "create_disk", 64, map[string]any{}, vm),
 		func() error { return call(&discarded, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
-		func() error { return call(&to.Attach, nil, "attach_disk", vm, disk)() },
-		func() error { return call(&to.Detach, nil, "detach_disk", vm, disk)() },
-		call(&to.Delete, nil, "delete_vm", vm),
+		func() error { return call(&node.Attach, nil, "attach_disk", vm, disk)() },
+		func() error { return call(&node.Detach, nil, "detach_disk", vm, disk)() },
+		call(&node.Delete, nil, "delete_vm", vm),
 		func() error { return call(&discarded, nil, "delete_disk", disk)() },
 		func() error { return r.removeImage(ctx) },
-		create(&to.Pull),
+		create(&node.Pull),
 		call(&discarded, nil, "delete_vm", vm),
 	}
 	for _, step := range steps {
@@ -142,20 +142,20 @@ func (r *realNode) round(ctx context.Context, agent string, to *figures.Node) er
 	return nil
 }
 
-// removeImage deletes the stemcell's image with all its names from the node.
+// removeImage deletes all references to the stemcell's image on the node.
 func (r *realNode) removeImage(ctx context.Context) error {
 	images, err := r.node.Ctr(ctx, "images", "ls")
 	if err != nil {
 		return err
 	}
 	_, digest, _ := strings.Cut(r.image, "@")
-	remove := []string{"images", "rm", "--sync"}
+	args := []string{"images", "rm", "--sync"}
 	for line := range strings.Lines(images) {
 		if strings.Contains(line, digest) {
-			remove = append(remove, strings.Fields(line)[0])
+			args = append(args, strings.Fields(line)[0])
 		}
 	}
-	_, err = r.node.Ctr(ctx, remove...)
+	_, err = r.node.Ctr(ctx, args...)
 	return err
 }
 
@@ -168,7 +168,7 @@ func measureWall(to *figures.Distribution, do func() error) error {
 
 const barePodName = "bare"
 
-// startBarePod creates a sleeping, privileged Pod with the stemcell's image, and waits until it is ready.
+// startBarePod creates a privileged Pod with the stemcell's image that only sleeps, and waits until it is ready.
 func (r *realNode) startBarePod(ctx context.Context) error {
 	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: barePodName},
@@ -187,7 +187,7 @@ func (r *realNode) startBarePod(ctx context.Context) error {
 	return err
 }
 
-// deleteBarePod deletes the Pod, which terminates immediately, and waits until it does not exist any more.
+// deleteBarePod deletes the Pod and waits until it no longer exists. The Pod terminates immediately.
 func (r *realNode) deleteBarePod(ctx context.Context) error {
 	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", barePodName)
 	return err

@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// objectSizes returns the sizes of the objects of a VM with a disk in etcd.
+// objectSizes returns the sizes in etcd of the template's objects.
 func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]figures.Object, error) {
 	objects := []figures.Object{
 		{Name: "VM Pod", Scripts: scriptBytes(s.vmPod)},
@@ -40,7 +40,7 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 
 // scriptBytes returns the size of the commands and scripts in the Pod.
 func scriptBytes(pod *corev1.Pod) int {
-	var text int
+	var size int
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
 		words := slices.Concat(container.Command, container.Args)
 		if life := container.Lifecycle; life != nil {
@@ -56,10 +56,10 @@ func scriptBytes(pod *corev1.Pod) int {
 			}
 		}
 		for _, word := range words {
-			text += len(word)
+			size += len(word)
 		}
 	}
-	return text
+	return size
 }
 
 // getFromEtcd returns a key's value.
@@ -94,8 +94,8 @@ func callEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, 
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		text, _ := io.ReadAll(io.LimitReader(response.Body, 500)) // the reason, as far as it can be read
-		return fmt.Errorf("etcd's %s: %s: %s", method, response.Status, text)
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+		return fmt.Errorf("etcd's %s: %s: %s", method, response.Status, reason)
 	}
 	return json.NewDecoder(response.Body).Decode(result)
 }

@@ -29,7 +29,7 @@ func (o *observer) record(event string, at time.Time) {
 	}
 }
 
-// observe runs create, which creates a VM, and returns the events of its Pod.
+// observe runs create, which must create the VM, and returns the events of the VM Pod.
 func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]figures.Moment, error) {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -61,11 +61,11 @@ func (r *realNode) observe(ctx context.Context, vm string, create func() error) 
 	return o.moments, nil
 }
 
-// conditionEvents are the names of events for conditions of a Pod.
+// conditionEvents are the names of the events at which conditions of a Pod become true.
 var conditionEvents = map[corev1.PodConditionType]string{
 	corev1.PodScheduled:              "Pod is scheduled",
 	corev1.PodReadyToStartContainers: "sandbox, network and volumes are ready",
-	corev1.PodReady:                  "kubelet has detected the agent",
+	corev1.PodReady:                  "kubelet detects the agent",
 }
 
 func (o *observer) recordPod(pod *corev1.Pod, now time.Time) {

@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// disksPerVM is the number of disks of each existing VM.
+// disksPerVM is the number of disks of each copied VM.
 const disksPerVM = 2
 
 // scale measures the lifecycle of a VM with increasing numbers of VMs of the same director in the same namespace.
@@ -23,7 +23,7 @@ func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Resu
 		return err
 	}
 	defer recorder.proxy.Close()
-	template, err := createTemplate(ctx, s.Client, recorder.direct, namespace, templateAgent, plainVM())
+	template, err := createTemplate(ctx, s.Client, recorder.direct, namespace, templateAgentID, plainVM())
 	if err != nil {
 		return err
 	}
@@ -46,17 +46,17 @@ func (b bench) scale(ctx context.Context, s *benchenv.Env, results *figures.Resu
 	return nil
 }
 
-// measureLifecycles measures lifecycles of a VM, two of them by their requests.
-func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, title string, k vmKind) ([]figures.Method, error) {
+// measureLifecycles runs lifecycles of a VM. It records the requests of two of them, and the times of the others.
+func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, title string, kind vmKind) ([]figures.Method, error) {
 	recorder.methods = nil
-	// The first one is not recorded: it warms up the API server's caches after the change.
+	// The first lifecycle is not recorded: it warms up the API server's caches after the copies were created.
 	unrecorded := func(ctx context.Context, result any, method string, arguments ...any) error {
 		_, err := recorder.direct.Call(ctx, result, method, arguments...)
 		return err
 	}
 	for n, call := range append([]callFunc{unrecorded, recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
 		b.logf("%s, lifecycle %d of %d", title, n+1, b.sizes.lifecycles+3)
-		if err := runLifecycle(ctx, call, fmt.Sprintf("life-%d", n), k); err != nil {
+		if err := runLifecycle(ctx, call, fmt.Sprintf("life-%d", n), kind); err != nil {
 			return nil, err
 		}
 	}
@@ -64,9 +64,9 @@ func (b bench) measureLifecycles(ctx context.Context, recorder *costRecorder, ti
 }
 
 func repeat(call callFunc, times int) []callFunc {
-	all := make([]callFunc, times)
-	for i := range all {
-		all[i] = call
+	calls := make([]callFunc, times)
+	for i := range calls {
+		calls[i] = call
 	}
-	return all
+	return calls
 }

@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// sharedCase is an object that VMs share.
+// sharedCase is a kind of VM that shares an object with others.
 type sharedCase struct {
 	name, namespace string
 	kind            vmKind
@@ -20,7 +20,7 @@ type sharedCase struct {
 	share func(context.Context, kubernetes.Interface, string, []metav1.OwnerReference) error
 }
 
-// shared measures the cost of a VM that shares a PodDisruptionBudget or a Service with many others. All VMs are owners of such an
+// shared measures the cost of calls for a VM that shares a PodDisruptionBudget or a Service with many others. All VMs are owners of the
 // object.
 func (b bench) shared(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
 	results.Shared = nil
@@ -46,7 +46,7 @@ func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared shared
 		return nil, err
 	}
 	defer recorder.proxy.Close()
-	template, err := createTemplate(ctx, s.Client, recorder.direct, shared.namespace, templateAgent, shared.kind)
+	template, err := createTemplate(ctx, s.Client, recorder.direct, shared.namespace, templateAgentID, shared.kind)
 	if err != nil {
 		return nil, err
 	}
@@ -76,26 +76,26 @@ func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared shared
 }
 
 func vmWithPDB() vmKind {
-	k := plainVM()
-	k.properties["disruption_budget"] = map[string]any{"max_unavailable": 1}
-	return k
+	kind := plainVM()
+	kind.properties["disruption_budget"] = map[string]any{"max_unavailable": 1}
+	return kind
 }
 
 func vmWithService() vmKind {
-	k := plainVM()
-	k.properties["services"] = []any{map[string]any{"name": "web", "ports": []any{80}}}
-	return k
+	kind := plainVM()
+	kind.properties["services"] = []any{map[string]any{"name": "web", "ports": []any{80}}}
+	return kind
 }
 
-// measureMembers creates and deletes VMs that share the object.
-func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, k vmKind) ([]figures.Method, error) {
+// measureMembers creates and deletes VMs that share the object. It records the requests of two of them, and the times of the others.
+func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, kind vmKind) ([]figures.Method, error) {
 	recorder.methods = nil
 	for n, call := range append([]callFunc{recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
-		agent := fmt.Sprintf("member-%d", n)
-		if err := call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), []string{}, k.env); err != nil {
+		agentID := fmt.Sprintf("member-%d", n)
+		if err := call(ctx, nil, "create_vm", agentID, stemcell, kind.properties, dynamicNetwork(), []string{}, kind.env); err != nil {
 			return nil, err
 		}
-		if err := call(ctx, nil, "delete_vm", vmCID(agent)); err != nil {
+		if err := call(ctx, nil, "delete_vm", vmCID(agentID)); err != nil {
 			return nil, err
 		}
 	}
@@ -117,11 +117,11 @@ func listOwners(ctx context.Context, client kubernetes.Interface, namespace stri
 
 func sharePDBs(ctx context.Context, client kubernetes.Interface, namespace string, owners []metav1.OwnerReference) error {
 	pdbs := client.PolicyV1().PodDisruptionBudgets(namespace)
-	all, err := pdbs.List(ctx, metav1.ListOptions{})
+	list, err := pdbs.List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
-	for _, pdb := range all.Items {
+	for _, pdb := range list.Items {
 		pdb.OwnerReferences = owners
 		if _, err := pdbs.Update(ctx, &pdb, metav1.UpdateOptions{}); err != nil {
 			return err

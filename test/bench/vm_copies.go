@@ -20,22 +20,22 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// copyWorkers is the number of parallel workers.
+// copyWorkers is the number of parallel workers that write copies.
 const copyWorkers = 8
 
-// vmCopies creates copies of a running VM: their Pods are Running, and their PVCs Bound. It writes them directly to etcd in the API
-// server's format, which takes a minute instead of half an hour.
+// vmCopies creates copies of a running VM: their Pods are Running, and their PVCs Bound. It writes them directly to etcd, in the API
+// server's format. This takes a minute instead of half an hour.
 type vmCopies struct {
 	plane     *embedded.ControlPlane
 	client    kubernetes.Interface
 	namespace string
 	template  vmTemplate
 	name      string
-	// disks is the number of disks of each VM. The first is attached, the others are Bound and unused.
+	// disks is the number of disks of each VM. The first is attached, the others are not.
 	disks int
 }
 
-// create creates the VMs with these numbers, and waits until the API server's cache contains the last one.
+// create creates the VMs with the numbers from "from" to "to"-1, and waits until the API server's cache contains the last one.
 func (c vmCopies) create(ctx context.Context, from, to int) error {
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(copyWorkers)
@@ -51,9 +51,9 @@ func (c vmCopies) create(ctx context.Context, from, to int) error {
 		return err
 	}
 	return embedded.WaitUntil(ctx, 5*time.Minute, "the API server to cache the copies", func(ctx context.Context) (bool, error) {
-		known, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
+		cached, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
 			LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM, FieldSelector: "metadata.name=" + c.vmCID(to-1), ResourceVersion: "0"})
-		return err == nil && len(known.Items) == 1, err
+		return err == nil && len(cached.Items) == 1, err
 	})
 }
 
@@ -61,7 +61,7 @@ func (c vmCopies) vmCID(n int) string { return fmt.Sprintf("agent-%s-%05d", c.na
 
 func (c vmCopies) diskCID(n, i int) string { return fmt.Sprintf("disk-%s-%05d-%d", c.name, n, i) }
 
-// etcdObject is an object with its key in etcd.
+// etcdObject is an object and its key in etcd.
 type etcdObject struct {
 	key    string
 	object runtime.Object
@@ -80,13 +80,13 @@ func (c vmCopies) createVM(ctx context.Context, n int) error {
 	pod.UID, pod.Spec.NodeName = newUID(), node
 	secret.UID = newUID()
 	setOwnerUID(secret, pod.UID)
-	all := []etcdObject{{"pods/" + c.namespace + "/" + vm, pod}, {"secrets/" + c.namespace + "/" + vm, secret}}
+	objects := []etcdObject{{"pods/" + c.namespace + "/" + vm, pod}, {"secrets/" + c.namespace + "/" + vm, secret}}
 	for i := range c.disks {
 		disk, err := c.boundPVC(vm, c.diskCID(n, i), i == 0)
 		if err != nil {
 			return err
 		}
-		all = append(all, disk...)
+		objects = append(objects, disk...)
 	}
 	if c.disks > 0 {
 		attachment, err := copyObject(c.template, c.template.attachmentPod, vm, c.diskCID(n, 0))
@@ -95,9 +95,9 @@ func (c vmCopies) createVM(ctx context.Context, n int) error {
 		}
 		attachment.UID, attachment.Spec.NodeName = newUID(), node
 		setOwnerUID(attachment, pod.UID)
-		all = append(all, etcdObject{"pods/" + c.namespace + "/" + attachment.Name, attachment})
+		objects = append(objects, etcdObject{"pods/" + c.namespace + "/" + attachment.Name, attachment})
 	}
-	return c.writeToEtcd(ctx, all)
+	return c.writeToEtcd(ctx, objects)
 }
 
 func newUID() types.UID { return types.UID(uuid.NewString()) }
@@ -111,8 +111,8 @@ func setOwnerUID(object metav1.Object, uid types.UID) {
 	object.SetOwnerReferences(owners)
 }
 
-// boundPVC returns a PVC and its PersistentVolume. The PVC has an owner record only if it is used.
-func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
+// boundPVC returns a PVC and its PersistentVolume. If attached is false, the PVC has no owner record.
+func (c vmCopies) boundPVC(vm, disk string, attached bool) ([]etcdObject, error) {
 	pvc, err := copyObject(c.template, c.template.pvc, vm, disk)
 	if err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
 		return nil, err
 	}
 	pvc.UID, pvc.Spec.VolumeName = newUID(), "volume-"+disk
-	if !used {
+	if !attached {
 		delete(pvc.Labels, manifest.LabelVM)
 		delete(pvc.Annotations, manifest.AnnotationOwner)
 	}
@@ -132,7 +132,7 @@ func (c vmCopies) boundPVC(vm, disk string, used bool) ([]etcdObject, error) {
 }
 
 // writeToEtcd writes the objects in one transaction.
-func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
+func (c vmCopies) writeToEtcd(ctx context.Context, objects []etcdObject) error {
 	type put struct {
 		Key   []byte `json:"key"`
 		Value []byte `json:"value"`
@@ -142,7 +142,7 @@ func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
 	}
 	encoder := scheme.Codecs.EncoderForVersion(protobuf.NewSerializer(scheme.Scheme, scheme.Scheme), corev1.SchemeGroupVersion)
 	var operations []operation
-	for _, object := range all {
+	for _, object := range objects {
 		value, err := runtime.Encode(encoder, object.object)
 		if err != nil {
 			return err
@@ -156,7 +156,7 @@ func (c vmCopies) writeToEtcd(ctx context.Context, all []etcdObject) error {
 		return err
 	}
 	if !response.Succeeded {
-		return fmt.Errorf("etcd has not written %s", all[0].key)
+		return fmt.Errorf("etcd did not write %s", objects[0].key)
 	}
 	return nil
 }

@@ -16,7 +16,7 @@ import (
 
 // vmTemplate contains the objects of a VM with an attached disk. vmCopies and minimalClient create copies of them.
 type vmTemplate struct {
-	vmCID, disk   string
+	vmCID, disk   string // CIDs
 	vmPod         *corev1.Pod
 	secret        *corev1.Secret
 	attachmentPod *corev1.Pod
@@ -24,13 +24,15 @@ type vmTemplate struct {
 	pv            *corev1.PersistentVolume
 }
 
-// createTemplate creates a VM of this kind with a disk with the CPI, and reads its objects.
-func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv.Director, namespace, agent string, k vmKind) (s vmTemplate, err error) {
-	s.vmCID = vmCID(agent)
+// createTemplate uses the CPI to create a VM of this kind with an attached disk, and reads its objects.
+func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv.Director, namespace, agentID string,
+	kind vmKind) (s vmTemplate, err error) {
+
+	s.vmCID = vmCID(agentID)
 	if s.disk, _, err = createDisk(ctx, d); err != nil {
 		return s, err
 	}
-	if _, err := createVM(ctx, d, agent, k, s.disk); err != nil {
+	if _, err := createVM(ctx, d, agentID, kind, s.disk); err != nil {
 		return s, err
 	}
 	if _, err := d.Call(ctx, nil, "attach_disk", s.vmCID, s.disk); err != nil {
@@ -53,20 +55,21 @@ func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv
 	return s, err
 }
 
-// copyObject returns a copy of an object of the template with other names, without the metadata of the API server.
+// copyObject returns a copy of an object of the template, with other names and without the metadata set by the API server.
 func copyObject[T any](s vmTemplate, object *T, vm, disk string) (*T, error) {
 	raw, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
 	}
-	text := strings.NewReplacer(s.vmCID, vm, s.disk, disk, strings.TrimPrefix(s.vmCID, "agent-"), strings.TrimPrefix(vm, "agent-")).Replace(string(raw))
+	agentID := func(vmCID string) string { return strings.TrimPrefix(vmCID, "agent-") }
+	renamed := strings.NewReplacer(s.vmCID, vm, s.disk, disk, agentID(s.vmCID), agentID(vm)).Replace(string(raw))
 	result := new(T)
-	if err := json.Unmarshal([]byte(text), result); err != nil {
+	if err := json.Unmarshal([]byte(renamed), result); err != nil {
 		return nil, err
 	}
 	meta, ok := any(result).(metav1.Object)
 	if !ok {
-		return nil, fmt.Errorf("a %T has no metadata", result)
+		return nil, fmt.Errorf("%T has no metadata", result)
 	}
 	meta.SetUID("")
 	meta.SetResourceVersion("")
@@ -74,5 +77,5 @@ func copyObject[T any](s vmTemplate, object *T, vm, disk string) (*T, error) {
 	return result, nil
 }
 
-// templateAgent is the agent ID of a template: a text that occurs nowhere else, because copyObject replaces it.
-const templateAgent = "the-one-to-copy"
+// templateAgentID is the agent ID of a template. It must not occur elsewhere in the objects, because copyObject replaces it.
+const templateAgentID = "the-one-to-copy"

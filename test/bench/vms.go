@@ -14,7 +14,7 @@ func dynamicNetwork() map[string]any {
 		"type": "dynamic", "cloud_properties": map[string]any{}, "dns": []string{}, "default": []string{"dns", "gateway"}}}
 }
 
-// vmKind contains the arguments of create_vm that determine the kind of a VM.
+// vmKind contains the arguments of create_vm that differ between kinds of VMs.
 type vmKind struct {
 	properties, env map[string]any
 }
@@ -24,13 +24,13 @@ func plainVM() vmKind {
 	return vmKind{map[string]any{"cpu": "100m", "memory": 64}, map[string]any{"bosh": map[string]any{"group": "director-cf-api"}}}
 }
 
-func createVM(ctx context.Context, d benchenv.Director, agent string, k vmKind, disks ...string) (figures.Usage, error) {
-	return d.Call(ctx, nil, "create_vm", agent, stemcell, k.properties, dynamicNetwork(), append([]string{}, disks...), k.env)
+func createVM(ctx context.Context, d benchenv.Director, agentID string, kind vmKind, diskCIDs ...string) (figures.Usage, error) {
+	return d.Call(ctx, nil, "create_vm", agentID, stemcell, kind.properties, dynamicNetwork(), append([]string{}, diskCIDs...), kind.env)
 }
 
-func createDisk(ctx context.Context, d benchenv.Director) (disk string, usage figures.Usage, err error) {
-	usage, err = d.Call(ctx, &disk, "create_disk", 64, map[string]any{}, nil)
-	return disk, usage, err
+func createDisk(ctx context.Context, d benchenv.Director) (diskCID string, usage figures.Usage, err error) {
+	usage, err = d.Call(ctx, &diskCID, "create_disk", 64, map[string]any{}, nil)
+	return diskCID, usage, err
 }
 
-func vmCID(agent string) string { return "agent-" + agent }
+func vmCID(agentID string) string { return "agent-" + agentID }

@@ -1,6 +1,5 @@
-// Package chaos tests VMs with disks under injected faults: while a director makes calls in the order of a real director, the Pods
-// are subject to all faults that clusters cause. Each disk has a counter. A counter that decreases, or that two VMs write, is a
-// violation.
+// Package chaos tests VMs with disks under injected faults: it makes calls in the order of a real director, while faults that occur in any
+// cluster affect the Pods. Each disk has a counter. A counter that decreases, or that two VMs write, is a violation.
 package chaos
 
 import (
@@ -21,18 +20,18 @@ type Environment interface {
 	Call(ctx context.Context, method string, arguments ...any) (director.Response, error)
 	// NewVM returns the arguments of create_vm for a VM with this disk, and the CID of the VM.
 	NewVM(disk string) (cid string, arguments []any)
-	// StartCounter starts a program in the VM that increments the counter on the attached disk as often as it can, and records a
-	// violation if another program has changed the counter.
+	// StartCounter starts a program in the VM that increments the counter on the attached disk as often as it can. The program records a
+	// violation if another program changed the counter.
 	StartCounter(ctx context.Context, vm, disk string) error
 	// ReadCounter returns the value of the counter.
 	ReadCounter(ctx context.Context, vm, disk string) (int, error)
-	// StopCounter stops the program, and unmounts the disk like an agent before detach_disk.
+	// StopCounter stops the program, and unmounts the disk, as an agent does before detach_disk.
 	StopCounter(ctx context.Context, vm, disk string) error
-	// Violations returns the violations that the programs have recorded.
+	// Violations returns the violations recorded by the programs.
 	Violations() []string
 }
 
-// Fault is a fault that can be injected repeatedly.
+// Fault is a fault that can be injected several times.
 type Fault struct {
 	Name   string
 	Weight int // relative frequency
@@ -52,24 +51,24 @@ type Scenario struct {
 	mutex      sync.Mutex
 	violations []string
 	counts     map[string]int    // calls and faults, by name
-	vms        map[string]string // the VM of each disk as the director knows it
+	vms        map[string]string // the VM of each disk, as known to the director
 }
 
-// Run makes calls and injects faults for the scenario's duration, then checks that each disk recovers. It returns the violations.
+// Run makes calls and injects faults for the scenario's duration. It then checks that each disk recovers, and returns the violations.
 func (s *Scenario) Run(ctx context.Context) (violations []string) {
 	s.counts, s.vms = map[string]int{}, map[string]string{}
 	faultCtx, cancel := context.WithTimeout(ctx, s.Duration)
 	defer cancel()
-	var all sync.WaitGroup
-	all.Go(func() { s.injectFaults(faultCtx) })
+	var workers sync.WaitGroup
+	workers.Go(func() { s.injectFaults(faultCtx) })
 	for i, cid := range s.Disks {
-		all.Go(func() {
+		workers.Go(func() {
 			worker := &diskWorker{Scenario: s, cid: cid, random: rand.New(rand.NewPCG(s.Seed, uint64(i)+1))}
 			worker.runCalls(faultCtx)
 			worker.verifyRecovery(ctx)
 		})
 	}
-	all.Wait()
+	workers.Wait()
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	return append(s.violations, s.Violations()...)
@@ -114,8 +113,8 @@ func (s *Scenario) addViolation(format string, arguments ...any) {
 	s.violations = append(s.violations, message)
 }
 
-// injectFaults injects faults until the context is canceled. Different faults can overlap; a fault that is still running is not
-// injected again.
+// injectFaults injects faults until the context is canceled. Different faults can overlap. A fault that is still running is not injected
+// again.
 func (s *Scenario) injectFaults(ctx context.Context) {
 	random := rand.New(rand.NewPCG(s.Seed, 0))
 	weights := make([]int, len(s.Faults))
@@ -123,8 +122,8 @@ func (s *Scenario) injectFaults(ctx context.Context) {
 		weights[i] = fault.Weight
 	}
 	running := make([]sync.Mutex, len(s.Faults))
-	var all sync.WaitGroup
-	defer all.Wait()
+	var injections sync.WaitGroup
+	defer injections.Wait()
 	for n := uint64(0); sleep(ctx, time.Duration(random.Int64N(int64(2*s.MeanPause)))); n++ {
 		index := weightedIndex(random, weights)
 		if !running[index].TryLock() {
@@ -132,7 +131,7 @@ func (s *Scenario) injectFaults(ctx context.Context) {
 		}
 		fault := s.Faults[index]
 		s.incrementCount("fault: " + fault.Name)
-		all.Go(func() {
+		injections.Go(func() {
 			defer running[index].Unlock()
 			if err := fault.Inject(ctx, rand.New(rand.NewPCG(^s.Seed, n))); err != nil && ctx.Err() == nil {
 				s.Log("%s: %v", fault.Name, err)
@@ -166,7 +165,7 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 	}
 }
 
-// diskWorker makes a director's calls for a disk, with the knowledge of a director.
+// diskWorker makes a director's calls for a disk, and knows only what a director knows.
 type diskWorker struct {
 	*Scenario
 	cid       string
@@ -190,7 +189,7 @@ func (d *diskWorker) callUnreliably(ctx context.Context, method string, argument
 	case err != nil && callCtx.Err() != nil && ctx.Err() == nil:
 		d.incrementCount(method + " killed")
 	case err != nil && ctx.Err() == nil:
-		d.addViolation("%s of disk %s: no answer: %v", method, d.cid, err)
+		d.addViolation("%s of disk %s: no response: %v", method, d.cid, err)
 	case err == nil && response.Error != nil:
 		d.incrementCount(method + " failed")
 		d.Log("%s of %s with %s: %s", method, d.vm, d.cid, response.Error.Message)
@@ -214,7 +213,7 @@ func (d *diskWorker) idle(ctx context.Context) {
 	sleep(ctx, time.Duration(d.random.Int64N(int64(2*d.MeanPause))))
 }
 
-// verifyRecovery checks that the disk recovers after the faults, and that all calls succeed then.
+// verifyRecovery checks that the disk recovers after the faults, and that all calls then succeed.
 func (d *diskWorker) verifyRecovery(ctx context.Context) {
 	for !d.ensureCounting(ctx) {
 		if ctx.Err() != nil {
@@ -257,7 +256,7 @@ func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 	return d.StartCounter(ctx, d.vm, d.cid) == nil && d.checkCounter(ctx)
 }
 
-// createVM creates a VM. If the call fails, it deletes the VM, like a director does with a VM in an unknown state.
+// createVM creates a VM. If the call fails, it deletes the VM, as a director does with a VM in an unknown state.
 func (d *diskWorker) createVM(ctx context.Context) bool {
 	cid, arguments := d.NewVM(d.cid)
 	d.vm = cid
@@ -269,7 +268,7 @@ func (d *diskWorker) createVM(ctx context.Context) bool {
 	return true
 }
 
-// checkCounter reads the counter, and adds a violation if it has decreased. It reports whether the counter could be read.
+// checkCounter reads the counter, and adds a violation if it decreased. It reports whether the counter could be read.
 func (d *diskWorker) checkCounter(ctx context.Context) bool {
 	count, err := d.ReadCounter(ctx, d.vm, d.cid)
 	if err != nil {
@@ -305,13 +304,13 @@ func (d *diskWorker) deleteVMWithDisk(ctx context.Context) {
 	d.deleteVM(ctx)
 }
 
-// deleteVM deletes the VM, also if it does not exist any more: a director does the same, which releases the disks.
-func (d *diskWorker) deleteVM(ctx context.Context) (removed bool) {
+// deleteVM deletes the VM to release its disks, even if the VM no longer exists, as a director does.
+func (d *diskWorker) deleteVM(ctx context.Context) (deleted bool) {
 	_, err := d.callUnreliably(ctx, "delete_vm", d.vm)
-	if removed = err == nil || strings.Contains(err.Error(), "Bosh::Clouds::VMNotFound"); removed {
+	if deleted = err == nil || strings.Contains(err.Error(), "Bosh::Clouds::VMNotFound"); deleted {
 		d.vm = ""
 	}
-	return removed
+	return deleted
 }
 
 func (d *diskWorker) queryDisk(ctx context.Context) {
@@ -339,7 +338,7 @@ func (d *diskWorker) tryForbiddenCalls(ctx context.Context) {
 	}
 }
 
-// attachElsewhere tries to attach the disk to another VM, which may succeed only if the disk's VM does not exist any more.
+// attachElsewhere tries to attach the disk to another VM, which may succeed only if the disk's VM no longer exists.
 func (d *diskWorker) attachElsewhere(ctx context.Context, other string) {
 	response, err := d.Call(ctx, "attach_disk", other, d.cid)
 	d.incrementCount("attach_disk of a disk in use elsewhere")

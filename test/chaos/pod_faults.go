@@ -22,12 +22,12 @@ import (
 type PodFaults struct {
 	Cluster   kubernetes.Interface
 	Namespace string
-	// BeforeKill is called before an attachment Pod is deleted with a grace period so short that the kubelet kills it. It may be nil.
+	// BeforeKill is called before an attachment Pod is deleted with a grace period that is too short for it to exit. It may be nil.
 	BeforeKill func(ctx context.Context, attachment *corev1.Pod) error
 }
 
-// SetUp creates the cluster-wide objects that the faults require, and returns a function that deletes them.
-func (p PodFaults) SetUp(ctx context.Context) (remove func(context.Context) error, err error) {
+// SetUp creates the cluster-scoped objects that the faults require, and returns a function that deletes them.
+func (p PodFaults) SetUp(ctx context.Context) (tearDown func(context.Context) error, err error) {
 	classes := p.Cluster.SchedulingV1().PriorityClasses()
 	_, err = classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: p.Namespace}, Value: 1000}, metav1.CreateOptions{})
 	return func(ctx context.Context) error { return classes.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) }, err
@@ -72,8 +72,8 @@ func (p PodFaults) withRandomPod(ctx context.Context, random *rand.Rand, role st
 	return err
 }
 
-func (p PodFaults) deletePod(ctx context.Context, pod *corev1.Pod, grace *int64) error {
-	return p.Cluster.CoreV1().Pods(p.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: grace})
+func (p PodFaults) deletePod(ctx context.Context, pod *corev1.Pod, gracePeriod *int64) error {
+	return p.Cluster.CoreV1().Pods(p.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: gracePeriod})
 }
 
 func (p PodFaults) evictPod(ctx context.Context, pod *corev1.Pod) error {
@@ -82,7 +82,7 @@ func (p PodFaults) evictPod(ctx context.Context, pod *corev1.Pod) error {
 	})
 }
 
-// preemptPod makes the scheduler preempt the Pod for one with a higher priority, which cannot run on the same node.
+// preemptPod makes the scheduler preempt the Pod in favor of a Pod with a higher priority that cannot run on the same node.
 func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 	if victim.Spec.NodeName == "" {
 		return nil
@@ -100,7 +100,7 @@ func (p PodFaults) preemptPod(ctx context.Context, victim *corev1.Pod) error {
 			break
 		}
 	}
-	err := removeWithRetry(ctx, func(ctx context.Context) error {
+	err := deleteWithRetry(ctx, func(ctx context.Context) error {
 		return pods.Delete(ctx, preemptor.Name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	})
 	if err == nil && !preempted && ctx.Err() == nil {
@@ -127,7 +127,7 @@ func (p PodFaults) newPreemptor(victim *corev1.Pod) *corev1.Pod {
 	}
 }
 
-// denyPods denies all Pods of the namespace for some seconds, with a webhook that cannot be reached.
+// denyPods denies all Pods of the namespace for some seconds, with an unreachable webhook.
 func (p PodFaults) denyPods(ctx context.Context, random *rand.Rand) error {
 	hooks := p.Cluster.AdmissionregistrationV1().ValidatingWebhookConfigurations()
 	_, err := hooks.Create(ctx, &admission.ValidatingWebhookConfiguration{
@@ -147,16 +147,16 @@ func (p PodFaults) denyPods(ctx context.Context, random *rand.Rand) error {
 		return err
 	}
 	sleep(ctx, time.Duration(2+random.IntN(6))*time.Second)
-	return removeWithRetry(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
+	return deleteWithRetry(ctx, func(ctx context.Context) error { return hooks.Delete(ctx, p.Namespace, metav1.DeleteOptions{}) })
 }
 
-// removeWithRetry deletes an object of a fault. It retries because the API server can be restarting, and an orphaned object would make
+// deleteWithRetry deletes an object of a fault. It retries, because the API server can be restarting, and an orphaned object would make
 // the fault permanent.
-func removeWithRetry(ctx context.Context, remove func(context.Context) error) error {
+func deleteWithRetry(ctx context.Context, deleteObject func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	for {
-		err := remove(ctx)
+		err := deleteObject(ctx)
 		if err == nil || apierrors.IsNotFound(err) {
 			return nil
 		}

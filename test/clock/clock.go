@@ -1,5 +1,5 @@
-// Package clock runs unmodified programs with a wall clock that jumps. The clock of the host is not changed. The monotonic clock,
-// on which timers are based, does not jump either, as when an operator sets the clock of a computer.
+// Package clock runs unmodified programs with a wall clock that jumps, as when an operator sets the clock of a computer. The host's
+// clock and the monotonic clock, which timers use, do not change.
 //
 // The program in cmd/clock runs another program with such a clock. It uses ptrace, and requires Linux on amd64.
 package clock
@@ -23,9 +23,9 @@ type Clock struct {
 	program, file string
 }
 
-// New returns a clock with the time of the host. It builds cmd/clock in the folder, and stores the clock's offset there.
-func New(folder string) (*Clock, error) {
-	c := &Clock{program: filepath.Join(folder, "clock"), file: filepath.Join(folder, "offset")}
+// New returns a clock with the time of the host. It builds cmd/clock in dir, and stores the clock's offset there.
+func New(dir string) (*Clock, error) {
+	c := &Clock{program: filepath.Join(dir, "clock"), file: filepath.Join(dir, "offset")}
 	build := exec.Command("go", "build", "-o", c.program, "bosh-kubernetes-cpi/test/clock/cmd/clock")
 	if out, err := build.CombinedOutput(); err != nil {
 		return nil, fmt.Errorf("build the clock program: %w: %s", err, out)
@@ -39,7 +39,7 @@ func New(folder string) (*Clock, error) {
 // CommandPrefix returns the words to put before a program and its arguments.
 func (c *Clock) CommandPrefix() []string { return []string{c.program, c.file} }
 
-// Set sets the offset of the clock from that of the host. It applies to running programs too.
+// Set sets the offset from the host's clock. It also applies to running programs.
 func (c *Clock) Set(offset time.Duration) error {
 	f, err := os.OpenFile(c.file, os.O_CREATE|os.O_WRONLY, 0o600) // not truncated: programs may read it at any moment
 	if err != nil {
@@ -49,11 +49,11 @@ func (c *Clock) Set(offset time.Duration) error {
 	return errors.Join(err, f.Close())
 }
 
-// ReadOffset returns the offset in the file of a clock.
+// ReadOffset reads the offset from a clock's file.
 func ReadOffset(file *os.File) (time.Duration, error) {
 	var raw [8]byte
 	if _, err := file.ReadAt(raw[:], 0); err != nil {
 		return 0, err
 	}
-	return time.Duration(binary.NativeEndian.Uint64(raw[:])), nil //nolint:gosec // Set has converted it
+	return time.Duration(binary.NativeEndian.Uint64(raw[:])), nil //nolint:gosec // Set converted it
 }

@@ -16,8 +16,8 @@ import (
 	"bosh-kubernetes-cpi/test/clock"
 )
 
-// clockReaderSource is a program that prints, for each line of its input, the time of the wall clock and the time that has elapsed
-// on the monotonic clock.
+// clockReaderSource is a program that prints two numbers for each line of its input: the time of the wall clock, and the time elapsed on
+// the monotonic clock.
 const clockReaderSource = `package main
 
 import (

@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// client makes the calls of the sidecars and the kubelet to a driver with state in dir.
+// client calls a driver like the sidecars and the kubelet. The driver stores its state in dir.
 type client struct {
 	dir        string
 	store      *store.Store
@@ -31,13 +31,13 @@ func newClient(dir string) *client {
 	GinkgoHelper()
 	c := &client{dir: dir, stop: serve(dir)}
 	DeferCleanup(func() { c.stop() }) // restart replaces stop
-	folder, err := store.Open(filepath.Join(dir, "store"))
+	opened, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
-	connection, err := grpc.NewClient("unix://"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
+	conn, err := grpc.NewClient("unix://"+filepath.Join(dir, "csi.sock"), grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(connection.Close)
-	c.store, c.controller, c.node = folder, csi.NewControllerClient(connection), csi.NewNodeClient(connection)
+	DeferCleanup(conn.Close)
+	c.store, c.controller, c.node = opened, csi.NewControllerClient(conn), csi.NewNodeClient(conn)
 	return c
 }
 
@@ -56,7 +56,7 @@ func mountCapability(filesystem string) *csi.VolumeCapability {
 	}
 }
 
-// create creates a volume that is unpublished, unstaged, detached and deleted after the test.
+// create creates a volume and returns its ID. The volume is unpublished, unstaged, detached and deleted after the test.
 func (c *client) create(ctx context.Context, name string, size int64, filesystem string, source *csi.VolumeContentSource) string {
 	GinkgoHelper()
 	response, err := c.controller.CreateVolume(ctx, &csi.CreateVolumeRequest{

@@ -24,14 +24,14 @@ var _ = Describe("A volume", func() {
 	BeforeEach(func() { c = newClient(GinkgoT().TempDir()) })
 
 	for _, filesystem := range []string{"ext4", "xfs"} {
-		It("with "+filesystem+" has the content of its snapshot or source, also if it is larger", func(ctx context.Context) {
+		It("with "+filesystem+" has the content of its snapshot or source volume, even if it is larger", func(ctx context.Context) {
 			first := c.create(ctx, "first", 320<<20, filesystem, nil)
 			path := c.attachAndPublish(ctx, first, filesystem)
 			write(path, "old") // not synced: the freeze writes it
 
 			snapshot, err := c.controller.CreateSnapshot(ctx, &csi.CreateSnapshotRequest{Name: "s", SourceVolumeId: first})
 			Expect(err).NotTo(HaveOccurred())
-			write(path, "new") // not frozen any more
+			write(path, "new") // no longer frozen
 
 			restored := c.create(ctx, "restored", 640<<20, filesystem, &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 				Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: snapshot.GetSnapshot().GetSnapshotId()}}})
@@ -57,7 +57,7 @@ var _ = Describe("A volume", func() {
 		Expect(read(path)).To(Equal("content"))
 	})
 
-	It("is formatted once by concurrent calls to stage it", func(ctx context.Context) {
+	It("is formatted only once by concurrent stage calls", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		c.attach(ctx, volume, "ext4")
 		var workers sync.WaitGroup
@@ -71,7 +71,7 @@ var _ = Describe("A volume", func() {
 		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(HaveLen(1))
 	})
 
-	It("is not unstaged while something else has it mounted", func(ctx context.Context) {
+	It("is not unstaged while it is mounted elsewhere", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		path := c.attachAndPublish(ctx, volume, "ext4")
 		write(path, "content")
@@ -89,7 +89,7 @@ var _ = Describe("A volume", func() {
 		Expect(device.LoopDevices(ctx, c.store.VolumeImage(volume))).To(BeEmpty())
 	})
 
-	It("is thawed by the next process if the one that has frozen it exited", func(ctx context.Context) {
+	It("is thawed by the next process if the process that froze it exited", func(ctx context.Context) {
 		volume := c.create(ctx, "v", 64<<20, "ext4", nil)
 		path := c.attachAndPublish(ctx, volume, "ext4")
 		Expect(c.store.MarkFrozen(volume)).To(Succeed())

@@ -44,9 +44,9 @@ var _ = Describe("csi-sanity", Ordered, func() {
 // serve runs a driver with all services until stop is called.
 func serve(dir string) (stop func()) {
 	GinkgoHelper()
-	folder, err := store.Open(filepath.Join(dir, "store"))
+	opened, err := store.Open(filepath.Join(dir, "store"))
 	Expect(err).NotTo(HaveOccurred())
-	d, err := driver.New(folder, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
+	d, err := driver.New(opened, driver.Options{Controller: true, Node: "node-1", Log: slog.New(slog.DiscardHandler)})
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

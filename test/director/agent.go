@@ -20,7 +20,7 @@ import (
 	"time"
 )
 
-// Agent is the BOSH agent of a VM, called over HTTPS like `bosh create-env` does.
+// Agent is the BOSH agent of a VM, called over HTTPS as `bosh create-env` does.
 type Agent struct {
 	Address string
 	// Password replaces AgentPassword if it is set.
@@ -38,8 +38,8 @@ var agentClient = &http.Client{
 	Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true},
 }
 
-// Call sends a request and returns its value. It polls a long-running task with increasing pauses, because each request delays the
-// task on a slow VM.
+// Call sends a request and returns the value of the response. It polls a long-running task with increasing pauses, because each request
+// delays the task on a slow VM.
 func (a Agent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
 	for pause := 100 * time.Millisecond; err == nil; pause = min(2*pause, 2*time.Second) {
@@ -108,7 +108,7 @@ func decodeAgentResponse(method string, raw []byte) (json.RawMessage, error) {
 
 // AgentEnv returns the env of create_vm for an agent that listens for HTTPS.
 func AgentEnv() (map[string]any, error) {
-	certificate, key, err := selfSigned()
+	certificate, key, err := newSelfSignedCertificate()
 	if err != nil {
 		return nil, err
 	}
@@ -118,7 +118,7 @@ func AgentEnv() (map[string]any, error) {
 	}}, nil
 }
 
-func selfSigned() (certificate, privateKey string, err error) {
+func newSelfSignedCertificate() (certificate, privateKey string, err error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", err

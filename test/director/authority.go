@@ -42,8 +42,8 @@ func NewAuthority() (*Authority, error) {
 	return &Authority{certificate: certificate, key: key, PEM: encodePEM("CERTIFICATE", raw)}, nil
 }
 
-// Issue issues a certificate with this common name, for servers at these addresses and for clients. Agents require that the common
-// name of their bus is below nats.bosh-internal (mbus/nats_handler.go of bosh-agent).
+// Issue issues a certificate with this common name, for clients and for servers at these addresses. Agents require a common name below
+// nats.bosh-internal for their bus (mbus/nats_handler.go of bosh-agent).
 func (a *Authority) Issue(name string, addresses ...string) (KeyPair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -70,6 +70,6 @@ func certificateTemplate(name string) *x509.Certificate {
 	}
 }
 
-func encodePEM(kind string, raw []byte) string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: raw}))
+func encodePEM(blockType string, raw []byte) string {
+	return string(pem.EncodeToMemory(&pem.Block{Type: blockType, Bytes: raw}))
 }

@@ -21,14 +21,14 @@ type Blobstore struct {
 	// Options is the value of agent.blobstore in the CPI's configuration.
 	Options map[string]any
 
-	folder string
+	dir    string
 	server *http.Server
 }
 
 const blobstoreUser, blobstorePassword = "agent", "agent-password"
 
-// StartBlobstore starts a server on this address that stores blobs in the directory. The caller must close it.
-func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, error) {
+// StartBlobstore starts a server on this address that stores blobs in dir. The caller must close it.
+func StartBlobstore(authority *Authority, address, dir string) (*Blobstore, error) {
 	pair, err := authority.Issue("blobstore", address)
 	if err != nil {
 		return nil, err
@@ -41,8 +41,8 @@ func StartBlobstore(authority *Authority, address, folder string) (*Blobstore, e
 	if err != nil {
 		return nil, fmt.Errorf("start blobstore: %w", err)
 	}
-	b := &Blobstore{folder: folder, server: &http.Server{ReadHeaderTimeout: 10 * time.Second}}
-	b.server.Handler = b.authenticate(&webdav.Handler{FileSystem: webdav.Dir(folder), LockSystem: webdav.NewMemLS()})
+	b := &Blobstore{dir: dir, server: &http.Server{ReadHeaderTimeout: 10 * time.Second}}
+	b.server.Handler = b.authenticate(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
 	b.Options = map[string]any{"provider": "dav", "options": map[string]any{
 		"endpoint": "https://" + listener.Addr().String(), "user": blobstoreUser, "password": blobstorePassword,
 		"tls": map[string]any{"cert": map[string]any{"ca": authority.PEM}},
@@ -61,7 +61,7 @@ func (b *Blobstore) authenticate(files http.Handler) http.Handler {
 			return
 		}
 		if r.Method == http.MethodPut {
-			if err := os.MkdirAll(filepath.Join(b.folder, filepath.Dir(filepath.Clean(r.URL.Path))), 0o755); err != nil {
+			if err := os.MkdirAll(filepath.Join(b.dir, filepath.Dir(filepath.Clean(r.URL.Path))), 0o755); err != nil {
 				http.Error(w, err.Error(), http.StatusInternalServerError)
 				return
 			}
@@ -75,10 +75,10 @@ func (b *Blobstore) Close() { _ = b.server.Close() }
 
 func (b *Blobstore) blobPath(id string) string {
 	sum := sha1.Sum([]byte(id)) //nolint:gosec // see above
-	return filepath.Join(b.folder, hex.EncodeToString(sum[:1]), id)
+	return filepath.Join(b.dir, hex.EncodeToString(sum[:1]), id)
 }
 
-// Put stores a blob, and returns the ID and the SHA-1 for messages to agents.
+// Put stores a blob, and returns its ID and SHA-1 for messages to agents.
 func (b *Blobstore) Put(content []byte) (id, digest string, err error) {
 	id = rand.Text()
 	if err := os.MkdirAll(filepath.Dir(b.blobPath(id)), 0o755); err != nil {

@@ -18,23 +18,23 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// Bus is a director's message bus: a NATS server that requires certificates of its clients, and the director's connection to it.
+// Bus is a director's message bus: a NATS server that requires client certificates, and the director's connection to it.
 type Bus struct {
 	// URL is the mbus URL of agents.
 	URL string
 
-	authority  *Authority
-	server     *exec.Cmd
-	log        bytes.Buffer
-	connection *nats.Conn
-	requests   atomic.Int64
+	authority *Authority
+	server    *exec.Cmd
+	log       bytes.Buffer
+	conn      *nats.Conn
+	requests  atomic.Int64
 }
 
 // natsProgram is the name of the server's executable.
 const natsProgram = "nats-server"
 
-// StartBus starts a server on this address, with its files in the directory. The caller must close it.
-func StartBus(ctx context.Context, authority *Authority, address, folder string) (*Bus, error) {
+// StartBus starts a server on this address, with its files in dir. The caller must close it.
+func StartBus(ctx context.Context, authority *Authority, address, dir string) (*Bus, error) {
 	port, err := freePort(address)
 	if err != nil {
 		return nil, err
@@ -45,13 +45,13 @@ func StartBus(ctx context.Context, authority *Authority, address, folder string)
 		return nil, err
 	}
 	for name, content := range map[string]string{"ca.pem": authority.PEM, "crt.pem": server.Certificate, "key.pem": server.Key} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return nil, err
 		}
 	}
 	b.server = exec.Command(natsProgram, "--addr", address, "--port", strconv.Itoa(port), "--tlsverify", "--tlscert", "crt.pem",
 		"--tlskey", "key.pem", "--tlscacert", "ca.pem")
-	b.server.Dir = folder
+	b.server.Dir = dir
 	b.server.Stdout, b.server.Stderr = &b.log, &b.log
 	if err := b.server.Start(); err != nil {
 		return nil, fmt.Errorf("start message bus: %w", err)
@@ -71,7 +71,7 @@ func freePort(address string) (int, error) {
 	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
 
-// connect connects as the director, once the server answers.
+// connect connects as the director, and waits until the server responds.
 func (b *Bus) connect(ctx context.Context) error {
 	pair, err := b.authority.Issue("default.director.bosh-internal")
 	if err != nil {
@@ -84,7 +84,7 @@ func (b *Bus) connect(ctx context.Context) error {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM([]byte(b.authority.PEM))
 	connected := make(chan struct{})
-	b.connection, err = nats.Connect(b.URL, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
+	b.conn, err = nats.Connect(b.URL, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ConnectHandler(func(*nats.Conn) { close(connected) }),
 		nats.Secure(&tls.Config{RootCAs: roots, Certificates: []tls.Certificate{certificate}}))
 	if err != nil {
@@ -100,8 +100,8 @@ func (b *Bus) connect(ctx context.Context) error {
 
 // Close closes the connection and stops the server.
 func (b *Bus) Close() {
-	if b.connection != nil {
-		b.connection.Close()
+	if b.conn != nil {
+		b.conn.Close()
 	}
 	_ = b.server.Process.Kill()
 	_ = b.server.Wait()
@@ -122,14 +122,14 @@ func (b *Bus) Agent(id string) BusAgent { return BusAgent{bus: b, id: id} }
 // Listen returns the messages on a subject, for example "hm.agent.heartbeat.*", until stop is called.
 func (b *Bus) Listen(subject string) (messages <-chan *nats.Msg, stop func(), err error) {
 	channel := make(chan *nats.Msg, 1000)
-	subscription, err := b.connection.ChanSubscribe(subject, channel)
+	subscription, err := b.conn.ChanSubscribe(subject, channel)
 	if err != nil {
 		return nil, nil, err
 	}
-	return channel, func() { _ = subscription.Unsubscribe() }, b.connection.Flush()
+	return channel, func() { _ = subscription.Unsubscribe() }, b.conn.Flush()
 }
 
-// BusAgent is an agent that is called through a Bus.
+// BusAgent is an agent called through a Bus.
 type BusAgent struct {
 	bus *Bus
 	id  string
@@ -138,13 +138,13 @@ type BusAgent struct {
 // protocolVersion is the version of the messages. Version 3 supports updates of settings.
 const protocolVersion = 3
 
-// answerTimeout is the director's timeout for most requests.
-const answerTimeout = 45 * time.Second
+// responseTimeout is the director's timeout for most requests.
+const responseTimeout = 45 * time.Second
 
-// pollInterval is the interval at which tasks of the agent are polled, because the agent does not notify.
+// pollInterval is the interval for polling the agent's tasks, because the agent does not notify.
 const pollInterval = 100 * time.Millisecond
 
-// Call sends a request and returns its value. It waits for a long-running task.
+// Call sends a request and returns the value of the response. It waits for a long-running task.
 func (a BusAgent) Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error) {
 	value, err := a.send(ctx, method, arguments)
 	for err == nil {
@@ -175,20 +175,20 @@ func (a BusAgent) send(ctx context.Context, method string, arguments []any) (jso
 	if err != nil {
 		return nil, err
 	}
-	answers, err := a.bus.connection.SubscribeSync(inbox)
+	subscription, err := a.bus.conn.SubscribeSync(inbox)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = answers.Unsubscribe() }()
-	if err := a.bus.connection.Publish("agent."+a.id, request); err != nil {
+	defer func() { _ = subscription.Unsubscribe() }()
+	if err := a.bus.conn.Publish("agent."+a.id, request); err != nil {
 		return nil, err
 	}
-	// An agent does not receive messages from before it listens.
-	waitCtx, cancel := context.WithTimeout(ctx, answerTimeout)
+	// An agent does not receive messages that were sent before it listened.
+	waitCtx, cancel := context.WithTimeout(ctx, responseTimeout)
 	defer cancel()
-	answer, err := answers.NextMsgWithContext(waitCtx)
+	response, err := subscription.NextMsgWithContext(waitCtx)
 	if err != nil {
 		return nil, fmt.Errorf("agent's %s: %w", method, err)
 	}
-	return decodeAgentResponse(method, answer.Data)
+	return decodeAgentResponse(method, response.Data)
 }

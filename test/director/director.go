@@ -26,7 +26,7 @@ type Director struct {
 	onStart    func(*os.Process)
 }
 
-// WithWrapper returns a copy of the director that runs the CPI through another program, like nice: its path and first arguments.
+// WithWrapper returns a copy of the director that runs the CPI through another program, such as nice: its path and arguments.
 func (d *Director) WithWrapper(program ...string) *Director {
 	copied := *d
 	copied.wrapper = program
@@ -47,7 +47,7 @@ func (d *Director) Killable() (killable *Director, sendSignal func(os.Signal) er
 		mutex.Lock()
 		defer mutex.Unlock()
 		if process == nil {
-			return os.ErrProcessDone // no call has started
+			return os.ErrProcessDone // no call started
 		}
 		return process.Signal(signal)
 	}
@@ -63,7 +63,7 @@ type Response struct {
 	Stderr string `json:"-"`
 }
 
-// Error is the response's error.
+// Error is the error in a response.
 type Error struct {
 	Type      string `json:"type"`
 	Message   string `json:"message"`
@@ -74,13 +74,13 @@ func (e *Error) Error() string { return e.Type + ": " + e.Message }
 
 // Text returns the result if it is a string, otherwise "".
 func (r Response) Text() string {
-	var text string
-	_ = json.Unmarshal(r.Result, &text)
-	return text
+	var result string
+	_ = json.Unmarshal(r.Result, &result)
+	return result
 }
 
-// Call makes a call and returns the response. The error is that of the process, for example if it was killed; an error of the CPI is
-// in the response.
+// Call makes a call and returns the response. The returned error is about the process, for example if it was killed. An error of the CPI
+// is in the response.
 func (d *Director) Call(ctx context.Context, method string, arguments ...any) (Response, error) {
 	version := d.APIVersion
 	if version == 0 {
@@ -99,10 +99,10 @@ func (d *Director) Call(ctx context.Context, method string, arguments ...any) (R
 	return d.CallRaw(ctx, request)
 }
 
-// CallRaw is Call with these bytes as the request.
+// CallRaw is like Call, but sends request as is.
 func (d *Director) CallRaw(ctx context.Context, request []byte) (Response, error) {
-	run := slices.Concat(d.wrapper, []string{d.CPI, "-configPath", d.Config})
-	command := exec.CommandContext(ctx, run[0], run[1:]...)
+	argv := slices.Concat(d.wrapper, []string{d.CPI, "-configPath", d.Config})
+	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	command.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} // the director clears other variables
 	command.Stdin = bytes.NewReader(request)
 	var stdout, stderr bytes.Buffer

@@ -21,14 +21,14 @@ type alertRule struct {
 }
 
 var (
-	labelPattern      = regexp.MustCompile(`\blabel_\w+`) // the name of an object's label in kube-state-metrics
-	allowlistPattern  = regexp.MustCompile(`\w+=\[([^\]]+)\]`)
-	invalidLabelChars = regexp.MustCompile(`[^A-Za-z0-9_]`)
+	labelPattern            = regexp.MustCompile(`\blabel_\w+`) // the name of an object's label in kube-state-metrics
+	allowlistPattern        = regexp.MustCompile(`\w+=\[([^\]]+)\]`)
+	invalidCharacterPattern = regexp.MustCompile(`[^A-Za-z0-9_]`)
 )
 
 var _ = Describe("Alert rules for VMs and disks", func() {
 	var rules []alertRule
-	// The labels that the file configures kube-state-metrics to export, by their names in kube-state-metrics.
+	// labels maps the names of labels in kube-state-metrics to the labels that it is configured to export.
 	labels := map[string]string{}
 
 	BeforeEach(func() {
@@ -42,9 +42,9 @@ var _ = Describe("Alert rules for VMs and disks", func() {
 			rules = append(rules, group.Rules...)
 		}
 		Expect(len(rules)).To(BeNumerically(">", 5))
-		for _, kind := range allowlistPattern.FindAllStringSubmatch(readFile(alertRulesFile), -1) {
-			for label := range strings.SplitSeq(kind[1], ",") {
-				labels["label_"+invalidLabelChars.ReplaceAllString(label, "_")] = label
+		for _, allowlist := range allowlistPattern.FindAllStringSubmatch(readFile(alertRulesFile), -1) {
+			for label := range strings.SplitSeq(allowlist[1], ",") {
+				labels["label_"+invalidCharacterPattern.ReplaceAllString(label, "_")] = label
 			}
 		}
 	})

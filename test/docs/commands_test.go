@@ -9,28 +9,28 @@ import (
 )
 
 var (
-	makefileTarget = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
-	// makeCommand matches the arguments of make. Variables may precede make.
-	makeCommand = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
-	targetName  = regexp.MustCompile(`^[a-z][\w-]*$`)
-	// repositoryPath matches a path that begins with a top-level folder of the repository.
-	repositoryPath = regexp.MustCompile(`(?:^|[\s(='"])(` +
+	makefileTargetPattern = regexp.MustCompile(`(?m)^([a-z][\w-]*):`)
+	// makePattern matches the arguments of make. Variables may precede make.
+	makePattern       = regexp.MustCompile(`(?:^|&& |; )(?:[A-Z_]+=\S+ )*make((?: +[^\s&;|#]+)+)`)
+	targetNamePattern = regexp.MustCompile(`^[a-z][\w-]*$`)
+	// repositoryPathPattern matches a path that begins with a top-level directory of the repository.
+	repositoryPathPattern = regexp.MustCompile(`(?:^|[\s(='"])(` +
 		`(?:\.ci|agentsettings|cmd|config|cpi|docs|jobs|kube|packages|scripts|src|stemcell|test)/[\w./-]*\w)`)
 )
 
 var _ = Describe("Commands", func() {
 	It("use only existing targets of the Makefile", func() {
 		targets := map[string]bool{}
-		for _, match := range makefileTarget.FindAllStringSubmatch(readFile("Makefile"), -1) {
+		for _, match := range makefileTargetPattern.FindAllStringSubmatch(readFile("Makefile"), -1) {
 			targets[match[1]] = true
 		}
 		var unknown []string
 		checked := 0
 		for _, p := range pages() {
 			for _, line := range p.commands() {
-				for _, match := range makeCommand.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
+				for _, match := range makePattern.FindAllStringSubmatch(strings.TrimPrefix(line, "$ "), -1) {
 					for target := range strings.FieldsSeq(match[1]) {
-						if !targetName.MatchString(target) { // LABEL=disks
+						if !targetNamePattern.MatchString(target) { // LABEL=disks
 							continue
 						}
 						checked++
@@ -45,24 +45,24 @@ var _ = Describe("Commands", func() {
 		Expect(unknown).To(BeEmpty())
 	})
 
-	It("and other code use only existing files and folders", func() {
-		var missing []string
+	It("and other code use only existing files and directories", func() {
+		var notFound []string
 		checked := 0
 		for _, p := range pages() {
 			lines := p.commands()
 			for _, b := range p.blocks {
-				lines = append(lines, strings.Split(b.text, "\n")...)
+				lines = append(lines, strings.Split(b.content, "\n")...)
 			}
 			for _, line := range lines {
-				for _, match := range repositoryPath.FindAllStringSubmatch(line, -1) {
+				for _, match := range repositoryPathPattern.FindAllStringSubmatch(line, -1) {
 					checked++
 					if path := strings.TrimSuffix(match[1], "/..."); !pathExists(path) {
-						missing = append(missing, p.path+": "+match[1])
+						notFound = append(notFound, p.path+": "+match[1])
 					}
 				}
 			}
 		}
 		Expect(checked).To(BeNumerically(">", 50))
-		Expect(missing).To(BeEmpty())
+		Expect(notFound).To(BeEmpty())
 	})
 })

@@ -17,7 +17,7 @@ var _ = Describe("The demo", func() {
 		}
 		out, err := command.CombinedOutput()
 		Expect(err).To(HaveOccurred())
-		Expect(string(out)).To(And(HavePrefix("Missing requirements of the demo:\n"), ContainSubstring("the file /no/stemcell.tgz of DEMO_STEMCELL")))
+		Expect(string(out)).To(And(HavePrefix("Missing requirements of the demo:\n"), ContainSubstring("the file /no/stemcell.tgz (DEMO_STEMCELL)")))
 		Expect(string(out)).NotTo(ContainSubstring("building"))
 	})
 })

@@ -10,12 +10,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const architecture = "docs/development/architecture.md"
+const architecturePage = "docs/development/architecture.md"
 
-// Diagrams are in Mermaid, which GitHub renders: https://mermaid.js.org/intro/.
+// Diagrams are written in Mermaid (https://mermaid.js.org/intro/), because GitHub renders it.
 var (
-	diagramKinds = []string{"flowchart", "sequenceDiagram", "stateDiagram-v2", "classDiagram", "erDiagram", "timeline", "gantt"}
-	// Keywords of flowcharts, which are not valid as the names of nodes.
+	diagramTypes = []string{"flowchart", "sequenceDiagram", "stateDiagram-v2", "classDiagram", "erDiagram", "timeline", "gantt"}
+	// reservedWords are the keywords of flowcharts. They are not valid names of nodes.
 	reservedWords = []string{"call", "class", "classDef", "click", "default", "end", "graph", "href", "linkStyle", "style", "subgraph"}
 
 	edgePattern        = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
@@ -23,22 +23,22 @@ var (
 	messagePattern     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 )
 
-// diagrams returns the Mermaid blocks of all pages, by their position.
+// diagrams returns the Mermaid blocks of all pages, by position.
 func diagrams() map[string]string {
 	GinkgoHelper()
-	all := map[string]string{}
+	sources := map[string]string{}
 	for _, p := range pages() {
 		for _, b := range p.blocks {
 			if b.language == "mermaid" {
-				all[p.position(b)] = b.text
+				sources[p.position(b)] = b.content
 			}
 		}
 	}
-	Expect(all).NotTo(BeEmpty())
-	return all
+	Expect(sources).NotTo(BeEmpty())
+	return sources
 }
 
-func lines(text string) []string { return strings.Split(strings.TrimSpace(text), "\n") }
+func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
 
 var _ = Describe("Code blocks", func() {
 	It("are closed", func() {
@@ -49,28 +49,28 @@ var _ = Describe("Code blocks", func() {
 })
 
 var _ = Describe("Diagrams", func() {
-	It("are of a known kind and not empty", func() {
-		for at, text := range diagrams() {
-			kind, _, _ := strings.Cut(lines(text)[0], " ")
-			Expect(diagramKinds).To(ContainElement(kind), at)
-			Expect(len(lines(text))).To(BeNumerically(">", 2), at)
+	It("have a known type and are not empty", func() {
+		for position, source := range diagrams() {
+			diagramType, _, _ := strings.Cut(lines(source)[0], " ")
+			Expect(diagramTypes).To(ContainElement(diagramType), position)
+			Expect(len(lines(source))).To(BeNumerically(">", 2), position)
 		}
 	})
 
-	It("do not contain a semicolon, which Mermaid parses as the end of a statement", func() {
-		for at, text := range diagrams() {
-			Expect(text).NotTo(ContainSubstring(";"), at)
+	It("do not contain semicolons, because they end statements in Mermaid", func() {
+		for position, source := range diagrams() {
+			Expect(source).NotTo(ContainSubstring(";"), position)
 		}
 	})
 
-	It("of sequences use only declared participants, and close their blocks", func() {
-		for at, text := range diagrams() {
-			if !strings.HasPrefix(text, "sequenceDiagram") {
+	It("of type sequenceDiagram use only declared participants, and close their blocks", func() {
+		for position, source := range diagrams() {
+			if !strings.HasPrefix(source, "sequenceDiagram") {
 				continue
 			}
 			var participants []string
 			open := 0
-			for _, line := range lines(text)[1:] {
+			for _, line := range lines(source)[1:] {
 				keyword, _, _ := strings.Cut(strings.TrimSpace(line), " ")
 				if declared := participantPattern.FindStringSubmatch(line); declared != nil {
 					participants = append(participants, declared[1])
@@ -84,30 +84,30 @@ var _ = Describe("Diagrams", func() {
 				case "else", "and", "Note":
 				default:
 					message := messagePattern.FindStringSubmatch(line)
-					Expect(message).NotTo(BeNil(), "%s: %q is not a message", at, line)
-					Expect(participants).To(And(ContainElement(message[1]), ContainElement(message[2])), "%s: %q", at, line)
+					Expect(message).NotTo(BeNil(), "%s: %q is not a message", position, line)
+					Expect(participants).To(And(ContainElement(message[1]), ContainElement(message[2])), "%s: %q", position, line)
 				}
 			}
-			Expect(open).To(BeZero(), at)
+			Expect(open).To(BeZero(), position)
 		}
 	})
 
-	It("of flowcharts do not use keywords as the names of nodes", func() {
-		for at, text := range diagrams() {
-			if !strings.HasPrefix(text, "flowchart") {
+	It("of type flowchart do not use keywords as names of nodes", func() {
+		for position, source := range diagrams() {
+			if !strings.HasPrefix(source, "flowchart") {
 				continue
 			}
-			for _, line := range lines(text)[1:] {
+			for _, line := range lines(source)[1:] {
 				edge := edgePattern.FindStringSubmatch(line)
-				Expect(edge).NotTo(BeNil(), "%s: %q is not an edge", at, line)
-				Expect(reservedWords).NotTo(ContainElement(BeElementOf(edge[1], edge[3])), "%s: %q", at, line)
+				Expect(edge).NotTo(BeNil(), "%s: %q is not an edge", position, line)
+				Expect(reservedWords).NotTo(ContainElement(BeElementOf(edge[1], edge[3])), "%s: %q", position, line)
 			}
 		}
 	})
 })
 
 var _ = Describe("The package diagram", func() {
-	It("shows the imports between packages, except those that other imports imply", func() {
+	It("shows the imports between packages, except those implied by other imports", func() {
 		Expect(diagramEdges()).To(ConsistOf(transitiveReduction(packageImports())))
 	})
 })
@@ -117,9 +117,9 @@ func diagramEdges() []string {
 	GinkgoHelper()
 	var edges []string
 	labels := map[string]string{}
-	first := slices.IndexFunc(parsePage(architecture).blocks, func(b block) bool { return b.language == "mermaid" })
+	first := slices.IndexFunc(parsePage(architecturePage).blocks, func(b block) bool { return b.language == "mermaid" })
 	Expect(first).NotTo(Equal(-1))
-	for _, line := range lines(parsePage(architecture).blocks[first].text)[1:] {
+	for _, line := range lines(parsePage(architecturePage).blocks[first].content)[1:] {
 		edge := edgePattern.FindStringSubmatch(line)
 		Expect(edge).NotTo(BeNil(), line)
 		for i := 1; i < len(edge); i += 2 {
@@ -133,7 +133,7 @@ func diagramEdges() []string {
 	return edges
 }
 
-// packageImports returns the direct imports of each package of the module, except tests and scripts.
+// packageImports returns the direct imports of each package of the module, within the module. It excludes tests and scripts.
 func packageImports() map[string][]string {
 	GinkgoHelper()
 	const module = "bosh-kubernetes-cpi/"
@@ -144,18 +144,18 @@ func packageImports() map[string][]string {
 	Expect(err).NotTo(HaveOccurred())
 	imports := map[string][]string{}
 	for _, line := range lines(string(out)) {
-		words := strings.Fields(line)
-		for _, imported := range words[1:] {
-			if to, ok := strings.CutPrefix(imported, module); ok {
-				from := strings.TrimPrefix(words[0], module)
-				imports[from] = append(imports[from], to)
+		fields := strings.Fields(line)
+		importer := strings.TrimPrefix(fields[0], module)
+		for _, path := range fields[1:] {
+			if imported, ok := strings.CutPrefix(path, module); ok {
+				imports[importer] = append(imports[importer], imported)
 			}
 		}
 	}
 	return imports
 }
 
-// transitiveReduction returns the edges without those between nodes that a longer path connects.
+// transitiveReduction returns the edges, as "from -> to", except the edges between nodes that are also connected by a longer path.
 func transitiveReduction(edges map[string][]string) []string {
 	var reaches func(from, to string) bool
 	reaches = func(from, to string) bool {

@@ -25,23 +25,23 @@ const (
 )
 
 var (
-	codeHeading = regexp.MustCompile(`(?m)^### (.*)\n+(.*)$`) // with the first line of its text
-	typeRow     = regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\|")
-	kindPattern = regexp.MustCompile(`"` + errorKindPrefix + `(\w+)"`)
-	codeVar     = regexp.MustCompile(`(?m)^\t(\w+) += newCode\(`)
+	codeHeadingPattern = regexp.MustCompile(`(?m)^### (.*)\n+(.*)$`) // with the first line below the heading
+	typeRowPattern     = regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\|")
+	kindPattern        = regexp.MustCompile(`"` + errorKindPrefix + `(\w+)"`)
+	codeVarPattern     = regexp.MustCompile(`(?m)^\t(\w+) += newCode\(`)
 
-	// failMessage matches a call of fail in a program, with its message, which may continue on the next line. It does not match a
-	// message that is only the value of a variable or command: release.sh and release-directory.sh print only the processes that use
-	// a disk, and the CPI adds the code.
-	failMessage = regexp.MustCompile(`\bfail "[^$\n]*[a-z](?:.*\\\n)*.*`)
-	// codeInProgram matches the code at the end of a message.
-	codeInProgram = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]"`)
+	// failPattern matches a call of fail in a program. The message may continue on the next line. The pattern does not match a message
+	// that consists only of the value of a variable or command. release.sh and release-directory.sh have such messages: they print
+	// the processes that use a disk, and the CPI adds the code.
+	failPattern = regexp.MustCompile(`\bfail "[^$\n]*[a-z](?:.*\\\n)*.*`)
+	// messageCodePattern matches the code at the end of a message.
+	messageCodePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]"`)
 )
 
-// documentedCodes returns the first line about each code in the error reference, and all headings in the order of the page.
+// documentedCodes returns the first line below the heading of each code in the error reference, and the headings in order.
 func documentedCodes() (firstLines map[string]string, headings []string) {
 	firstLines = map[string]string{}
-	for _, match := range codeHeading.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
+	for _, match := range codeHeadingPattern.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
 		firstLines[match[1]] = match[2]
 		headings = append(headings, match[1])
 	}
@@ -53,19 +53,19 @@ func vmPrograms() []string {
 	return []string{node.VMStart()[2], node.VMStop()[2], node.AgentRunning()[2], node.AgentConnected()[2], node.Probe()[2]}
 }
 
-// failures returns the calls of fail in the programs.
-func failures(programs []string) (messages []string) {
+// failCalls returns the calls of fail in the programs.
+func failCalls(programs []string) (calls []string) {
 	for _, program := range programs {
-		messages = append(messages, failMessage.FindAllString(program, -1)...)
+		calls = append(calls, failPattern.FindAllString(program, -1)...)
 	}
-	return messages
+	return calls
 }
 
-// codesIn returns the codes at the end of messages in the texts, sorted.
-func codesIn(texts []string) []string {
+// codesIn returns the codes of the messages in the programs or calls of fail, sorted.
+func codesIn(sources []string) []string {
 	var codes []string
-	for _, text := range texts {
-		for _, match := range codeInProgram.FindAllStringSubmatch(text, -1) {
+	for _, source := range sources {
+		for _, match := range messageCodePattern.FindAllStringSubmatch(source, -1) {
 			codes = append(codes, match[1])
 		}
 	}
@@ -85,12 +85,12 @@ func documentedType(kind call.ErrorKind) string {
 	return strings.TrimPrefix(string(kind), errorKindPrefix)
 }
 
-// identifiers returns all identifiers in the Go files of the folder, except test files and the file excluded.
-func identifiers(folder, excluded string) map[string]bool {
+// identifiers returns the identifiers in the Go files of the directory, except test files and excludedFile.
+func identifiers(dir, excludedFile string) map[string]bool {
 	GinkgoHelper()
 	found := map[string]bool{}
-	err := filepath.WalkDir(filepath.Join(root, folder), func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || relativePath(path) == excluded {
+	err := filepath.WalkDir(filepath.Join(root, dir), func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") || relativePath(path) == excludedFile {
 			return err
 		}
 		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
@@ -111,14 +111,14 @@ func identifiers(folder, excluded string) map[string]bool {
 
 var _ = Describe("docs/reference/errors.md", func() {
 	It("has one heading for each code of the CPI and of programs on nodes, and no others", func() {
-		existing := codesIn(slices.Concat(helperPrograms(), vmPrograms()))
-		Expect(len(existing)).To(BeNumerically(">", 15))
+		codes := codesIn(slices.Concat(helperPrograms(), vmPrograms()))
+		Expect(len(codes)).To(BeNumerically(">", 15))
 		for _, code := range call.Codes {
-			existing = append(existing, code.Name)
+			codes = append(codes, code.Name)
 		}
-		slices.Sort(existing)
+		slices.Sort(codes)
 		_, headings := documentedCodes()
-		Expect(headings).To(ConsistOf(slices.Compact(existing)))
+		Expect(headings).To(ConsistOf(slices.Compact(codes)))
 	})
 
 	It("documents the type of each code", func() {
@@ -128,16 +128,16 @@ var _ = Describe("docs/reference/errors.md", func() {
 			known[code.Name] = true
 			Expect(firstLines[code.Name]).To(Equal("Type: "+documentedType(code.Kind)), code.Name)
 		}
-		for _, code := range codesIn(failures(helperPrograms())) {
+		for _, code := range codesIn(failCalls(helperPrograms())) {
 			if !known[code] { // the CPI returns it with one of these types
 				known[code] = true
-				for _, failure := range []call.Code{call.DiskAttachFailed, call.DiskCopyFailed, call.VMRebootFailed} {
+				for _, failure := range []call.Code{call.CodeDiskAttachFailed, call.CodeDiskCopyFailed, call.CodeVMRebootFailed} {
 					Expect(firstLines[code]).To(Equal("Type: "+documentedType(failure.Kind)), code)
 				}
 			}
 		}
 		for _, code := range codesIn(slices.Concat(helperPrograms(), vmPrograms())) {
-			if !known[code] { // it is only a part of messages with other codes, or only in the status of a Pod
+			if !known[code] { // it occurs only within messages with other codes, or in the status of a Pod
 				Expect(firstLines[code]).To(HavePrefix("Reported in: "), code)
 			}
 		}
@@ -145,7 +145,7 @@ var _ = Describe("docs/reference/errors.md", func() {
 
 	It("has a table row for each type, and no other rows", func() {
 		var documented, existing []string
-		for _, row := range typeRow.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
+		for _, row := range typeRowPattern.FindAllStringSubmatch(parsePage(errorsPage).prose, -1) {
 			documented = append(documented, row[1])
 		}
 		for _, kind := range kindPattern.FindAllStringSubmatch(readFile(errorKindSource), -1) {
@@ -157,17 +157,17 @@ var _ = Describe("docs/reference/errors.md", func() {
 })
 
 var _ = Describe("Error codes", func() {
-	It("are at the end of each message with which a program on a node fails", func() {
-		messages := failures(slices.Concat(helperPrograms(), vmPrograms()))
-		Expect(len(messages)).To(BeNumerically(">", 20))
-		for _, message := range messages {
-			Expect(codeInProgram.FindString(message)).NotTo(BeEmpty(), message)
+	It("end the message of each failure of a program on a node", func() {
+		calls := failCalls(slices.Concat(helperPrograms(), vmPrograms()))
+		Expect(len(calls)).To(BeNumerically(">", 20))
+		for _, failCall := range calls {
+			Expect(messageCodePattern.FindString(failCall)).NotTo(BeEmpty(), failCall)
 		}
 	})
 
 	It("are all used by the CPI", func() {
 		used := identifiers("cpi", errorCodeSource)
-		variables := codeVar.FindAllStringSubmatch(readFile(errorCodeSource), -1)
+		variables := codeVarPattern.FindAllStringSubmatch(readFile(errorCodeSource), -1)
 		Expect(variables).To(HaveLen(len(call.Codes)))
 		for _, variable := range variables {
 			Expect(used).To(HaveKey(variable[1]))

@@ -13,14 +13,14 @@ import (
 var schemePattern = regexp.MustCompile(`^[a-z][a-z+.-]*:`)
 
 var _ = Describe("Links", func() {
-	It("lead to existing files, folders and headings", func() {
-		all := map[string]page{}
+	It("lead to existing files, directories and headings", func() {
+		pagesByPath := map[string]page{}
 		for _, p := range pages() {
-			all[p.path] = p
+			pagesByPath[p.path] = p
 		}
 		var broken []string
 		checked := 0
-		for _, p := range all {
+		for _, p := range pagesByPath {
 			for _, target := range p.links() {
 				if schemePattern.MatchString(target) {
 					continue
@@ -31,7 +31,7 @@ var _ = Describe("Links", func() {
 				if file != "" {
 					linked = path.Join(path.Dir(p.path), file)
 				}
-				if !pathExists(linked) || hasAnchor && !all[linked].anchors()[anchor] {
+				if !pathExists(linked) || hasAnchor && !pagesByPath[linked].anchors()[anchor] {
 					broken = append(broken, p.path+": "+target)
 				}
 			}

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	configuration = "docs/configuration.md"
-	jobSpec       = "jobs/kubernetes_cpi/spec"
+	configurationPage = "docs/configuration.md"
+	jobSpec           = "jobs/kubernetes_cpi/spec"
 )
 
-// propertyRow matches a table row of a property: the columns are its name, its description and its default.
-var propertyRow = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
+// propertyRowPattern matches a table row of a property. The columns are the name, the description and the default.
+var propertyRowPattern = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
 
-// documentedProperties returns the properties in the page's tables, each with the text in the column of its default. If a row has
-// several names, `.port` after `blobstore.address` is blobstore.port.
+// documentedProperties returns the properties in the page's tables, each with the content of the default column. In a row with several
+// names, `.port` after `blobstore.address` means blobstore.port.
 func documentedProperties() map[string]string {
 	defaults := map[string]string{}
-	for _, columns := range propertyRow.FindAllStringSubmatch(readFile(configuration), -1) {
+	for _, columns := range propertyRowPattern.FindAllStringSubmatch(readFile(configurationPage), -1) {
 		group := ""
 		for name := range strings.SplitSeq(columns[1], ", ") {
 			name = strings.Trim(name, "`")

@@ -1,5 +1,5 @@
-// Package docs tests the documentation: its links, the commands, files, properties and error codes in it, and its diagrams. The
-// tests require only the checkout.
+// Package docs tests the documentation: its links and diagrams, and the commands, files, properties and error codes in it. The tests
+// require only the checkout.
 package docs
 
 import (
@@ -24,7 +24,7 @@ const root = "../.."
 // pages returns all Markdown files of the repository, sorted by path.
 func pages() []page {
 	GinkgoHelper()
-	var all []page
+	var parsed []page
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
@@ -32,16 +32,16 @@ func pages() []page {
 		case entry.IsDir() && isExcluded(path):
 			return filepath.SkipDir
 		case filepath.Ext(path) == ".md":
-			all = append(all, parsePage(relativePath(path)))
+			parsed = append(parsed, parsePage(relativePath(path)))
 		}
 		return nil
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(len(all)).To(BeNumerically(">", 10))
-	return all
+	Expect(len(parsed)).To(BeNumerically(">", 10))
+	return parsed
 }
 
-// isExcluded reports whether a folder contains generated files or code of other projects.
+// isExcluded reports whether a directory contains generated files or code of other projects.
 func isExcluded(path string) bool {
 	if filepath.Dir(relativePath(path)) == "src" { // staged by the release script
 		return true
@@ -56,7 +56,7 @@ func relativePath(path string) string {
 	return relative
 }
 
-// pathExists reports whether the file or folder exists. The path is relative to the root of the repository, and within it.
+// pathExists reports whether the file or directory exists in the repository. The path is relative to the root of the repository.
 func pathExists(path string) bool {
 	_, err := os.Stat(filepath.Join(root, path))
 	return err == nil && !strings.HasPrefix(filepath.Clean(path), "..")

@@ -39,7 +39,7 @@ func (env *testEnv) killAttachmentProcess(ctx context.Context, disk string) {
 }
 
 var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial, func() {
-	// The volumes of the default class are directories of one filesystem; each volume of the CSI driver is a filesystem.
+	// The volumes of the default StorageClass share a filesystem. Each volume of the CSI driver has its own.
 	for kind, properties := range map[string]map[string]any{
 		"a shared filesystem":    {"attach": "bind"},
 		"a dedicated filesystem": {"attach": "bind", "storage_class": embedded.CSIClass},
@@ -61,7 +61,7 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 					vm.detach(ctx, disk)
 				}, NodeTimeout(longTest))
 
-				// expectIntact checks the data, and that the disk can be detached and attached again.
+				// expectIntact expects that the disk has its data, and can be detached and attached again.
 				expectIntact := func(ctx context.Context) {
 					GinkgoHelper()
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
@@ -72,7 +72,7 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
 				}
 
-				It("keeps its data over repeated attachments, which leave no mounts and do not restart the VM", func(ctx context.Context) {
+				It("keeps its data over several attachments, leaves no mounts, and does not restart the VM", func(ctx context.Context) {
 					previous, mounts := vm.identity(ctx), env.kubeletMounts(ctx)
 					for range 3 {
 						vm.attach(ctx, disk)
@@ -86,7 +86,7 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 					Expect(vm.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
 				}, NodeTimeout(longTest))
 
-				It("stays mounted exactly once when the process of its attachment Pod is killed repeatedly", func(ctx context.Context) {
+				It("stays mounted exactly once when the process of its attachment Pod is killed several times", func(ctx context.Context) {
 					vm.attach(ctx, disk)
 					previous := vm.identity(ctx)
 					for range 3 {
@@ -100,7 +100,7 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
 
-				It("stays mounted until it is detached when its attachment Pod is deleted by someone else", func(ctx context.Context) {
+				It("stays mounted until detach_disk when a user deletes its attachment Pod", func(ctx context.Context) {
 					Expect(env.cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 					Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
 					expectIntact(ctx)
@@ -124,7 +124,7 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 				}, NodeTimeout(longTest))
 
 				It("is not detached while a mount or a process uses it, even after a lazy unmount", func(ctx context.Context) {
-					expectDetachRefused := func(words ...string) {
+					expectDetachFails := func(words ...string) {
 						GinkgoHelper()
 						message := env.mustFail(ctx, "detach_disk", vm.cid, disk).Message
 						for _, word := range append(words, "still in use") {
@@ -132,14 +132,14 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 						}
 						Expect(vm.bindMounts(ctx)).To(HaveLen(1))
 					}
-					expectDetachRefused("has it mounted at /var/vcap/store")
+					expectDetachFails("has it mounted at /var/vcap/store")
 					vm.run(ctx, "mkdir -p /tmp/elsewhere && mount --bind /var/vcap/store/ /tmp/elsewhere && umount /var/vcap/store")
-					expectDetachRefused("has it mounted at /tmp/elsewhere")
+					expectDetachFails("has it mounted at /tmp/elsewhere")
 					vm.run(ctx, "mount /dev/bosh/"+disk+" /var/vcap/store && umount /tmp/elsewhere")
 					vm.run(ctx, "cd / && (setsid bash -c 'exec 7</var/vcap/store/data; echo $$ > /var/vcap/data/holder; exec sleep 1000' >/dev/null 2>&1 &)")
 					Eventually(func() (string, error) { return vm.tryRun(ctx, "cat /var/vcap/data/holder") }).WithContext(ctx).ShouldNot(BeEmpty())
 					vm.run(ctx, "/bin/umount --lazy /var/vcap/store")
-					expectDetachRefused("(sleep) uses")
+					expectDetachFails("(sleep) uses")
 					vm.run(ctx, "kill $(cat /var/vcap/data/holder); rm /var/vcap/data/holder; mount /dev/bosh/"+disk+" /var/vcap/store")
 					expectIntact(ctx)
 				}, NodeTimeout(longTest))
@@ -147,10 +147,10 @@ var _ = Describe("A disk with attach: bind", Label("disks", "extended"), Serial,
 				It("survives the deletion of the VM that it is attached to", func(ctx context.Context) {
 					env.mustCall(ctx, "delete_vm", vm.cid)
 					Expect(vm.bindMounts(ctx)).To(BeEmpty())
-					other := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
-					other.attach(ctx, disk)
-					Expect(other.run(ctx, checkDisk)).To(Equal(checksum))
-					other.detach(ctx, disk)
+					otherVM := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
+					otherVM.attach(ctx, disk)
+					Expect(otherVM.run(ctx, checkDisk)).To(Equal(checksum))
+					otherVM.detach(ctx, disk)
 				}, NodeTimeout(longTest))
 			})
 		}

@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// The agent cannot migrate a disk to or from a directory; update_disk copies the files without the agent.
+// The agent cannot migrate a disk to or from a directory. update_disk copies the files without the agent.
 var _ = Describe("A disk that changes between device and directory", Label("disks", "extended"), func() {
 	It("keeps its files and their attributes after each update_disk", func(ctx context.Context) {
 		env := newTestEnv(ctx)
@@ -26,7 +26,7 @@ var _ = Describe("A disk that changes between device and directory", Label("disk
 		for _, change := range []struct {
 			sizeMiB    int
 			properties map[string]any
-			appears    string
+			kind       string
 		}{
 			{64, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, "bound"},
 			{80, map[string]any{"attach": "bind", "storage_class": "standard"}, "bound"},
@@ -37,7 +37,7 @@ var _ = Describe("A disk that changes between device and directory", Label("disk
 			Expect(successor).NotTo(Equal(disk))
 			vm.attach(ctx, successor)
 			Expect(vm.run(ctx, attributes)).To(Equal(content))
-			Expect(vm.run(ctx, "mountpoint -q /dev/bosh/"+successor+" && echo bound || echo device")).To(Equal(change.appears))
+			Expect(vm.run(ctx, "mountpoint -q /dev/bosh/"+successor+" && echo bound || echo device")).To(Equal(change.kind))
 			disk = successor
 		}
 		Expect(vm.identity(ctx)).To(Equal(previous))

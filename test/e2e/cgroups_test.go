@@ -16,7 +16,7 @@ import (
 // Checks the cgroup layout of a VM with runc and the host's cgroup v2 hierarchy, because the nodes of the embedded cluster
 // use cgroup v1. vm_node_test.go tests a whole VM on cgroup v2.
 var _ = Describe("A container on cgroup v2 that starts like a VM with runit", Label("vms", labelSharedKernel), func() {
-	It("creates containers in its own cgroup, also from BOSH's monit, and can be entered with exec", func(ctx context.Context) {
+	It("creates containers in its own cgroup, including from BOSH's monit, and supports exec", func(ctx context.Context) {
 		library, err := filepath.Abs("../../cpi/node/lib")
 		Expect(err).NotTo(HaveOccurred())
 		output, err := embedded.Run(ctx, "bash", "testdata/cgroups", library, GinkgoT().TempDir())

@@ -15,11 +15,11 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// shimManifests are the manifests of docs/cni-shim with the settings that docs/networks.md requires.
+// shimManifests are the manifests in docs/cni-shim with the settings that docs/networks.md requires.
 type shimManifests struct {
 	plane                   *embedded.ControlPlane
 	daemonset, uninstallJob string
-	files                   []string // of an installed shim on the node
+	files                   []string // paths of the installed shim's files on the node
 }
 
 func (env *testEnv) newShimManifests(subnet string) shimManifests {
@@ -54,10 +54,10 @@ func (s shimManifests) install(ctx context.Context) {
 	}
 }
 
-// upgrade rolls out a changed DaemonSet, and returns how often one of the node's files was missing during the rollout.
+// upgrade rolls out a changed DaemonSet. It returns how often it did not find one of the shim's files during the rollout.
 func (s shimManifests) upgrade(ctx context.Context) int64 {
 	GinkgoHelper()
-	var missing atomic.Int64
+	var notFound atomic.Int64
 	watchCtx, stop := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -65,7 +65,7 @@ func (s shimManifests) upgrade(ctx context.Context) int64 {
 		for watchCtx.Err() == nil {
 			for _, file := range s.files {
 				if _, err := os.Stat(file); err != nil {
-					missing.Add(1)
+					notFound.Add(1)
 				}
 			}
 		}
@@ -73,10 +73,10 @@ func (s shimManifests) upgrade(ctx context.Context) int64 {
 	s.apply(ctx, strings.Replace(s.daemonset, "terminationGracePeriodSeconds: 5", "terminationGracePeriodSeconds: 4", 1))
 	stop()
 	<-done
-	return missing.Load()
+	return notFound.Load()
 }
 
-// uninstall does nothing if the shim is not installed.
+// uninstall uninstalls the shim if it is installed.
 func (s shimManifests) uninstall(ctx context.Context) {
 	GinkgoHelper()
 	if existing, err := s.plane.Kubectl(ctx, "get", "namespace/bosh-cni-shim", "--ignore-not-found", "-o", "name"); err != nil || existing == "" {

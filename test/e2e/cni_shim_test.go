@@ -37,7 +37,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		return shim.bridgeConfig(map[string]any{"type": "host-local", "ranges": sets, "dataDir": filepath.Join(shim.dir, "host-local")})
 	}
 
-	It("assigns the requested address to a Pod, checks it with CHECK, refuses it to others, and releases it with DEL", func(ctx SpecContext) {
+	It("assigns the requested address to only one Pod, verifies it with CHECK, and releases it with DEL", func(ctx SpecContext) {
 		network := shim.networkConfig("1.1.0", hostLocal("198.18.10.0/24"))
 		first, second := shim.createPod(ctx, "first", "198.18.10.77"), shim.createPod(ctx, "second", "198.18.10.77")
 
@@ -56,7 +56,7 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 
 		network["prevResult"] = json.RawMessage(added)
 		shim.mustRun(first, "DEL", network)
-		shim.mustRun(first, "DEL", network) // runtimes may repeat DEL
+		shim.mustRun(first, "DEL", network) // runtimes may retry DEL
 		Expect(first.addresses(ctx)).NotTo(ContainElement("198.18.10.77/24"))
 		delete(network, "prevResult")
 		shim.mustRun(second, "ADD", network)
@@ -66,27 +66,27 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 
 	It("connects two Pods at their requested addresses, next to a Pod without a request", func(ctx SpecContext) {
 		network := shim.networkConfig("1.0.0", hostLocal("198.18.11.0/24"))
-		first, second, other := shim.createPod(ctx, "first", "198.18.11.51"), shim.createPod(ctx, "second", "198.18.11.52"), shim.createPod(ctx, "other", "")
-		for _, pod := range []shimPod{first, second, other} {
+		first, second, withoutRequest := shim.createPod(ctx, "first", "198.18.11.51"), shim.createPod(ctx, "second", "198.18.11.52"), shim.createPod(ctx, "other", "")
+		for _, pod := range []shimPod{first, second, withoutRequest} {
 			shim.mustRun(pod, "ADD", network)
 			DeferCleanup(func() { shim.mustRun(pod, "DEL", network) })
 		}
 		Expect(first.waitForNeighbor(ctx, "198.18.11.52")).To(Succeed())
 		Expect(second.waitForNeighbor(ctx, "198.18.11.51")).To(Succeed())
-		Expect(other.addresses(ctx)).To(ContainElement(HavePrefix("198.18.11.")))
+		Expect(withoutRequest.addresses(ctx)).To(ContainElement(HavePrefix("198.18.11.")))
 	})
 
-	DescribeTable("assigns addresses of both families", func(ctx SpecContext, version string, more map[string]any) {
+	DescribeTable("assigns addresses of both families", func(ctx SpecContext, version string, extraConfig map[string]any) {
 		delegate := hostLocal("198.18.12.0/24", "fd00:12::/64")
-		maps.Copy(delegate, more)
+		maps.Copy(delegate, extraConfig)
 		network := shim.networkConfig(version, delegate)
 		pod := shim.createPod(ctx, "dual", "198.18.12.77,fd00:12::77")
 		shim.mustRun(pod, "ADD", network)
 		Expect(pod.addresses(ctx)).To(ContainElements("198.18.12.77/24", "fd00:12::77/64"))
 		shim.mustRun(pod, "DEL", network)
 	},
-		Entry("by args.cni.ips", "0.3.1", nil),
-		Entry("by the capability ips", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
+		Entry("through args.cni.ips", "0.3.1", nil),
+		Entry("through the capability ips", "1.0.0", map[string]any{"capabilities": map[string]any{"ips": true}}),
 	)
 
 	DescribeTable("passes the prefix length that the static plugin requires", func(ctx SpecContext, version, requested string, addresses ...string) {
@@ -150,41 +150,41 @@ type shimFixture struct {
 const shimBridge = "boshshimtest"
 
 func newShimFixture(ctx context.Context) shimFixture {
-	n := shimFixture{dir: GinkgoT().TempDir()}
+	f := shimFixture{dir: GinkgoT().TempDir()}
 	program, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/cni-shim", []string{"CGO_ENABLED=0"})
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(gexec.CleanupBuildArtifacts)
-	Expect(os.Symlink(program, filepath.Join(n.dir, "bosh-cni-shim"))).To(Succeed())
-	manager, err := exec.LookPath("host-local")
+	Expect(os.Symlink(program, filepath.Join(f.dir, "bosh-cni-shim"))).To(Succeed())
+	hostLocal, err := exec.LookPath("host-local")
 	Expect(err).NotTo(HaveOccurred(), "$PATH must include the directory that scripts/build-tools --path cni-plugins prints")
-	n.path = n.dir + ":" + filepath.Dir(manager)
-	n.plane, err = embedded.NewTestControlPlane(filepath.Join(n.dir, "control-plane"))
+	f.path = f.dir + ":" + filepath.Dir(hostLocal)
+	f.plane, err = embedded.NewTestControlPlane(filepath.Join(f.dir, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func() error { return n.plane.Stop() })
-	Expect(n.plane.Start(ctx)).To(Succeed())
-	Expect(n.plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"default"}}`)).To(Succeed())
+	DeferCleanup(func() error { return f.plane.Stop() })
+	Expect(f.plane.Start(ctx)).To(Succeed())
+	Expect(f.plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"default"}}`)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
-		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // missing if no test has run ADD
+		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // not found if no test ran ADD
 	})
-	return n
+	return f
 }
 
-// bridgeConfig returns the configuration of the delegate. The bridge has no address, which leaves the host's network unchanged.
-func (n shimFixture) bridgeConfig(ipam map[string]any) map[string]any {
+// bridgeConfig returns the configuration of the delegate. The bridge has no address, so that the host's network is unchanged.
+func (f shimFixture) bridgeConfig(ipam map[string]any) map[string]any {
 	return map[string]any{"type": "bridge", "bridge": shimBridge, "ipam": ipam}
 }
 
-func (n shimFixture) networkConfig(version string, delegate map[string]any) map[string]any {
+func (f shimFixture) networkConfig(version string, delegate map[string]any) map[string]any {
 	return map[string]any{
 		"cniVersion": version, "name": "shim-test", "type": "bosh-cni-shim", "delegate": delegate,
-		"kubernetes": map[string]any{"kubeconfig": n.plane.Kubeconfig("cni"), "timeout": "5s"},
+		"kubernetes": map[string]any{"kubeconfig": f.plane.Kubeconfig("cni"), "timeout": "5s"},
 	}
 }
 
 // shimPod is a Pod in the API, with a network namespace instead of a sandbox.
 type shimPod struct{ name string }
 
-func (n shimFixture) createPod(ctx context.Context, name, addresses string) shimPod {
+func (f shimFixture) createPod(ctx context.Context, name, addresses string) shimPod {
 	pod := shimPod{fmt.Sprintf("bosh-shim-%s-%d", name, time.Now().UnixNano())}
 	annotations := map[string]string{}
 	if addresses != "" {
@@ -195,7 +195,7 @@ func (n shimFixture) createPod(ctx context.Context, name, addresses string) shim
 		"spec": map[string]any{"nodeName": "nowhere", "containers": []any{map[string]any{"name": "c", "image": "none"}}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	Expect(n.plane.Apply(ctx, string(raw))).To(Succeed())
+	Expect(f.plane.Apply(ctx, string(raw))).To(Succeed())
 	Expect(embedded.Run(ctx, "ip", "netns", "add", pod.name)).Error().NotTo(HaveOccurred())
 	DeferCleanup(func(ctx SpecContext) {
 		Expect(embedded.Run(ctx, "ip", "netns", "delete", pod.name)).Error().NotTo(HaveOccurred())
@@ -219,16 +219,16 @@ func (p shimPod) addresses(ctx context.Context) []string {
 		} `json:"addr_info"`
 	}
 	Expect(json.Unmarshal([]byte(raw), &links)).To(Succeed())
-	var all []string
+	var addresses []string
 	for _, link := range links {
 		for _, address := range link.Addresses {
-			all = append(all, fmt.Sprintf("%s/%d", address.Local, address.Prefix))
+			addresses = append(addresses, fmt.Sprintf("%s/%d", address.Local, address.Prefix))
 		}
 	}
-	return all
+	return addresses
 }
 
-// waitForNeighbor waits until the Pod at the address answers on the link, for which its kernel is enough.
+// waitForNeighbor waits until the kernel of the Pod at the address responds on the link.
 func (p shimPod) waitForNeighbor(ctx context.Context, address string) error {
 	return embedded.WaitUntil(ctx, 20*time.Second, address+" to be a neighbor", func(ctx context.Context) (bool, error) {
 		// A packet to any port of the address makes the kernel look for the neighbor.
@@ -238,14 +238,14 @@ func (p shimPod) waitForNeighbor(ctx context.Context, address string) error {
 	})
 }
 
-// run runs the shim like a container runtime and returns its stdout, which is part of the error on failure.
-func (n shimFixture) run(pod shimPod, command string, network map[string]any) (string, error) {
+// run runs the shim like a container runtime and returns its stdout. On failure, the error contains the stdout.
+func (f shimFixture) run(pod shimPod, command string, network map[string]any) (string, error) {
 	stdin, err := json.Marshal(network)
 	Expect(err).NotTo(HaveOccurred())
-	shim := exec.Command(filepath.Join(n.dir, "bosh-cni-shim"))
+	shim := exec.Command(filepath.Join(f.dir, "bosh-cni-shim"))
 	shim.Env = []string{
 		"PATH=" + os.Getenv("PATH"), "CNI_COMMAND=" + command, "CNI_CONTAINERID=" + pod.name, "CNI_NETNS=/run/netns/" + pod.name,
-		"CNI_IFNAME=eth0", "CNI_PATH=" + n.path, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod.name,
+		"CNI_IFNAME=eth0", "CNI_PATH=" + f.path, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod.name,
 	}
 	shim.Stdin = bytes.NewReader(stdin)
 	var stdout bytes.Buffer
@@ -256,9 +256,9 @@ func (n shimFixture) run(pod shimPod, command string, network map[string]any) (s
 	return stdout.String(), nil
 }
 
-func (n shimFixture) mustRun(pod shimPod, command string, network map[string]any) string {
+func (f shimFixture) mustRun(pod shimPod, command string, network map[string]any) string {
 	GinkgoHelper()
-	result, err := n.run(pod, command, network)
+	result, err := f.run(pod, command, network)
 	Expect(err).NotTo(HaveOccurred())
 	return result
 }

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// One environment changes its disk repeatedly, which covers migrations between all pairs of volume modes.
+// One environment changes its disk several times, to cover migrations between all pairs of volume modes.
 var _ = Describe("bosh create-env with a changed disk", Label("disks", "extended", labelSharedKernel), Ordered, func() {
 	block := fmt.Sprintf("{storage_class: %s, volume_mode: Block}", embedded.CSIClass)
 	const filesystem = "{}"
@@ -24,7 +24,7 @@ var _ = Describe("bosh create-env with a changed disk", Label("disks", "extended
 		state        string
 		checksum     string
 		previousDisk string
-		count        int // requests to the job, which it counts on the disk
+		count        int // number of connections, counted by the job on the disk
 	)
 	BeforeAll(func(ctx context.Context) { env, state = newDemoEnv(ctx) })
 
@@ -36,7 +36,7 @@ var _ = Describe("bosh create-env with a changed disk", Label("disks", "extended
 		out, err := runDemo(ctx, state, env.namespace, "create-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		count++
-		Expect(out).To(ContainSubstring(fmt.Sprintf("asked %d times", count)))
+		Expect(out).To(ContainSubstring(fmt.Sprintf("connection %d,", count)))
 		vms, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(vms.Items).To(HaveLen(1))

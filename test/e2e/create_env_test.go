@@ -14,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// runDemo runs scripts/demo as a user does.
+// runDemo runs scripts/demo like a user.
 func runDemo(ctx context.Context, state, namespace string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, "../../scripts/demo", args...)
 	command.Env = append(os.Environ(), "DEMO_DIR="+state, "DEMO_NAMESPACE="+namespace, "KUBECONFIG=")
@@ -39,18 +39,18 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 	)
 	BeforeAll(func(ctx context.Context) { env, state = newDemoEnv(ctx) })
 
-	It("starts a job that answers, and counts requests on the persistent disk", func(ctx context.Context) {
+	It("starts a job that responds, and counts connections on the persistent disk", func(ctx context.Context) {
 		out, err := runDemo(ctx, state, env.namespace, "create-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("counted in /var/vcap/store/keeper/count"))
 		Expect(out).To(MatchRegexp(`/var/vcap/store is /dev/bosh/disk-`))
 	}, NodeTimeout(longTest))
 
-	It("changes nothing when it is repeated", func(ctx context.Context) {
+	It("changes nothing when it runs again", func(ctx context.Context) {
 		out, err := runDemo(ctx, state, env.namespace, "create-env")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("No deployment, stemcell or release changes. Skipping deploy."))
-		Expect(out).To(ContainSubstring("asked 2 times"))
+		Expect(out).To(ContainSubstring("connection 2,"))
 	}, NodeTimeout(longTest))
 
 	It("leaves no Pod, Secret, PVC or mount after delete-env", func(ctx context.Context) {
@@ -97,7 +97,7 @@ var _ = Describe("A running VM", Label("create-env"), Ordered, Serial, func() {
 		Expect(vm.identity(ctx)).To(Equal(previous))
 	})
 
-	It("is unchanged when a disk is attached twice, or detached without being attached", func(ctx context.Context) {
+	It("is unchanged when attach_disk is called twice, or detach_disk without an attached disk", func(ctx context.Context) {
 		previous := vm.identity(ctx)
 		Expect(env.mustFail(ctx, "detach_disk", vm.cid, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 		vm.attach(ctx, disk)
@@ -110,7 +110,7 @@ var _ = Describe("A running VM", Label("create-env"), Ordered, Serial, func() {
 		Expect(vm.identity(ctx)).To(Equal(previous))
 	})
 
-	It("gets its disk when the CPI is killed at any request of attach_disk and the call is repeated", func(ctx context.Context) {
+	It("gets its disk when the CPI is killed at any request of attach_disk and the call is retried", func(ctx context.Context) {
 		previous, loops := vm.identity(ctx), env.volumeLoopDevices(ctx)
 		interruptedCall := env.newInterruptedCaller()
 		for n := 1; ; n++ {
@@ -133,10 +133,10 @@ var _ = Describe("A running VM", Label("create-env"), Ordered, Serial, func() {
 		env.mustCall(ctx, "delete_vm", vm.cid)
 		_, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 		Expect(err).To(HaveOccurred())
-		other := env.createVM(ctx)
-		other.attach(ctx, disk)
-		Expect(other.run(ctx, "cat /var/vcap/store/file")).To(ContainSubstring("kept"))
-		env.mustCall(ctx, "delete_vm", other.cid)
+		otherVM := env.createVM(ctx)
+		otherVM.attach(ctx, disk)
+		Expect(otherVM.run(ctx, "cat /var/vcap/store/file")).To(ContainSubstring("kept"))
+		env.mustCall(ctx, "delete_vm", otherVM.cid)
 		env.mustCall(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
 })

@@ -31,7 +31,7 @@ type directorEnv struct {
 	stemcell string
 }
 
-// newDirectorEnv starts the bus and the blobstore on the node's address, which its Pods can reach. stemcell is the environment
+// newDirectorEnv starts the bus and the blobstore on the node's address, because Pods can reach it. stemcell is the environment
 // variable with the path of the stemcell's tarball.
 func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	GinkgoHelper()
@@ -52,9 +52,9 @@ func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	return d
 }
 
-// ensureNetClsHierarchy mounts the hierarchy net_cls on a node with cgroup v1 that does not have it. Hosts with systemd and
-// cgroup v1 have it, and agents with a bus require it; see docs/development/test-stemcell.md. Containers see the hierarchy under
-// the name of its mount point.
+// ensureNetClsHierarchy mounts the hierarchy net_cls if the node has cgroup v1 without it. Hosts with systemd and cgroup v1 have it,
+// and agents with a bus require it; see docs/development/test-stemcell.md. Containers see the hierarchy under the name of its mount
+// point.
 func (d *directorEnv) ensureNetClsHierarchy(ctx context.Context) {
 	GinkgoHelper()
 	node := d.embedded.Nodes[0]
@@ -68,9 +68,9 @@ func (d *directorEnv) ensureNetClsHierarchy(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// The last process unmounts the hierarchy once no VM uses it. Unmounted with cgroups in it, the hierarchy would remain in the
-// kernel: /proc/PID/cgroup of every process on the host would list a hierarchy without a mount point, and containers in gVisor
-// would not start.
+// The last process removes the hierarchy's cgroups and unmounts it when no VM uses it. If it was unmounted with cgroups in it, it would
+// remain in the kernel: /proc/PID/cgroup of every process on the host would list a hierarchy without a mount point, and containers in
+// gVisor would not start.
 var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
 	node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
@@ -118,13 +118,13 @@ func extractGzipTar(content []byte) map[string]string {
 			return files
 		}
 		Expect(err).NotTo(HaveOccurred())
-		text, err := io.ReadAll(reader)
+		file, err := io.ReadAll(reader)
 		Expect(err).NotTo(HaveOccurred())
-		files[strings.TrimPrefix(header.Name, "./")] = string(text)
+		files[strings.TrimPrefix(header.Name, "./")] = string(file)
 	}
 }
 
-// storeBlob stores content, and returns the ID and the digest that messages to agents refer to.
+// storeBlob stores content, and returns its ID and digest for messages to agents.
 func (d *directorEnv) storeBlob(content []byte) (id, digest string) {
 	GinkgoHelper()
 	id, digest, err := d.blobs.Put(content)
@@ -138,7 +138,7 @@ type compiledPackage struct {
 	Digest string `json:"sha1"`
 }
 
-// compileGreeting lets a VM compile the package "greeting", as the director does with compilation VMs.
+// compileGreeting makes a VM compile the package "greeting", like a compilation VM.
 func (d *directorEnv) compileGreeting(ctx context.Context, vm *testVM) compiledPackage {
 	GinkgoHelper()
 	return d.compilePackage(ctx, vm, "greeting", map[string]string{
@@ -148,7 +148,7 @@ func (d *directorEnv) compileGreeting(ctx context.Context, vm *testVM) compiledP
 	})
 }
 
-// compilePackage lets a VM compile a package of these files.
+// compilePackage makes a VM compile a package of these files.
 func (d *directorEnv) compilePackage(ctx context.Context, vm *testVM, name string, files map[string]string) compiledPackage {
 	GinkgoHelper()
 	id, digest := d.storeBlob(gzipTar(files))
@@ -159,7 +159,7 @@ func (d *directorEnv) compilePackage(ctx context.Context, vm *testVM, name strin
 	return result.Result
 }
 
-// greeterCtl is the control script of the job "greeter", which logs each start and stop.
+// greeterCtl is the control script of the job "greeter". It logs each start and stop.
 const greeterCtl = `#!/bin/bash
 run=/var/vcap/sys/run/greeter log=/var/vcap/sys/log/greeter/greeter.log
 mkdir -p $run
@@ -201,20 +201,20 @@ type instanceSpec struct {
 	files                               map[string]string          // rendered templates of the job, by path
 }
 
-// applySpec returns the apply spec that the director sends to the instance's agent.
-func (d *directorEnv) applySpec(i instanceSpec) map[string]any {
+// applySpec returns the apply spec that a director sends to the instance's agent.
+func (d *directorEnv) applySpec(instance instanceSpec) map[string]any {
 	GinkgoHelper()
-	blob, digest := d.storeBlob(gzipTar(i.files))
+	blob, digest := d.storeBlob(gzipTar(instance.files))
 	packages := map[string]any{}
-	for name, pkg := range i.packages {
+	for name, pkg := range instance.packages {
 		packages[name] = map[string]any{"name": name, "version": "1.1", "blobstore_id": pkg.Blob, "sha1": pkg.Digest}
 	}
 	return map[string]any{
-		"deployment": i.deployment, "name": i.group, "id": i.id, "index": 0, "az": "z1", "configuration_hash": digest,
-		"job":                        map[string]any{"name": i.group, "template": i.job, "version": "1", "templates": []map[string]any{{"name": i.job, "version": "1"}}},
+		"deployment": instance.deployment, "name": instance.group, "id": instance.id, "index": 0, "az": "z1", "configuration_hash": digest,
+		"job":                        map[string]any{"name": instance.group, "template": instance.job, "version": "1", "templates": []map[string]any{{"name": instance.job, "version": "1"}}},
 		"packages":                   packages,
 		"rendered_templates_archive": map[string]any{"blobstore_id": blob, "sha1": digest},
-		"networks":                   manualNetwork(i.address),
+		"networks":                   manualNetwork(instance.address),
 		"properties":                 map[string]any{"logging": map[string]any{"max_log_file_size": "1M"}},
 	}
 }

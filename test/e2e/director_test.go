@@ -31,13 +31,13 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		Expect(err).NotTo(HaveOccurred())
 		Expect(extractGzipTar(content)).To(HaveKey("bin/greet"))
 
-		By("updating the VM, which has no jobs")
+		By("updating the VM without jobs")
 		vm.update(ctx, d.greeterSpec("1", greeting, vm.address))
 		first := vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")
 		Expect(vm.greeterLog(ctx)).To(Equal([]string{"pre-start 1",
 			"hello from /var/vcap/packages/greeting/bin/greet", "start 1", "post-start 1"}))
 
-		By("updating it again, which stops the previous job")
+		By("updating the VM again, and stopping the previous job")
 		vm.update(ctx, d.greeterSpec("2", greeting, vm.address))
 		Expect(vm.run(ctx, "cat /var/vcap/sys/run/greeter/greeter.pid")).NotTo(Equal(first))
 		_, err = vm.tryRun(ctx, "kill -0 "+first)
@@ -50,7 +50,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		Expect(vm.callAgent(ctx, "sync_dns", id, digest, 7)).To(Equal(`"synced"`))
 		Expect(vm.run(ctx, "getent hosts other.example")).To(HavePrefix("10.0.0.9"))
 
-		By("stopping the job as bosh stop does")
+		By("stopping the job like bosh stop")
 		vm.stop(ctx, d.greeterSpec("2", greeting, vm.address))
 		vm.waitForJobState(ctx, "stopped")
 		Expect(vm.greeterLog(ctx)[10:]).To(Equal([]string{"drain 2", "stop 2"}))
@@ -93,7 +93,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		Eventually(heartbeats).WithContext(ctx).Should(Receive())
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
-	It("keeps the data of its disk over a migration to a larger disk and the move to another VM", func(ctx context.Context) {
+	It("keeps its disk's data when the disk is migrated to a larger disk and attached to another VM", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		small, large := d.createDisk(ctx, 64, map[string]any{}), d.createDisk(ctx, 128, map[string]any{})
@@ -112,12 +112,12 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		By("attaching the disk to another VM")
 		vm.detach(ctx, large)
 		d.mustCall(ctx, "delete_vm", vm.cid)
-		other := d.createInstance(ctx, large)
-		other.attach(ctx, large)
-		Expect(other.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
+		otherVM := d.createInstance(ctx, large)
+		otherVM.attach(ctx, large)
+		Expect(otherVM.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
 
-	It("accepts an operator by SSH, who can become root, until the director removes the account", func(ctx context.Context) {
+	It("accepts SSH logins of an operator, who can become root, until the director removes the account", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		public, private := sshKey()
@@ -134,8 +134,8 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 			return json.Unmarshal(value, &login)
 		}).WithContext(ctx).Should(Succeed())
 		Expect(login.Status).To(Equal("success"))
-		folder := GinkgoT().TempDir()
-		key, known := filepath.Join(folder, "key"), filepath.Join(folder, "known")
+		dir := GinkgoT().TempDir()
+		key, known := filepath.Join(dir, "key"), filepath.Join(dir, "known")
 		Expect(os.WriteFile(key, []byte(private), 0o600)).To(Succeed())
 		Expect(os.WriteFile(known, []byte(vm.address+" "+login.HostKey), 0o600)).To(Succeed())
 		ssh := func() (string, error) {
@@ -173,15 +173,15 @@ func sshKey() (public, private string) {
 	GinkgoHelper()
 	key, secret, err := ed25519.GenerateKey(rand.Reader)
 	Expect(err).NotTo(HaveOccurred())
-	encodeStrings := func(parts ...[]byte) (all []byte) {
+	encodeStrings := func(parts ...[]byte) (encoded []byte) {
 		for _, part := range parts {
-			all = append(binary.BigEndian.AppendUint32(all, uint32(len(part))), part...)
+			encoded = append(binary.BigEndian.AppendUint32(encoded, uint32(len(part))), part...)
 		}
-		return all
+		return encoded
 	}
 	blob := encodeStrings([]byte("ssh-ed25519"), key)
-	// https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.key: no cipher, one key, and the private section between two
-	// equal check numbers and the padding.
+	// See https://github.com/openssh/openssh-portable/blob/master/PROTOCOL.key. There is no cipher and one key. The private section
+	// starts with two equal check numbers, and ends with padding.
 	inner := append([]byte{0, 0, 0, 1, 0, 0, 0, 1}, encodeStrings([]byte("ssh-ed25519"), key, secret, nil)...)
 	for i := byte(1); len(inner)%8 != 0; i++ {
 		inner = append(inner, i)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// attachmentPIDs returns the process IDs on the node of the attachment Pod's main program.
+// attachmentPIDs returns the process IDs of the attachment Pod's main program on the node.
 func (env *testEnv) attachmentPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, `for p in /proc/[0-9]*; do
@@ -22,7 +22,7 @@ func (env *testEnv) attachmentPIDs(ctx context.Context, disk string) []string {
 	return strings.Fields(out)
 }
 
-// initPID returns the process ID on the node of the VM's PID 1.
+// initPID returns the process ID of the VM's PID 1 on the node.
 func (vm *testVM) initPID(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := vm.env.node.Shell(ctx, `for p in /proc/[0-9]*; do
@@ -42,38 +42,38 @@ func (env *testEnv) waitForRestart(ctx context.Context, pod string, previous int
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// attachmentPodKills is how often a spec kills the process of an attachment Pod.
+// attachmentPodKills is how many times a spec kills the process of an attachment Pod.
 const attachmentPodKills = 20
 
 // describeAttachmentPodFailures specifies what happens to a disk when its attachment Pod fails.
-func describeAttachmentPodFailures(s *diskFixture) {
+func describeAttachmentPodFailures(f *diskFixture) {
 	It(fmt.Sprintf("stays mounted when the process of its attachment Pod is killed %d times, without additional mounts or loop devices", attachmentPodKills), func(ctx context.Context) {
-		previous, loops, mounts := s.vm.identity(ctx), s.volumeLoopDevices(ctx), s.kubeletMounts(ctx)
-		// Like a container of a job, which sees the disk but not the VM's device directory.
-		s.vm.run(ctx, `setsid unshare --mount bash -c 'umount /dev/bosh && exec -a nested sleep infinity' </dev/null >/dev/null 2>&1 &`)
-		Eventually(func() error { _, err := s.vm.tryRun(ctx, "pgrep -f nested.infinity"); return err }).WithContext(ctx).Should(Succeed())
+		previous, loops, mounts := f.vm.identity(ctx), f.volumeLoopDevices(ctx), f.kubeletMounts(ctx)
+		// Like a job's container, this process sees the disk, but not the VM's device directory.
+		f.vm.run(ctx, `setsid unshare --mount bash -c 'umount /dev/bosh && exec -a nested sleep infinity' </dev/null >/dev/null 2>&1 &`)
+		Eventually(func() error { _, err := f.vm.tryRun(ctx, "pgrep -f nested.infinity"); return err }).WithContext(ctx).Should(Succeed())
 		for range attachmentPodKills {
-			count := s.attachmentPod(ctx, s.disk).Status.ContainerStatuses[0].RestartCount
-			s.killAttachmentProcess(ctx, s.disk)
-			s.waitForRestart(ctx, s.disk+"-attachment", count)
-			Expect(s.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
+			count := f.attachmentPod(ctx, f.disk).Status.ContainerStatuses[0].RestartCount
+			f.killAttachmentProcess(ctx, f.disk)
+			f.waitForRestart(ctx, f.disk+"-attachment", count)
+			Expect(f.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
 		}
-		s.vm.run(ctx, "pkill -f nested.infinity")
-		Expect(s.volumeLoopDevices(ctx)).To(ConsistOf(loops), "loop devices accumulate")
-		Expect(s.kubeletMounts(ctx)).To(Equal(mounts), "mounts accumulate")
-		Expect(s.vm.identity(ctx)).To(Equal(previous))
-		s.expectIntact(ctx)
+		f.vm.run(ctx, "pkill -f nested.infinity")
+		Expect(f.volumeLoopDevices(ctx)).To(ConsistOf(loops), "loop devices accumulate")
+		Expect(f.kubeletMounts(ctx)).To(Equal(mounts), "mounts accumulate")
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.expectIntact(ctx)
 	}, Label("extended"), NodeTimeout(longTest))
 
-	It("stays mounted until it is detached when its attachment Pod is evicted", func(ctx context.Context) {
-		previous := s.vm.identity(ctx)
-		Expect(s.cluster.PolicyV1().Evictions(s.namespace).Evict(ctx, &policyv1.Eviction{
-			ObjectMeta: metav1.ObjectMeta{Name: s.disk + "-attachment", Namespace: s.namespace},
+	It("stays mounted until detach_disk when its attachment Pod is evicted", func(ctx context.Context) {
+		previous := f.vm.identity(ctx)
+		Expect(f.cluster.PolicyV1().Evictions(f.namespace).Evict(ctx, &policyv1.Eviction{
+			ObjectMeta: metav1.ObjectMeta{Name: f.disk + "-attachment", Namespace: f.namespace},
 		})).To(Succeed())
-		s.vm.run(ctx, "touch /var/vcap/store/more && sync")
-		Expect(s.attachmentPod(ctx, s.disk).DeletionTimestamp).NotTo(BeNil())
-		Expect(s.vm.identity(ctx)).To(Equal(previous))
-		s.expectIntact(ctx)
-		Expect(s.attachmentPod(ctx, s.disk).DeletionTimestamp).To(BeNil())
+		f.vm.run(ctx, "touch /var/vcap/store/more && sync")
+		Expect(f.attachmentPod(ctx, f.disk).DeletionTimestamp).NotTo(BeNil())
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.expectIntact(ctx)
+		Expect(f.attachmentPod(ctx, f.disk).DeletionTimestamp).To(BeNil())
 	}, NodeTimeout(longTest))
 }

@@ -11,12 +11,12 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// attachCycles is how often each disk is attached and detached.
+// attachCycles is how many times each disk is attached and detached.
 const attachCycles = 100
 
 var _ = Describe("Persistent disks of both volume modes", Label("disks", "extended"), Serial, func() {
-	// Both at the same time: the kubelet's sync period takes most of the time, and the disks must not disturb each other.
-	It(fmt.Sprintf("keep their data over %d attachments of each, which leave no devices or mounts", attachCycles), func(ctx context.Context) {
+	// Both disks are used at the same time, because the kubelet's sync period takes most of the time.
+	It(fmt.Sprintf("keep their data over %d attachments each, and leave no devices or mounts", attachCycles), func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		checksums := map[string]string{}
@@ -29,9 +29,9 @@ var _ = Describe("Persistent disks of both volume modes", Label("disks", "extend
 		}
 		previous, loops, mounts := vm.identity(ctx), env.volumeLoopDevices(ctx), env.kubeletMounts(ctx)
 
-		var both []func()
+		var cycles []func()
 		for disk := range checksums {
-			both = append(both, func() {
+			cycles = append(cycles, func() {
 				readMark := strings.ReplaceAll("mkdir -p /mnt/DISK && mount /dev/bosh/DISK /mnt/DISK && cat /mnt/DISK/mark && umount /mnt/DISK", "DISK", disk)
 				for range attachCycles {
 					env.mustCall(ctx, "attach_disk", vm.cid, disk)
@@ -40,7 +40,7 @@ var _ = Describe("Persistent disks of both volume modes", Label("disks", "extend
 				}
 			})
 		}
-		runConcurrently(both...)
+		runConcurrently(cycles...)
 
 		Expect(vm.identity(ctx)).To(Equal(previous))
 		// The kubelet unmounts a volume shortly after its Pod is deleted.

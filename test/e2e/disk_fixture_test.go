@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// diskFixture is a disk with a large file, attached to a VM. Specs share it; each must leave it attached and intact.
+// diskFixture is a disk with a large file, attached to a VM. Specs share it. Each spec must leave it attached and intact.
 type diskFixture struct {
 	*testEnv
 	vm       *testVM
@@ -24,21 +24,21 @@ const (
 	checkLarge = `mountpoint -q /var/vcap/store && dd if=/var/vcap/store/data bs=4M iflag=direct status=none | b2sum`
 )
 
-func (s *diskFixture) setUp(ctx context.Context, properties map[string]any) {
+func (f *diskFixture) setUp(ctx context.Context, properties map[string]any) {
 	GinkgoHelper()
-	s.testEnv = newTestEnv(ctx)
-	s.vm = s.createVM(ctx)
-	s.disk = s.createDisk(ctx, largeDisk, properties)
-	s.vm.attach(ctx, s.disk)
-	s.checksum = s.vm.run(ctx, fillLarge)
-	s.vm.run(ctx, "echo "+s.disk+" >/var/vcap/store/mark")
+	f.testEnv = newTestEnv(ctx)
+	f.vm = f.createVM(ctx)
+	f.disk = f.createDisk(ctx, largeDisk, properties)
+	f.vm.attach(ctx, f.disk)
+	f.checksum = f.vm.run(ctx, fillLarge)
+	f.vm.run(ctx, "echo "+f.disk+" >/var/vcap/store/mark")
 }
 
-// expectIntact checks the data, and that the disk can be detached and attached again.
-func (s *diskFixture) expectIntact(ctx context.Context) {
+// expectIntact expects that the disk has its data, and can be detached and attached again.
+func (f *diskFixture) expectIntact(ctx context.Context) {
 	GinkgoHelper()
-	Expect(s.vm.run(ctx, checkLarge)).To(Equal(s.checksum))
-	s.vm.detach(ctx, s.disk)
-	s.vm.attach(ctx, s.disk)
-	Expect(s.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
+	Expect(f.vm.run(ctx, checkLarge)).To(Equal(f.checksum))
+	f.vm.detach(ctx, f.disk)
+	f.vm.attach(ctx, f.disk)
+	Expect(f.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
 }

@@ -13,57 +13,57 @@ import (
 )
 
 // describeKubeletRestarts specifies what happens to a disk when the kubelet restarts, or restarts the VM's container.
-func describeKubeletRestarts(s *diskFixture) {
+func describeKubeletRestarts(f *diskFixture) {
 	restartKubelet := func(ctx context.Context) {
 		GinkgoHelper()
-		Expect(s.node.RestartKubelet(ctx)).To(Succeed())
+		Expect(f.node.RestartKubelet(ctx)).To(Succeed())
 		// The kubelet reports that it is healthy before it knows its Pods.
-		Eventually(func() error { _, err := s.vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
+		Eventually(func() error { _, err := f.vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 	}
 	// restartKubeletWhen restarts the kubelet as soon as the attachment Pod meets the condition.
 	restartKubeletWhen := func(ctx context.Context, condition func(*corev1.Pod) bool) {
 		GinkgoHelper()
 		Eventually(func() bool {
-			pod, err := s.cluster.CoreV1().Pods(s.namespace).Get(ctx, s.disk+"-attachment", metav1.GetOptions{})
+			pod, err := f.cluster.CoreV1().Pods(f.namespace).Get(ctx, f.disk+"-attachment", metav1.GetOptions{})
 			return err == nil && condition(pod)
 		}).WithContext(ctx).WithPolling(time.Millisecond).Should(BeTrue())
 		restartKubelet(ctx)
 	}
 
 	It("stays mounted when the kubelet restarts", func(ctx context.Context) {
-		previous := s.vm.identity(ctx)
+		previous := f.vm.identity(ctx)
 		restartKubelet(ctx)
-		Expect(s.vm.identity(ctx)).To(Equal(previous))
-		s.expectIntact(ctx)
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	It("is attached when the kubelet restarts during attach_disk", func(ctx context.Context) {
-		previous := s.vm.identity(ctx)
-		s.vm.detach(ctx, s.disk)
-		runConcurrently(func() { s.mustCall(ctx, "attach_disk", s.vm.cid, s.disk) }, func() { restartKubeletWhen(ctx, func(*corev1.Pod) bool { return true }) })
-		s.vm.attach(ctx, s.disk)
-		Expect(s.vm.identity(ctx)).To(Equal(previous))
-		s.expectIntact(ctx)
+		previous := f.vm.identity(ctx)
+		f.vm.detach(ctx, f.disk)
+		runConcurrently(func() { f.mustCall(ctx, "attach_disk", f.vm.cid, f.disk) }, func() { restartKubeletWhen(ctx, func(*corev1.Pod) bool { return true }) })
+		f.vm.attach(ctx, f.disk)
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	It("is detached when the kubelet restarts during detach_disk", func(ctx context.Context) {
-		previous, disk := s.vm.identity(ctx), s.disk
-		s.vm.callAgent(ctx, "unmount_disk", disk)
-		s.vm.callAgent(ctx, "remove_persistent_disk", disk)
-		runConcurrently(func() { s.mustCall(ctx, "detach_disk", s.vm.cid, disk) }, func() {
+		previous, disk := f.vm.identity(ctx), f.disk
+		f.vm.callAgent(ctx, "unmount_disk", disk)
+		f.vm.callAgent(ctx, "remove_persistent_disk", disk)
+		runConcurrently(func() { f.mustCall(ctx, "detach_disk", f.vm.cid, disk) }, func() {
 			restartKubeletWhen(ctx, func(attachment *corev1.Pod) bool { return len(attachment.Spec.EphemeralContainers) > 0 })
 		})
-		s.vm.attach(ctx, disk)
-		Expect(s.vm.identity(ctx)).To(Equal(previous))
-		s.expectIntact(ctx)
+		f.vm.attach(ctx, disk)
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	It("is mounted again when the VM's container restarts", func(ctx context.Context) {
-		count := s.vm.pod(ctx).Status.ContainerStatuses[0].RestartCount
-		_, err := s.node.Shell(ctx, "kill -9 "+s.vm.initPID(ctx))
+		count := f.vm.pod(ctx).Status.ContainerStatuses[0].RestartCount
+		_, err := f.node.Shell(ctx, "kill -9 "+f.vm.initPID(ctx))
 		Expect(err).NotTo(HaveOccurred())
-		s.waitForRestart(ctx, s.vm.cid, count)
-		s.vm.waitForAgent(ctx)
-		s.expectIntact(ctx)
+		f.waitForRestart(ctx, f.vm.cid, count)
+		f.vm.waitForAgent(ctx)
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 }

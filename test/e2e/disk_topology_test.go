@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// createStorageClass creates a StorageClass of the CSI driver for this test, with the name of the namespace.
+// createStorageClass creates a StorageClass of the CSI driver for this test. Its name is the name of the namespace.
 func (env *testEnv) createStorageClass(ctx context.Context, storageClass *storagev1.StorageClass) {
 	GinkgoHelper()
 	storageClass.Name = env.namespace
@@ -29,14 +29,14 @@ func (env *testEnv) createStorageClass(ctx context.Context, storageClass *storag
 var _ = Describe("A disk with a volume that the VM's node cannot access", Label("disks"), func() {
 	for mode := range movableDisks {
 		DescribeTable("on a "+mode+" PVC is not attached, the VM is unchanged, and the error reports the cause",
-			func(ctx context.Context, storageClass storagev1.StorageClass, words string) {
+			func(ctx context.Context, storageClass storagev1.StorageClass, cause string) {
 				env := newTestEnv(ctx)
 				vm := env.createVM(ctx)
 				env.createStorageClass(ctx, storageClass.DeepCopy())
 				disk := env.createDisk(ctx, 64, map[string]any{"storage_class": env.namespace, "volume_mode": mode})
 				previous := vm.identity(ctx)
 				attachErr := env.mustFail(ctx, "attach_disk", vm.cid, disk)
-				Expect(attachErr.Message).To(And(ContainSubstring("cannot attach disk "+disk), ContainSubstring(words), Not(ContainSubstring("timed out"))))
+				Expect(attachErr.Message).To(And(ContainSubstring("cannot attach disk "+disk), ContainSubstring(cause), Not(ContainSubstring("timed out"))))
 				Expect(string(env.mustCall(ctx, "get_disks", vm.cid).Result)).To(Equal("[]"))
 				pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{})
 				Expect(err).NotTo(HaveOccurred())

@@ -25,81 +25,81 @@ const (
 	checkDisk = `mountpoint -q /var/vcap/store && sha256sum < /var/vcap/store/data`
 )
 
-// describeDiskOwnership specifies what happens when something takes the disk from its VM, or tries to.
-func describeDiskOwnership(s *diskFixture) {
-	It("stays mounted until it is detached when its attachment Pod is deleted by someone else", func(ctx context.Context) {
-		Expect(s.cluster.CoreV1().Pods(s.namespace).Delete(ctx, s.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-		s.vm.run(ctx, "touch /var/vcap/store/more && sync")
-		other := s.createVM(ctx)
-		Expect(s.mustFail(ctx, "attach_disk", other.cid, s.disk).Message).To(ContainSubstring("disk " + s.disk + " is attached to VM " + s.vm.cid))
-		s.mustCall(ctx, "delete_vm", other.cid)
-		s.expectIntact(ctx)
+// describeDiskOwnership specifies what happens when a user or a call detaches the disk, or tries to.
+func describeDiskOwnership(f *diskFixture) {
+	It("stays mounted until detach_disk when a user deletes its attachment Pod", func(ctx context.Context) {
+		Expect(f.cluster.CoreV1().Pods(f.namespace).Delete(ctx, f.disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		f.vm.run(ctx, "touch /var/vcap/store/more && sync")
+		otherVM := f.createVM(ctx)
+		Expect(f.mustFail(ctx, "attach_disk", otherVM.cid, f.disk).Message).To(ContainSubstring("disk " + f.disk + " is attached to VM " + f.vm.cid))
+		f.mustCall(ctx, "delete_vm", otherVM.cid)
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	for use, command := range map[string]string{
-		"has a file open":                      `exec 7</var/vcap/store/data; exec sleep 1000`,
-		"has its working directory in it":      `cd /var/vcap/store && exec sleep 1000`,
-		"has it in a separate mount namespace": `cd / && exec unshare --mount sleep 1000`,
+		"has a file open":                     `exec 7</var/vcap/store/data; exec sleep 1000`,
+		"has its working directory in it":     `cd /var/vcap/store && exec sleep 1000`,
+		"has it mounted in another namespace": `cd / && exec unshare --mount sleep 1000`,
 	} {
 		It("is not detached while a process "+use+", even after a lazy unmount", func(ctx context.Context) {
-			s.vm.run(ctx, "cd / && (setsid bash -c '"+command+"' </dev/null >/dev/null 2>&1 &)")
-			Eventually(func() (string, error) { return s.vm.tryRun(ctx, "pgrep -fx 'sleep 1000'") }).WithContext(ctx).ShouldNot(BeEmpty())
-			busy := s.mustFail(ctx, "detach_disk", s.vm.cid, s.disk)
-			Expect(busy.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-			s.vm.run(ctx, "umount --lazy /var/vcap/store")
-			Expect(s.mustFail(ctx, "detach_disk", s.vm.cid, s.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
-			s.vm.run(ctx, "pkill -fx 'sleep 1000'; mount /dev/bosh/"+s.disk+" /var/vcap/store")
-			s.expectIntact(ctx)
+			f.vm.run(ctx, "cd / && (setsid bash -c '"+command+"' </dev/null >/dev/null 2>&1 &)")
+			Eventually(func() (string, error) { return f.vm.tryRun(ctx, "pgrep -fx 'sleep 1000'") }).WithContext(ctx).ShouldNot(BeEmpty())
+			detachErr := f.mustFail(ctx, "detach_disk", f.vm.cid, f.disk)
+			Expect(detachErr.Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+			f.vm.run(ctx, "umount --lazy /var/vcap/store")
+			Expect(f.mustFail(ctx, "detach_disk", f.vm.cid, f.disk).Message).To(And(ContainSubstring("still in use"), ContainSubstring("sleep")))
+			f.vm.run(ctx, "pkill -fx 'sleep 1000'; mount /dev/bosh/"+f.disk+" /var/vcap/store")
+			f.expectIntact(ctx)
 		}, NodeTimeout(longTest))
 	}
 
-	It("is either attached or detached, never partly, after concurrent attach_disk and detach_disk calls", func(ctx context.Context) {
-		s.vm.detach(ctx, s.disk)
+	It("is never partly attached after concurrent attach_disk and detach_disk calls", func(ctx context.Context) {
+		f.vm.detach(ctx, f.disk)
 		for range 3 {
-			runConcurrently(func() { _, _ = s.Call(ctx, "attach_disk", s.vm.cid, s.disk) }, func() { _, _ = s.Call(ctx, "detach_disk", s.vm.cid, s.disk) })
-			s.vm.attach(ctx, s.disk)
-			Expect(s.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(s.disk))
-			s.vm.detach(ctx, s.disk)
+			runConcurrently(func() { _, _ = f.Call(ctx, "attach_disk", f.vm.cid, f.disk) }, func() { _, _ = f.Call(ctx, "detach_disk", f.vm.cid, f.disk) })
+			f.vm.attach(ctx, f.disk)
+			Expect(f.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
+			f.vm.detach(ctx, f.disk)
 		}
-		s.vm.attach(ctx, s.disk)
-		s.expectIntact(ctx)
+		f.vm.attach(ctx, f.disk)
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	It("can be attached to another VM right after detach_disk, and back", func(ctx context.Context) {
-		other := s.createVM(ctx)
-		s.vm.detach(ctx, s.disk)
-		other.attach(ctx, s.disk)
-		Expect(other.run(ctx, checkLarge)).To(Equal(s.checksum))
-		other.detach(ctx, s.disk)
-		s.vm.attach(ctx, s.disk)
-		s.mustCall(ctx, "delete_vm", other.cid)
-		s.expectIntact(ctx)
+		otherVM := f.createVM(ctx)
+		f.vm.detach(ctx, f.disk)
+		otherVM.attach(ctx, f.disk)
+		Expect(otherVM.run(ctx, checkLarge)).To(Equal(f.checksum))
+		otherVM.detach(ctx, f.disk)
+		f.vm.attach(ctx, f.disk)
+		f.mustCall(ctx, "delete_vm", otherVM.cid)
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
 	It("survives the deletion of the VM that it is attached to, and can be attached again", func(ctx context.Context) {
-		s.vm.detach(ctx, s.disk)
-		other := s.createVM(ctx)
-		other.attach(ctx, s.disk)
-		s.mustCall(ctx, "delete_vm", other.cid)
-		s.vm.attach(ctx, s.disk)
-		s.expectIntact(ctx)
+		f.vm.detach(ctx, f.disk)
+		otherVM := f.createVM(ctx)
+		otherVM.attach(ctx, f.disk)
+		f.mustCall(ctx, "delete_vm", otherVM.cid)
+		f.vm.attach(ctx, f.disk)
+		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 }
 
 var _ = Describe("A persistent disk", Label("disks"), func() {
 	for kind, properties := range map[string]map[string]any{"a Filesystem PVC": filesystemDisk, "a Block PVC": blockDisk} {
 		Describe("on "+kind, extended(kind == "a Filesystem PVC"), Ordered, func() {
-			var s diskFixture
-			BeforeAll(func(ctx context.Context) { s.setUp(ctx, properties) }, NodeTimeout(longTest))
-			describeDiskOwnership(&s)
+			var f diskFixture
+			BeforeAll(func(ctx context.Context) { f.setUp(ctx, properties) }, NodeTimeout(longTest))
+			describeDiskOwnership(&f)
 		})
 
 		Describe("on "+kind+" of a failing node", extended(kind == "a Filesystem PVC"), Ordered, Serial, func() {
-			var s diskFixture
-			BeforeAll(func(ctx context.Context) { s.setUp(ctx, properties) }, NodeTimeout(longTest))
-			describeAttachmentPodFailures(&s)
-			describeKubeletRestarts(&s)
-			describeNodeReboots(&s)
+			var f diskFixture
+			BeforeAll(func(ctx context.Context) { f.setUp(ctx, properties) }, NodeTimeout(longTest))
+			describeAttachmentPodFailures(&f)
+			describeKubeletRestarts(&f)
+			describeNodeReboots(&f)
 		})
 	}
 })
@@ -132,7 +132,7 @@ var _ = Describe("A disk", Label("disks"), func() {
 			env.mustCall(ctx, "delete_disk", disk)
 		}, extended(mode == "Filesystem"), NodeTimeout(longTest))
 
-		It("from a snapshot of a "+mode+" PVC has the data of the time of the snapshot", func(ctx context.Context) {
+		It("from a snapshot of a "+mode+" PVC has the data at the time of the snapshot", func(ctx context.Context) {
 			env := newTestEnv(ctx)
 			vm := env.createVM(ctx)
 			properties := map[string]any{"storage_class": embedded.CSIClass, "volume_mode": mode}
@@ -166,16 +166,16 @@ var _ = Describe("A disk", Label("disks"), func() {
 
 	It("from a snapshot of an xfs disk can be mounted on the node of its source", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		vm, other := env.createVM(ctx), env.createVM(ctx)
+		vm, otherVM := env.createVM(ctx), env.createVM(ctx)
 		disk := env.createDisk(ctx, 400, map[string]any{"storage_class": embedded.CSIClass, "filesystem": "xfs"})
 		vm.attach(ctx, disk)
 		vm.run(ctx, "echo then > /var/vcap/store/mark")
 		snapshot := env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}).Text()
 		restored := env.createDisk(ctx, 512, map[string]any{"storage_class": embedded.CSIClass, "filesystem": "xfs", "snapshot": snapshot})
-		other.attach(ctx, restored)
-		Expect(other.run(ctx, "cat /var/vcap/store/mark")).To(Equal("then"))
-		Expect(other.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal("xfs"))
-		other.detach(ctx, restored)
+		otherVM.attach(ctx, restored)
+		Expect(otherVM.run(ctx, "cat /var/vcap/store/mark")).To(Equal("then"))
+		Expect(otherVM.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal("xfs"))
+		otherVM.detach(ctx, restored)
 		vm.detach(ctx, disk)
 		env.mustCall(ctx, "delete_snapshot", snapshot)
 		env.mustCall(ctx, "delete_disk", restored)
@@ -191,7 +191,7 @@ func (vm *testVM) diskSizeMiB(ctx context.Context, disk string) int {
 	return bytes >> 20
 }
 
-// extended labels specs that CI skips because similar ones cover nearly the same.
+// extended returns the label of specs that CI skips, because similar specs cover nearly the same.
 func extended(skippedInCI bool) Labels {
 	if skippedInCI {
 		return Label("extended")
@@ -199,7 +199,7 @@ func extended(skippedInCI bool) Labels {
 	return nil
 }
 
-// expectMigration lets the agent migrate 1 GiB of data to a larger disk.
+// expectMigration makes the agent migrate 1 GiB of data to a larger disk, and expects the data there.
 func (env *testEnv) expectMigration(ctx context.Context, vm *testVM, old, successor map[string]any) {
 	GinkgoHelper()
 	first := env.createDisk(ctx, 1280, old)

@@ -27,7 +27,7 @@ var _ = Describe("The name servers of a VM", Label("networks"), func() {
 		env.createServiceFor(ctx, "database", address)
 	})
 
-	It("are those of its network, also after a restart of its container", func(ctx context.Context) {
+	It("are those of its network, even after a restart of its container", func(ctx context.Context) {
 		vm := env.createVMOnNetworks(ctx, manualNetworkWithDNS(newAddress(), embedded.ClusterDNS))
 		for _, disrupt := range []func(context.Context){func(context.Context) {}, vm.killContainer} {
 			disrupt(ctx)
@@ -42,9 +42,9 @@ var _ = Describe("The name servers of a VM", Label("networks"), func() {
 		Expect(vm.resolve(ctx, "database")).To(Equal(address), "by the cluster's search domains")
 	}, NodeTimeout(longTest))
 
-	// Like the job bosh-dns: it listens on a loopback address, adds itself before the other name servers in resolv.conf, and
+	// Imitates the job bosh-dns. It listens on a loopback address, adds itself before the other name servers in resolv.conf, and
 	// forwards unknown names to them.
-	It("can start with a local one, like BOSH DNS", func(ctx context.Context) {
+	It("can include a local name server, like BOSH DNS", func(ctx context.Context) {
 		vm := env.createVMOnNetworks(ctx, manualNetworkWithDNS(newAddress(), embedded.ClusterDNS))
 		Eventually(vm.nameServers).WithContext(ctx).Should(Equal(embedded.ClusterDNS))
 		vm.copyProgram(ctx, "coredns", "/var/vcap/data/dns")
@@ -66,7 +66,7 @@ sed -i '1i nameserver 169.254.0.2' /etc/resolv.conf`)
 	}, NodeTimeout(longTest))
 })
 
-// createServiceFor creates a headless Service without Pods; the address is its only endpoint.
+// createServiceFor creates a headless Service without Pods. The address is its only endpoint.
 func (env *testEnv) createServiceFor(ctx context.Context, name, address string) {
 	GinkgoHelper()
 	_, err := env.cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{

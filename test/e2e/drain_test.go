@@ -11,7 +11,7 @@ import (
 )
 
 var _ = Describe("A node drain", Label("vms"), Serial, func() {
-	It("evicts one VM of a group at a time, with its attachment Pod, and leaves the other running", func(ctx context.Context) {
+	It("evicts one VM of a group at a time, with its attachment Pod, and leaves the other VM running", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		pdbProperties := map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}
 		disks := map[string]string{}
@@ -33,15 +33,15 @@ var _ = Describe("A node drain", Label("vms"), Serial, func() {
 			return names
 		}
 		Eventually(func() int32 {
-			found, err := env.cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Get(ctx, "web", metav1.GetOptions{})
+			pdb, err := env.cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Get(ctx, "web", metav1.GetOptions{})
 			Expect(err).NotTo(HaveOccurred())
-			return found.Status.DisruptionsAllowed
+			return pdb.Status.DisruptionsAllowed
 		}).Should(Equal(int32(1)))
 
 		node := vms[runningVMs()[0]].pod(ctx).Spec.NodeName
-		drain := func(pods string) (string, error) {
+		drain := func(podSelector string) (string, error) {
 			return env.embedded.ControlPlane.Kubectl(ctx, "drain", node, "--force", "--delete-emptydir-data", "--ignore-daemonsets",
-				"--pod-selector", pods, "--timeout", "30s")
+				"--pod-selector", podSelector, "--timeout", "30s")
 		}
 		DeferCleanup(func(ctx context.Context) {
 			_, err := env.embedded.ControlPlane.Kubectl(ctx, "uncordon", node)

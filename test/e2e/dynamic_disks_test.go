@@ -13,10 +13,10 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Disks in addition to the one at /var/vcap/store, which jobs format themselves: dynamic disks, which clients of the director
-// request while the VM runs, and those of an instance group with several persistent disks.
+// These tests cover disks in addition to the disk at /var/vcap/store. Jobs format them themselves. Dynamic disks are requested by
+// clients of the director while the VM runs. An instance group can also have several persistent disks.
 var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(stemcell string) {
-	It("attaches them concurrently, detaches them in any order, and keeps the others over a restart", func(ctx context.Context) {
+	It("attaches disks concurrently, detaches them in any order, and keeps the other disks over a restart", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
 		store := d.createDisk(ctx, 64, filesystemDisk)
@@ -29,18 +29,18 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 			Expect(vm.run(ctx, "blockdev --getsize64 "+dynamicDiskPath(disk))).To(Equal(fmt.Sprint((64 + 32*i) << 20)))
 		}
 
-		By("using one with its filesystem, one without a filesystem, and one with a new filesystem")
+		By("using a disk with its filesystem, a disk without a filesystem, and a disk with a new filesystem")
 		vm.run(ctx, "mkdir -p /mnt/mounted && mount "+dynamicDiskPath(mounted)+" /mnt/mounted && echo mounted >/mnt/mounted/file && umount /mnt/mounted")
 		checksum := vm.run(ctx, "dd if=/dev/urandom of="+dynamicDiskPath(raw)+" bs=1M count=8 conv=fsync status=none && "+checksumRawDisk(raw))
-		vm.run(ctx, "mkfs.ext4 -q -F "+dynamicDiskPath(formatted)+" && mkdir -p /mnt/own && mount "+dynamicDiskPath(formatted)+
-			" /mnt/own && echo own >/mnt/own/file && sync -f /mnt/own")
+		vm.run(ctx, "mkfs.ext4 -q -F "+dynamicDiskPath(formatted)+" && mkdir -p /mnt/new && mount "+dynamicDiskPath(formatted)+
+			" /mnt/new && echo new >/mnt/new/file && sync -f /mnt/new")
 		expectDisks := func(remaining ...string) {
 			GinkgoHelper()
 			Expect(strings.Fields(vm.run(ctx, "ls /var/vcap/data/dynamic_disks"))).To(ConsistOf(remaining))
 			Expect(strings.Fields(vm.run(ctx, "ls /dev/bosh"))).To(ConsistOf(append(remaining, store)))
-			var known []string
-			Expect(json.Unmarshal(d.mustCall(ctx, "get_disks", vm.cid).Result, &known)).To(Succeed())
-			Expect(known).To(ConsistOf(append(remaining, store)))
+			var attached []string
+			Expect(json.Unmarshal(d.mustCall(ctx, "get_disks", vm.cid).Result, &attached)).To(Succeed())
+			Expect(attached).To(ConsistOf(append(remaining, store)))
 			Expect(vm.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
 			Expect(vm.callAgent(ctx, "list_disk")).To(MatchJSON(`["` + store + `"]`))
 		}
@@ -49,7 +49,7 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 		d.waitForRestart(ctx, raw+"-attachment", 0)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 
-		By("detaching the one without a filesystem, but not the one that is in use")
+		By("detaching the disk without a filesystem, but not the disk in use")
 		Expect(d.mustFail(ctx, "detach_disk", vm.cid, formatted).Message).To(ContainSubstring("still in use"))
 		Expect(d.attachmentPod(ctx, raw).Status.ContainerStatuses[0].State.Running).NotTo(BeNil())
 		vm.detachDynamicDisk(ctx, raw)
@@ -60,9 +60,9 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 		vm.waitForAgent(ctx)
 		expectDisks(mounted, formatted)
 		Expect(vm.run(ctx, "mount "+dynamicDiskPath(mounted)+" /mnt && cat /mnt/file && umount /mnt")).To(Equal("mounted"))
-		Expect(vm.run(ctx, "mount "+dynamicDiskPath(formatted)+" /mnt && cat /mnt/file && umount /mnt")).To(Equal("own"))
+		Expect(vm.run(ctx, "mount "+dynamicDiskPath(formatted)+" /mnt && cat /mnt/file && umount /mnt")).To(Equal("new"))
 
-		By("attaching the one without a filesystem again, which keeps its data")
+		By("attaching the disk without a filesystem again, with its data")
 		vm.attachDynamicDisk(ctx, raw)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 		d.mustCall(ctx, "reboot_vm", vm.cid)
@@ -70,7 +70,7 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 		expectDisks(mounted, raw, formatted)
 		Expect(vm.run(ctx, checksumRawDisk(raw))).To(Equal(checksum))
 
-		By("detaching and deleting all of them, as the director does before it deletes the VM")
+		By("detaching and deleting all disks, like the director before delete_vm")
 		for _, disk := range []string{formatted, mounted, raw} {
 			vm.detachDynamicDisk(ctx, disk)
 			d.mustCall(ctx, "delete_disk", disk)
@@ -118,7 +118,7 @@ func checksumRawDisk(disk string) string {
 	return "dd if=" + dynamicDiskPath(disk) + " bs=1M count=8 iflag=direct status=none | b2sum"
 }
 
-// attachDynamicDisk attaches a dynamic disk as the director does when a client requests it.
+// attachDynamicDisk attaches a dynamic disk like the director when a client requests it.
 func (vm *testVM) attachDynamicDisk(ctx context.Context, disk string) {
 	GinkgoHelper()
 	var hint map[string]any
@@ -127,20 +127,20 @@ func (vm *testVM) attachDynamicDisk(ctx context.Context, disk string) {
 	vm.callDynamicDiskAgent(ctx, fmt.Sprintf("mkdir -p $(dirname %s) && test -b %s && ln -sfn %[2]s %[1]s", link, hint["path"]), "add_dynamic_disk", disk, hint)
 }
 
-// detachDynamicDisk detaches a dynamic disk as the director does when a client releases it.
+// detachDynamicDisk detaches a dynamic disk like the director when a client releases it.
 func (vm *testVM) detachDynamicDisk(ctx context.Context, disk string) {
 	GinkgoHelper()
 	vm.callDynamicDiskAgent(ctx, "rm -f "+dynamicDiskPath(disk), "remove_dynamic_disk", disk)
 	vm.env.mustCall(ctx, "detach_disk", vm.cid, disk)
 }
 
-// callDynamicDiskAgent sends a message about a dynamic disk to the agent. Agents before 2.834 do not know these messages: for
-// them, fallbackCommand creates or removes the link to the device in the hint.
+// callDynamicDiskAgent sends a message about a dynamic disk to the agent. Agents before 2.834 do not support these messages. For
+// them, fallbackCommand creates or removes the link to the device.
 func (vm *testVM) callDynamicDiskAgent(ctx context.Context, fallbackCommand, method string, arguments ...any) {
 	GinkgoHelper()
 	_, err := vm.agent.Call(ctx, method, arguments...)
 	if err != nil && strings.Contains(err.Error(), "unknown message "+method) {
-		AddReportEntry("the agent does not know " + method)
+		AddReportEntry("the agent does not support " + method)
 		vm.run(ctx, fallbackCommand)
 		return
 	}

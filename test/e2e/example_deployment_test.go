@@ -21,11 +21,11 @@ const (
 	exampleReleaseDir = examplesDir + "/release"
 )
 
-// exampleDeployment is a deployment of the examples, as a director would create it. Its jobs use one package.
+// exampleDeployment is a deployment of the examples, as created by a director. Its jobs use one package.
 type exampleDeployment struct {
 	*directorEnv
 	deployment, pkg string
-	compiledPackage compiledPackage // of pkg
+	compiled        compiledPackage // of pkg
 }
 
 func newExampleDeployment(ctx context.Context, deployment, pkg string) *exampleDeployment {
@@ -33,17 +33,17 @@ func newExampleDeployment(ctx context.Context, deployment, pkg string) *exampleD
 	return &exampleDeployment{directorEnv: newDirectorEnv(ctx, "E2E_STEMCELL"), deployment: deployment, pkg: pkg}
 }
 
-// compileProgram lets the VM compile the example's package, which contains a program with the package's name.
+// compileProgram makes the VM compile the example's package. The package contains a program of the same name.
 func (e *exampleDeployment) compileProgram(ctx context.Context, vm *testVM, program string) {
 	GinkgoHelper()
 	binary, err := os.ReadFile(program)
 	Expect(err).NotTo(HaveOccurred())
 	packaging, err := os.ReadFile(filepath.Join(exampleReleaseDir, "packages", e.pkg, "packaging"))
 	Expect(err).NotTo(HaveOccurred())
-	e.compiledPackage = e.compilePackage(ctx, vm, e.pkg, map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)})
+	e.compiled = e.compilePackage(ctx, vm, e.pkg, map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)})
 }
 
-// exampleInstance contains what the templates of a job can read of their instance.
+// exampleInstance contains the properties of an instance that the templates of its job can read.
 type exampleInstance struct {
 	job, group, id, address string
 	links                   map[string]any
@@ -56,8 +56,8 @@ func (i exampleInstance) renderFiles(ctx context.Context) map[string]string {
 		"spec": map[string]any{"name": i.group, "id": i.id, "address": i.address}, "links": i.links,
 	})
 	Expect(err).NotTo(HaveOccurred())
-	folder := filepath.Join(exampleReleaseDir, "jobs", i.job)
-	command := exec.CommandContext(ctx, "ruby", "../manifests/testdata/render.rb", folder, string(instance))
+	jobDir := filepath.Join(exampleReleaseDir, "jobs", i.job)
+	command := exec.CommandContext(ctx, "ruby", "../manifests/testdata/render.rb", jobDir, string(instance))
 	command.Stdin, command.Stderr = bytes.NewReader([]byte("{}")), GinkgoWriter
 	out, err := command.Output()
 	Expect(err).NotTo(HaveOccurred())
@@ -66,7 +66,7 @@ func (i exampleInstance) renderFiles(ctx context.Context) map[string]string {
 	for path, content := range files {
 		archived[i.job+"/"+path] = content
 	}
-	monit, err := os.ReadFile(filepath.Join(folder, "monit"))
+	monit, err := os.ReadFile(filepath.Join(jobDir, "monit"))
 	Expect(err).NotTo(HaveOccurred())
 	archived[i.job+"/monit"] = string(monit)
 	return archived
@@ -76,7 +76,7 @@ func (i exampleInstance) renderFiles(ctx context.Context) map[string]string {
 func (e *exampleDeployment) exampleSpec(ctx context.Context, i exampleInstance) map[string]any {
 	GinkgoHelper()
 	return e.applySpec(instanceSpec{deployment: e.deployment, group: i.group, id: i.id, job: i.job, address: i.address,
-		packages: map[string]compiledPackage{e.pkg: e.compiledPackage}, files: i.renderFiles(ctx)})
+		packages: map[string]compiledPackage{e.pkg: e.compiled}, files: i.renderFiles(ctx)})
 }
 
 // exampleInstanceCounts returns the number of instances of each group in an example's manifest.
@@ -115,6 +115,6 @@ func exampleVMExtension(name string) map[string]any {
 			return operation.Value.Properties
 		}
 	}
-	Fail("the examples have no vm_extension " + name)
+	Fail("the examples do not have the vm_extension " + name)
 	return nil
 }

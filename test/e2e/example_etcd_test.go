@@ -21,7 +21,7 @@ type member struct {
 	id, disk string
 }
 
-// etcdCluster is the deployment manifests/examples/etcd.yml, as a director would create it.
+// etcdCluster is the deployment manifests/examples/etcd.yml, as created by a director.
 type etcdCluster struct {
 	*exampleDeployment
 	members []*member
@@ -33,10 +33,10 @@ func newEtcdCluster(ctx context.Context) *etcdCluster {
 	GinkgoHelper()
 	c := &etcdCluster{exampleDeployment: newExampleDeployment(ctx, "etcd", "etcd")}
 	for i := range 3 {
-		vm := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
-		vm.testVM = c.createInstance(ctx, vm.disk)
-		vm.attach(ctx, vm.disk)
-		c.members = append(c.members, vm)
+		m := &member{id: fmt.Sprintf("member-%d", i), disk: c.createDisk(ctx, 512, map[string]any{})}
+		m.testVM = c.createInstance(ctx, m.disk)
+		m.attach(ctx, m.disk)
+		c.members = append(c.members, m)
 	}
 	program, err := exec.LookPath("etcd")
 	Expect(err).NotTo(HaveOccurred())
@@ -48,8 +48,8 @@ func newEtcdCluster(ctx context.Context) *etcdCluster {
 func (c *etcdCluster) memberSpec(ctx context.Context, job, id, address string) map[string]any {
 	GinkgoHelper()
 	var instances []any
-	for _, vm := range c.members {
-		instances = append(instances, map[string]any{"id": vm.id, "address": vm.address})
+	for _, m := range c.members {
+		instances = append(instances, map[string]any{"id": m.id, "address": m.address})
 	}
 	return c.exampleSpec(ctx, exampleInstance{job: job, group: "etcd", id: id, address: address,
 		links: map[string]any{"etcd": map[string]any{"instances": instances, "properties": map[string]any{"client_port": 2379}}}})
@@ -61,7 +61,7 @@ func (c *etcdCluster) deploy(ctx context.Context, m *member) {
 	m.update(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
 }
 
-// recreate recreates the member's VM as `bosh recreate` does, with its address and disk.
+// recreate recreates the member's VM like `bosh recreate`, with its address and disk.
 func (c *etcdCluster) recreate(ctx context.Context, m *member) {
 	GinkgoHelper()
 	m.stop(ctx, c.memberSpec(ctx, "etcd", m.id, m.address))
@@ -98,15 +98,15 @@ func (m *member) memberIDs(ctx context.Context) (map[string]any, error) {
 	}
 	ids := map[string]any{}
 	for _, entry := range response["members"].([]any) {
-		known := entry.(map[string]any)
-		ids[known["name"].(string)] = known["ID"]
+		fields := entry.(map[string]any)
+		ids[fields["name"].(string)] = fields["ID"]
 	}
 	return ids, nil
 }
 
-func encodeBase64(text string) string { return base64.StdEncoding.EncodeToString([]byte(text)) }
+func encodeBase64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// localValue returns the member's local value of the key, which can be older than that of the other members.
+// localValue returns the member's local value of the key. It can be older than the value of other members.
 func (m *member) localValue(ctx context.Context, key string) (string, error) {
 	response, err := m.callEtcd(ctx, "kv/range", map[string]any{"key": encodeBase64(key), "serializable": true})
 	if err != nil || response["kvs"] == nil {
@@ -128,8 +128,8 @@ var _ = Describe("The etcd example", Label("director", "examples", "extended"), 
 	})
 
 	It("forms one cluster", func(ctx context.Context) {
-		for _, vm := range c.members {
-			c.deploy(ctx, vm)
+		for _, m := range c.members {
+			c.deploy(ctx, m)
 		}
 		Eventually(c.members[0].memberIDs).WithContext(ctx).Should(HaveLen(len(c.members)), func() string {
 			return c.members[0].run(ctx, "tail -n 20 /var/vcap/sys/log/etcd/etcd.log")
@@ -142,27 +142,27 @@ var _ = Describe("The etcd example", Label("director", "examples", "extended"), 
 			_, err := c.members[0].callEtcd(ctx, "kv/put", put)
 			return err
 		}).WithContext(ctx).Should(Succeed())
-		for _, vm := range c.members {
-			Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("first value"))
+		for _, m := range c.members {
+			Eventually(m.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("first value"))
 		}
 	}, NodeTimeout(longTest))
 
 	It("stores the data of its members on their disks", func(ctx context.Context) {
-		for _, vm := range c.members {
-			Expect(vm.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + vm.disk))
+		for _, m := range c.members {
+			Expect(m.run(ctx, "findmnt --noheadings --output SOURCE --target /var/vcap/store/etcd/member")).To(HavePrefix("/dev/bosh/" + m.disk))
 		}
 	})
 
-	It("serves while the VM of a member is recreated, which stays the same member with its data", func(ctx context.Context) {
-		vm := c.members[1]
-		previousUID := vm.pod(ctx).UID
-		c.recreate(ctx, vm)
-		Expect(vm.pod(ctx).UID).NotTo(Equal(previousUID))
-		Eventually(vm.memberIDs).WithContext(ctx).Should(Equal(ids), "the member has kept its ID")
-		Expect(vm.localValue(ctx, "kept")).To(Equal("first value"))
+	It("serves requests while a member's VM is recreated, and the member keeps its ID and data", func(ctx context.Context) {
+		m := c.members[1]
+		previousUID := m.pod(ctx).UID
+		c.recreate(ctx, m)
+		Expect(m.pod(ctx).UID).NotTo(Equal(previousUID))
+		Eventually(m.memberIDs).WithContext(ctx).Should(Equal(ids), "the member kept its ID")
+		Expect(m.localValue(ctx, "kept")).To(Equal("first value"))
 		_, err := c.members[2].callEtcd(ctx, "kv/put", map[string]any{"key": encodeBase64("kept"), "value": encodeBase64("second value")})
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(vm.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("second value"))
+		Eventually(m.localValue).WithContext(ctx).WithArguments("kept").Should(Equal("second value"))
 	}, NodeTimeout(longTest))
 
 	It("has a BOSH errand that writes a value and finds it on each member", func(ctx context.Context) {
@@ -175,12 +175,12 @@ var _ = Describe("The etcd example", Label("director", "examples", "extended"), 
 		}
 		Expect(json.Unmarshal([]byte(errand.callAgent(ctx, "run_errand", "etcd-check")), &outcome)).To(Succeed())
 		Expect(outcome.Status).To(BeZero(), outcome.Err)
-		checked := strings.Fields(strings.ReplaceAll(outcome.Out, " returned the value", ""))
+		responding := strings.Fields(strings.ReplaceAll(outcome.Out, " returned the value", ""))
 		addresses := []string{}
-		for _, vm := range c.members {
-			addresses = append(addresses, vm.address+":2379")
+		for _, m := range c.members {
+			addresses = append(addresses, m.address+":2379")
 		}
-		Expect(slices.Sorted(slices.Values(checked))).To(Equal(slices.Sorted(slices.Values(addresses))))
+		Expect(slices.Sorted(slices.Values(responding))).To(Equal(slices.Sorted(slices.Values(addresses))))
 		c.mustCall(ctx, "delete_vm", errand.cid)
 	}, NodeTimeout(longTest))
 })

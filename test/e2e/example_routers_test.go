@@ -72,12 +72,12 @@ func (env *webExample) serviceEndpoints(ctx context.Context) ([]string, error) {
 
 // sortedAddresses returns the addresses of the VMs, sorted.
 func sortedAddresses(vms ...*testVM) []string {
-	var all []string
+	var addresses []string
 	for _, vm := range vms {
-		all = append(all, vm.address)
+		addresses = append(addresses, vm.address)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(addresses)
+	return addresses
 }
 
 var _ = Describe("The routers example", Label("director", "examples", "extended"), Ordered, func() {
@@ -93,7 +93,7 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 	}
 	BeforeAll(func(ctx context.Context) { env = newWebExample(ctx) }, NodeTimeout(2*longTest))
 
-	It("has one Service, which sends requests to both routers once they are ready", func(ctx context.Context) {
+	It("has one Service that sends requests to both routers when they are ready", func(ctx context.Context) {
 		Expect(env.serviceEndpoints(ctx)).To(BeEmpty(), "no job runs yet")
 		address = clusterIP(ctx)
 		for n, vm := range env.apps {
@@ -119,7 +119,7 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
-	It("keeps the Service's address, which sends requests to the new VM, when the VM of a router is recreated", func(ctx context.Context) {
+	It("keeps its Service's address when a router's VM is recreated, and sends requests to the new VM", func(ctx context.Context) {
 		vm := env.routers[1]
 		vm.stop(ctx, env.webRouterSpec(ctx, 1))
 		env.mustCall(ctx, "delete_vm", vm.cid)

@@ -19,8 +19,8 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// Uses a node with the network plugin bridge and host-local, which ignores annotations: the CPI must report that, and the shim
-// must assign the addresses. Calico's configuration stays on the node, with a lower priority.
+// Uses a node with the network plugins bridge and host-local, which ignore annotations. The CPI must report that, and the shim must
+// assign the addresses. Calico's configuration stays on the node, with a lower priority.
 var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
 	var (
 		env    *testEnv
@@ -34,7 +34,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 	It("makes create_vm fail with the requested and the assigned address in the error, and leaves no objects", func(ctx context.Context) {
 		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(createErr.Message).To(MatchRegexp(`network default requested address %s\.\d+\.\d+, but the Pod has %s\.\d+; `,
+		Expect(createErr.Message).To(MatchRegexp(`network default requires %s\.\d+\.\d+, Pod has %s\.\d+; `,
 			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
 		Expect(createErr.Message).To(ContainSubstring("honors network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
@@ -42,15 +42,15 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("assigns requested addresses behind the shim of the DaemonSet, and VMs reach each other at them", func(ctx context.Context) {
+	It("assigns requested addresses behind the DaemonSet's shim, and VMs reach each other at them", func(ctx context.Context) {
 		shim := env.newShimManifests(subnet)
 		shim.install(ctx)
 		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
 		var vms []*testVM
 		for i, address := range []string{foreignSubnet + ".101", foreignSubnet + ".102"} {
-			agent := fmt.Sprintf("%s-shim-%d", env.namespace, i)
-			env.mustCall(ctx, "create_vm", agent, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
-			vm := &testVM{env: env, cid: "agent-" + agent, address: address}
+			agentID := fmt.Sprintf("%s-shim-%d", env.namespace, i)
+			env.mustCall(ctx, "create_vm", agentID, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+			vm := &testVM{env: env, cid: "agent-" + agentID, address: address}
 			Expect(vm.pod(ctx).Status.PodIP).To(Equal(address))
 			vms = append(vms, vm)
 		}
@@ -59,24 +59,24 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 			env.mustCall(ctx, "delete_vm", vm.cid)
 		}
 
-		By("upgrading the shim, during which none of its files is missing")
-		Expect(shim.upgrade(ctx)).To(BeZero(), "checks that found a file missing")
+		By("upgrading the shim, without removing its files")
+		Expect(shim.upgrade(ctx)).To(BeZero(), "how often a file was not found")
 		Expect(env.probePodIP(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
 
-		By("uninstalling the shim, after which Pods start without it")
+		By("uninstalling the shim, and starting Pods without it")
 		shim.uninstall(ctx)
 		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
 			Should(SatisfyAll(HavePrefix(foreignSubnet), Not(Equal(foreignSubnet+".79"))))
 	}, NodeTimeout(longTest))
 })
 
-// foreignSubnet is the prefix of the other plugin's addresses; foreignBridge is in the host's network namespace.
+// foreignSubnet is the prefix of the other plugin's addresses. foreignBridge is its bridge, in the host's network namespace.
 var (
 	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
 	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 )
 
-// useForeignCNI replaces Calico with bridge and host-local until the specs of the container have finished.
+// useForeignCNI replaces Calico with bridge and host-local until the specs of the container finish.
 func (env *testEnv) useForeignCNI(ctx context.Context) {
 	GinkgoHelper()
 	node := env.embedded.Nodes[0]

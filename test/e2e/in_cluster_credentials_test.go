@@ -17,14 +17,14 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// applyRBAC creates the documented service account and its permissions in the namespace.
+// applyRBAC creates the documented service account and its rights in the namespace.
 func (env *testEnv) applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../docs/rbac.yaml")
 	Expect(err).NotTo(HaveOccurred())
-	rights := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+env.namespace)
+	manifests := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+env.namespace)
 	kubectl := []string{"--kubeconfig", env.kubeconfig, "--namespace", env.namespace, "apply", "-f", "-"}
-	out, err := embedded.RunInput(ctx, rights, "kubectl", kubectl...)
+	out, err := embedded.RunInput(ctx, manifests, "kubectl", kubectl...)
 	Expect(err).NotTo(HaveOccurred(), out)
 	DeferCleanup(func(ctx context.Context) {
 		_, err := env.embedded.ControlPlane.Kubectl(ctx, "delete", "clusterrole,clusterrolebinding", "bosh-cpi-"+env.namespace)
@@ -32,8 +32,8 @@ func (env *testEnv) applyRBAC(ctx context.Context) {
 	})
 }
 
-// newDirectorVM creates a VM with the service account, name servers that do not know the cluster, and the CPI of a director's job
-// without a kubeconfig.
+// newDirectorVM creates a VM with the service account and with name servers outside the cluster. It installs the CPI like a director's
+// job, without a kubeconfig.
 func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
@@ -60,7 +60,7 @@ func (vm *testVM) writeFile(ctx context.Context, path, content string) {
 	Expect(err).NotTo(HaveOccurred(), out)
 }
 
-// hasVM calls has_vm of the CPI in the VM like a director, as the user vcap and with an empty environment, and returns the response.
+// hasVM calls has_vm of the CPI in the VM and returns the response. Like a director, it uses the user vcap and an empty environment.
 func (vm *testVM) hasVM(ctx context.Context, cid string) (string, error) {
 	request := fmt.Sprintf(`{"method": "has_vm", "arguments": [%q], "api_version": 2, "context": {"director_uuid": %q, "request_id": "cpi-1"}}`, cid, director.UUID)
 	return vm.tryRun(ctx, `cd / && echo '`+request+`' | runuser -u vcap -- env -i /var/vcap/packages/kubernetes_cpi/bin/cpi \
@@ -68,7 +68,7 @@ func (vm *testVM) hasVM(ctx context.Context, cid string) (string, error) {
 }
 
 var _ = Describe("The CPI on a director's VM with only the VM's service account", Label("remote-access"), func() {
-	DescribeTable("finds the API server as vcap, without environment variables and the cluster's name servers",
+	DescribeTable("finds the API server as vcap, without environment variables and without the cluster's name servers",
 		func(ctx context.Context, stemcell string) {
 			vm := newDirectorVM(ctx, os.Getenv(stemcell))
 			Expect(vm.tryRun(ctx, "getent hosts kubernetes.default.svc")).Error().To(HaveOccurred(), "invalid test: the name servers know the cluster")
@@ -77,7 +77,7 @@ var _ = Describe("The CPI on a director's VM with only the VM's service account"
 		},
 		stemcellEntries("extended"))
 
-	It("uses the new token after the kubelet has renewed it and the old one is invalid", Label("extended"), Serial, func(ctx context.Context) {
+	It("uses the new token after the kubelet renewed it", Label("extended"), Serial, func(ctx context.Context) {
 		vm := newDirectorVM(ctx, os.Getenv("E2E_STEMCELL"))
 		Expect(vm.hasVM(ctx, vm.cid)).To(ContainSubstring(`"result":true`))
 		previous := vm.identity(ctx)

@@ -16,16 +16,16 @@ import (
 
 const outOfService = "node.kubernetes.io/out-of-service"
 
-// ensureSecondNode returns the cluster's second node. If it does not run, it is added for this test only.
+// ensureSecondNode returns the cluster's second node. If it is not running, ensureSecondNode adds it for this test only.
 func (env *testEnv) ensureSecondNode(ctx context.Context) *embedded.Node {
 	GinkgoHelper()
-	pair := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 2)
-	second := pair.Nodes[1]
+	cluster := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 2)
+	second := cluster.Nodes[1]
 	if second.Kubelet().Running() {
 		return second
 	}
-	Expect(pair.AddNode(ctx, second)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) { Expect(pair.RemoveNode(ctx, second)).To(Succeed()) })
+	Expect(cluster.AddNode(ctx, second)).To(Succeed())
+	DeferCleanup(func(ctx context.Context) { Expect(cluster.RemoveNode(ctx, second)).To(Succeed()) })
 	return second
 }
 
@@ -40,7 +40,7 @@ var movableDisks = map[string]map[string]any{
 }
 
 var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Serial, func() {
-	It("releases its VM and disks once the operator has declared it out of service, and not before", func(ctx context.Context) {
+	It("releases its VM and disks only when the operator declares it out of service", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		kubectl := func(args ...string) {
@@ -48,26 +48,26 @@ var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Ser
 			_, err := env.embedded.ControlPlane.Kubectl(ctx, args...)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		other, lost := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(first)}), env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
+		otherVM, lostVM := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(first)}), env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
 		disks, checksums := map[string]string{}, map[string]string{}
 		for mode, properties := range movableDisks {
 			disks[mode] = env.createDisk(ctx, 64, properties)
-			checksums[mode] = lost.attachAndFill(ctx, disks[mode])
+			checksums[mode] = lostVM.attachAndFill(ctx, disks[mode])
 		}
 
 		By("cutting the node's power")
 		Expect(second.PowerOff(ctx)).To(Succeed())
 		showsRemedy := And(ContainSubstring("node "+second.Name+" has been unreachable since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
-		Expect(env.mustFail(ctx, "delete_vm", lost.cid).Message).To(showsRemedy)
+		Expect(env.mustFail(ctx, "delete_vm", lostVM.cid).Message).To(showsRemedy)
 		for _, disk := range disks {
-			Expect(env.mustFail(ctx, "detach_disk", lost.cid, disk).Message).To(showsRemedy)
-			Expect(env.mustFail(ctx, "attach_disk", other.cid, disk).Message).To(ContainSubstring("attached to VM " + lost.cid))
+			Expect(env.mustFail(ctx, "detach_disk", lostVM.cid, disk).Message).To(showsRemedy)
+			Expect(env.mustFail(ctx, "attach_disk", otherVM.cid, disk).Message).To(ContainSubstring("attached to VM " + lostVM.cid))
 		}
-		Expect(string(env.mustCall(ctx, "has_vm", lost.cid).Result)).To(Equal("true"))
+		Expect(string(env.mustCall(ctx, "has_vm", lostVM.cid).Result)).To(Equal("true"))
 
 		By("declaring the node out of service")
 		kubectl("taint", "nodes", second.Name, outOfService+"=nodeshutdown:NoExecute")
-		response, err := env.Call(ctx, "delete_vm", lost.cid)
+		response, err := env.Call(ctx, "delete_vm", lostVM.cid)
 		Expect(err).NotTo(HaveOccurred())
 		if response.Error != nil {
 			Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMNotFound"), response.Error.Message)
@@ -102,15 +102,15 @@ var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Ser
 	}, NodeTimeout(longTest))
 })
 
-// attachAndFill attaches the disk, writes to it, and returns the checksum. It does not use the agent, which treats a second disk
-// as the target of a migration.
+// attachAndFill attaches the disk, writes to it, and returns the checksum. It does not use the agent, because the agent treats a
+// second disk as the target of a migration.
 func (vm *testVM) attachAndFill(ctx context.Context, disk string) string {
 	GinkgoHelper()
 	vm.attachAndMount(ctx, disk)
 	return vm.run(ctx, fmt.Sprintf("head -c 8388608 /dev/urandom >/mnt/%[1]s/data && sync && sha256sum </mnt/%[1]s/data", disk))
 }
 
-// attachAndChecksum attaches the disk and returns the checksum of what attachAndFill has written.
+// attachAndChecksum attaches the disk and returns the checksum of the data written by attachAndFill.
 func (vm *testVM) attachAndChecksum(ctx context.Context, disk string) string {
 	GinkgoHelper()
 	vm.attachAndMount(ctx, disk)

@@ -26,8 +26,8 @@ func (vm *testVM) readResources(ctx context.Context) (resources visibleResources
 	return resources, err
 }
 
-// memoryVitals returns the VM's memory usage that the agent reports to the director: the used memory, and its share of the VM's
-// memory in whole percent.
+// memoryVitals returns the memory usage that the VM's agent reports to the director: the used memory, and its share of the VM's memory
+// in whole percent.
 func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 	GinkgoHelper()
 	var state struct {
@@ -44,7 +44,7 @@ func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 }
 
 var _ = Describe("The resources that a VM sees", Label("vms", labelSharedKernel), Serial, func() {
-	DescribeTable("are its own on a node with lxcfs and the node's without lxcfs, and a change does not restart the VM",
+	DescribeTable("are its own if the node has lxcfs and the node's otherwise, and a change does not restart the VM",
 		func(ctx context.Context, stemcell string) {
 			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
 			env := newTestEnvWithConfig(ctx, map[string]any{"pods": map[string]any{"lxcfs_path": node.LXCFSRoot()}})
@@ -63,7 +63,7 @@ var _ = Describe("The resources that a VM sees", Label("vms", labelSharedKernel)
 			stopLXCFS := func(ctx context.Context) {
 				GinkgoHelper()
 				Expect(node.LXCFS().Kill()).To(Succeed())
-				// Like the unit of Debian's package. mountpoint(1) does not recognize the mount of a FUSE process that has exited.
+				// Like the unit of Debian's package. mountpoint(1) does not recognize the mount of an exited FUSE process.
 				_, err := node.Exec(ctx, "sh", "-c", `! findmnt --mountpoint "$0" || umount --lazy "$0"`, node.LXCFSRoot())
 				Expect(err).NotTo(HaveOccurred())
 			}

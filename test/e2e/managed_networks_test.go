@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// Uses the real Calico: its schema accepts the objects of create_network, and its IPAM assigns their addresses on request.
+// Uses the real Calico. Its schema must accept the objects of create_network, and its IPAM must assign their addresses on request.
 var _ = Describe("A managed network", Label("networks"), func() {
 	number := strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 
@@ -27,7 +27,7 @@ var _ = Describe("A managed network", Label("networks"), func() {
 		}).Result, &result)).To(Succeed())
 		Expect(result).To(HaveLen(3))
 		cid := result[0].(string)
-		DeferCleanup(func(ctx context.Context) { // before the VMs are deleted, which Calico allows
+		DeferCleanup(func(ctx context.Context) { // before the VMs are deleted; Calico allows this
 			_, _ = env.Call(ctx, "delete_network", cid)
 		})
 
@@ -37,9 +37,9 @@ var _ = Describe("A managed network", Label("networks"), func() {
 		blocks, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "ipamblocks", "-o", "jsonpath={.items[*].spec.cidr}")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(blocks).To(ContainSubstring(block))
-		other, err := env.probePodIP(ctx, "", "")
+		otherIP, err := env.probePodIP(ctx, "", "")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(other).NotTo(HavePrefix(block[:strings.LastIndex(block, ".")]), "a Pod without a request")
+		Expect(otherIP).NotTo(HavePrefix(block[:strings.LastIndex(block, ".")]), "a Pod without a request")
 
 		env.mustCall(ctx, "delete_vm", vm.cid)
 		env.mustCall(ctx, "delete_network", cid)
@@ -53,7 +53,7 @@ var _ = Describe("A managed network", Label("networks"), func() {
 
 	It("must not overlap an existing IPPool", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		failed := env.mustFail(ctx, "create_network", map[string]any{"range": embedded.BOSHNetworkPrefix + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
-		Expect(failed.Message).To(ContainSubstring("of Calico's IPPool pods"))
+		createErr := env.mustFail(ctx, "create_network", map[string]any{"range": embedded.BOSHNetworkPrefix + ".99.0/24", "cloud_properties": map[string]any{"calico": "ip_pool"}})
+		Expect(createErr.Message).To(ContainSubstring("of Calico's IPPool pods"))
 	})
 })

@@ -19,12 +19,12 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// With the real Calico: BOSH relies on a VM having and keeping the address that the director has chosen.
+// Uses the real Calico. BOSH requires that a VM gets and keeps the address chosen by the director.
 var _ = Describe("The address of a VM", Label("networks"), func() {
 	var env *testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("is the one of its manual network, at which VMs reach each other", func(ctx context.Context) {
+	It("is the address of its manual network, and VMs reach each other at it", func(ctx context.Context) {
 		first, second := env.createVM(ctx), env.createVM(ctx)
 		Expect(first.pod(ctx).Status.PodIP).To(Equal(first.address))
 		for _, pair := range [][2]*testVM{{first, second}, {second, first}} {
@@ -44,13 +44,13 @@ var _ = Describe("The address of a VM", Label("networks"), func() {
 		vm.expectKeepsAddress(ctx, vm.killSandbox)
 	}, NodeTimeout(longTest))
 
-	It("can be assigned to another VM as soon as delete_vm has returned, 20 times in a row", func(ctx context.Context) {
+	It("can be assigned to another VM as soon as delete_vm returns, 20 times in a row", func(ctx context.Context) {
 		stemcell, address := env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), newAddress()
 		for i := range 20 {
-			agent := fmt.Sprintf("%s-again-%d", env.namespace, i)
-			env.mustCall(ctx, "create_vm", agent, stemcell, map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
-			Expect((&testVM{env: env, cid: "agent-" + agent}).pod(ctx).Status.PodIP).To(Equal(address))
-			env.mustCall(ctx, "delete_vm", "agent-"+agent)
+			agentID := fmt.Sprintf("%s-again-%d", env.namespace, i)
+			env.mustCall(ctx, "create_vm", agentID, stemcell, map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
+			Expect((&testVM{env: env, cid: "agent-" + agentID}).pod(ctx).Status.PodIP).To(Equal(address))
+			env.mustCall(ctx, "delete_vm", "agent-"+agentID)
 		}
 	}, Label("extended"), NodeTimeout(longTest))
 
@@ -69,7 +69,7 @@ var _ = Describe("The address of a VM", Label("networks"), func() {
 		Expect(remaining).To(BeEmpty())
 	}, NodeTimeout(longTest))
 
-	It("is assigned once a terminating Pod has released it", func(ctx context.Context) {
+	It("is assigned when a terminating Pod releases it", func(ctx context.Context) {
 		address := newAddress()
 		holder := env.createAddressHolder(ctx, address)
 		Expect(env.cluster.CoreV1().Pods(env.namespace).Delete(ctx, holder, metav1.DeleteOptions{})).To(Succeed())
@@ -82,7 +82,7 @@ var _ = Describe("The address of a VM", Label("networks"), func() {
 	}, NodeTimeout(longTest))
 })
 
-// createAddressHolder creates a Pod with this address that uses its whole grace period to terminate, and returns its name.
+// createAddressHolder creates a Pod with this address and returns its name. The Pod uses its whole grace period to terminate.
 func (env *testEnv) createAddressHolder(ctx context.Context, address string) string {
 	GinkgoHelper()
 	pod := &corev1.Pod{
@@ -91,7 +91,7 @@ func (env *testEnv) createAddressHolder(ctx context.Context, address string) str
 			TerminationGracePeriodSeconds: new(int64(8)),
 			Containers: []corev1.Container{{Name: "holder", Image: embedded.BusyboxImage, ImagePullPolicy: corev1.PullIfNotPresent,
 				Command: []string{"sh", "-c", "trap '' TERM; while true; do sleep 1; done"},
-				// Privileged like a VM Pod: Debian's runc and a self-built one differ in the confinement that they support.
+				// Privileged like a VM Pod, because Debian's runc and a self-built runc support different confinement.
 				SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}},
 		},
 	}
@@ -132,7 +132,7 @@ func (vm *testVM) killContainer(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// killSandbox kills the pause process, which owns the Pod's network namespace. A reboot of the node has the same effect.
+// killSandbox kills the pause process, which owns the Pod's network namespace. This has the same effect as a reboot of the node.
 func (vm *testVM) killSandbox(ctx context.Context) {
 	GinkgoHelper()
 	previous := vm.sandboxID(ctx)
@@ -159,7 +159,7 @@ func (vm *testVM) sandboxID(ctx context.Context) string {
 	return ""
 }
 
-// expectKeepsAddress expects the VM to restart with the same address, and its agent to answer there.
+// expectKeepsAddress runs disrupt, and expects the VM to restart with the same address and its agent to respond there.
 func (vm *testVM) expectKeepsAddress(ctx context.Context, disrupt func(context.Context)) {
 	GinkgoHelper()
 	previous := vm.identity(ctx)

@@ -25,8 +25,8 @@ type nodeProfile struct {
 	properties         map[string]any                        // cloud_properties of each VM
 	storageClassSuffix string                                // suffix of the names of the CSI driver's classes
 	csiDriver          string                                // name of the CSI driver
-	prepareVM          func(ctx context.Context, vm *testVM) // called for each VM before its agent answers; may be nil
-	timeouts           map[string]any                        // of the CPI
+	prepareVM          func(ctx context.Context, vm *testVM) // called for each VM before its agent responds; may be nil
+	timeouts           map[string]any                        // timeouts of the CPI
 }
 
 // nodeOperations are the operations of specs on the VMs' node.
@@ -38,8 +38,8 @@ type nodeOperations interface {
 	KubeletRoot() string
 }
 
-// onVMNode reports whether all VMs are created on the VM node, with ON=vm-node. Specs with the label shared-kernel test properties
-// that only the other nodes have, or operations that the VM node does not support.
+// onVMNode is set if all VMs are created on the VM node, with ON=vm-node. Specs with the label shared-kernel do not run there: they
+// test properties that only the other nodes have, or operations that the VM node does not support.
 var onVMNode = os.Getenv("ON") == "vm-node"
 
 const labelSharedKernel = "shared-kernel"
@@ -91,14 +91,14 @@ func (env *testEnv) vmNodeProfile() nodeProfile {
 		csiDriver:          embedded.VMCSIDriverName,
 		prepareVM: func(ctx context.Context, vm *testVM) {
 			Expect(vm.pod(ctx).Spec.NodeName).To(Equal(embedded.VMNodeName))
-			// The agent starts auditd, which exits on this kernel because it does not support auditing.
+			// The agent starts auditd. On this kernel, auditd exits, because the kernel does not support auditing.
 			vm.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
 		},
 		timeouts: map[string]any{"create_vm": "20m", "attach_disk": "10m", "detach_disk": "10m", "delete_vm": "10m", "update_disk": "20m", "other": "10m"},
 	}
 }
 
-// diskProperties returns the cloud_properties of a disk with the name of its StorageClass for this node.
+// diskProperties returns the cloud_properties of a disk, with the name that its StorageClass has for this node.
 func (p nodeProfile) diskProperties(properties map[string]any) map[string]any {
 	storageClass, ok := properties["storage_class"].(string)
 	if !ok || p.storageClassSuffix == "" || storageClass != embedded.CSIClass && !strings.HasPrefix(storageClass, embedded.CSIClass+"-") {
@@ -109,7 +109,7 @@ func (p nodeProfile) diskProperties(properties map[string]any) map[string]any {
 	return adapted
 }
 
-// newVMNodeEnv returns a testEnv for VMs on the VM node, also without ON=vm-node.
+// newVMNodeEnv returns a testEnv for VMs on the VM node, even without ON=vm-node.
 func newVMNodeEnv(ctx context.Context) *testEnv {
 	GinkgoHelper()
 	env := newTestEnvOn(ctx, (*testEnv).vmNodeProfile, nil)

@@ -20,23 +20,23 @@ import (
 type outageFixture struct {
 	env  *testEnv
 	vm   *testVM
-	disk string // attached to the VM; contains its CID in the file "mark"
+	disk string // attached to the VM; the file "mark" on it contains its CID
 }
 
 func newOutageFixture(ctx context.Context) *outageFixture {
 	GinkgoHelper()
-	b := &outageFixture{env: newTestEnv(ctx)}
-	b.vm = b.env.createVM(ctx)
-	b.disk = b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
-	b.vm.attach(ctx, b.disk)
-	b.vm.run(ctx, "echo "+b.disk+" >/var/vcap/store/mark && sync /var/vcap/store/mark")
-	return b
+	f := &outageFixture{env: newTestEnv(ctx)}
+	f.vm = f.env.createVM(ctx)
+	f.disk = f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+	f.vm.attach(ctx, f.disk)
+	f.vm.run(ctx, "echo "+f.disk+" >/var/vcap/store/mark && sync /var/vcap/store/mark")
+	return f
 }
 
 // pauseProcess pauses a process of the cluster until resume is called.
-func (b *outageFixture) pauseProcess(name string) (resume func()) {
+func (f *outageFixture) pauseProcess(name string) (resume func()) {
 	GinkgoHelper()
-	process, err := b.env.embedded.Process(name)
+	process, err := f.env.embedded.Process(name)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(syscall.Kill(process.PID(), syscall.SIGSTOP)).To(Succeed(), name)
 	resume = func() { _ = syscall.Kill(process.PID(), syscall.SIGCONT) }
@@ -45,20 +45,20 @@ func (b *outageFixture) pauseProcess(name string) (resume func()) {
 }
 
 // pvc returns the disk's PVC.
-func (b *outageFixture) pvc(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
+func (f *outageFixture) pvc(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
 	GinkgoHelper()
-	pvc, err := b.env.cluster.CoreV1().PersistentVolumeClaims(b.env.namespace).Get(ctx, disk, metav1.GetOptions{})
+	pvc, err := f.env.cluster.CoreV1().PersistentVolumeClaims(f.env.namespace).Get(ctx, disk, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return pvc
 }
 
 // volumeAttachments returns, for each VolumeAttachment of the disk's volume, whether the volume is attached.
-func (b *outageFixture) volumeAttachments(ctx context.Context, disk string) (attached []bool) {
+func (f *outageFixture) volumeAttachments(ctx context.Context, disk string) (attached []bool) {
 	GinkgoHelper()
-	volume := b.pvc(ctx, disk).Spec.VolumeName
-	all, err := b.env.cluster.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
+	volume := f.pvc(ctx, disk).Spec.VolumeName
+	list, err := f.env.cluster.StorageV1().VolumeAttachments().List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	for _, attachment := range all.Items {
+	for _, attachment := range list.Items {
 		if name := attachment.Spec.Source.PersistentVolumeName; name != nil && *name == volume {
 			attached = append(attached, attachment.Status.Attached)
 		}
@@ -67,79 +67,79 @@ func (b *outageFixture) volumeAttachments(ctx context.Context, disk string) (att
 }
 
 var _ = Describe("While a component of the cluster hangs,", Label("disks", "outages", "extended", labelSharedKernel), Serial, func() {
-	var b *outageFixture
-	BeforeEach(func(ctx context.Context) { b = newOutageFixture(ctx) }, NodeTimeout(longTest))
+	var f *outageFixture
+	BeforeEach(func(ctx context.Context) { f = newOutageFixture(ctx) }, NodeTimeout(longTest))
 
 	// expectCompletes makes a call while the process is paused, resumes the process when the call waits for it, and expects the call to
 	// complete.
 	expectCompletes := func(ctx context.Context, process string, call func(), isWaiting func(Gomega)) {
 		GinkgoHelper()
-		previous := b.vm.identity(ctx)
-		resume := b.pauseProcess(process)
+		previous := f.vm.identity(ctx)
+		resume := f.pauseProcess(process)
 		runConcurrently(call, func() {
 			defer resume()
 			Eventually(isWaiting).WithContext(ctx).WithPolling(100 * time.Millisecond).Should(Succeed())
 		})
-		Expect(b.vm.identity(ctx)).To(Equal(previous))
-		Expect(b.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(b.disk))
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		Expect(f.vm.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
 	}
 
 	It("create_vm waits for the scheduler", func(ctx context.Context) {
-		agent, stemcell := b.env.namespace+"-new", b.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]
+		agentID, stemcell := f.env.namespace+"-new", f.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]
 		env, err := director.AgentEnv()
 		Expect(err).NotTo(HaveOccurred())
 		expectCompletes(ctx, "kube-scheduler", func() {
-			b.env.mustCall(ctx, "create_vm", agent, stemcell, map[string]any{}, manualNetwork(newAddress()), []string{}, env)
+			f.env.mustCall(ctx, "create_vm", agentID, stemcell, map[string]any{}, manualNetwork(newAddress()), []string{}, env)
 		}, func(g Gomega) {
-			pod, err := b.env.cluster.CoreV1().Pods(b.env.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
+			pod, err := f.env.cluster.CoreV1().Pods(f.env.namespace).Get(ctx, "agent-"+agentID, metav1.GetOptions{})
 			g.Expect(err).NotTo(HaveOccurred())
 			g.Expect(pod.Spec.NodeName).To(BeEmpty())
 		})
 	}, NodeTimeout(longTest))
 
 	It("the first attach_disk waits for the provisioner", func(ctx context.Context) {
-		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
-		expectCompletes(ctx, "csi-provisioner", func() { b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk) }, func(g Gomega) {
-			pvc := b.pvc(ctx, disk)
+		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+		expectCompletes(ctx, "csi-provisioner", func() { f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk) }, func(g Gomega) {
+			pvc := f.pvc(ctx, disk)
 			g.Expect(pvc.Annotations).To(HaveKey("volume.kubernetes.io/selected-node"))
 			g.Expect(pvc.Spec.VolumeName).To(BeEmpty())
 		})
 	}, NodeTimeout(longTest))
 
 	It("attach_disk waits for the attacher", func(ctx context.Context) {
-		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
-		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
-		b.env.mustCall(ctx, "detach_disk", b.vm.cid, disk)
-		Eventually(func() []bool { return b.volumeAttachments(ctx, disk) }).WithContext(ctx).Should(BeEmpty())
-		expectCompletes(ctx, "csi-attacher", func() { b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk) }, func(g Gomega) {
-			g.Expect(b.volumeAttachments(ctx, disk)).To(Equal([]bool{false}))
+		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+		f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk)
+		f.env.mustCall(ctx, "detach_disk", f.vm.cid, disk)
+		Eventually(func() []bool { return f.volumeAttachments(ctx, disk) }).WithContext(ctx).Should(BeEmpty())
+		expectCompletes(ctx, "csi-attacher", func() { f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk) }, func(g Gomega) {
+			g.Expect(f.volumeAttachments(ctx, disk)).To(Equal([]bool{false}))
 		})
 	}, NodeTimeout(longTest))
 
 	It("resize_disk waits for the resizer", func(ctx context.Context) {
-		disk := b.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
-		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
-		b.env.mustCall(ctx, "detach_disk", b.vm.cid, disk)
-		expectCompletes(ctx, "csi-resizer", func() { b.env.mustCall(ctx, "resize_disk", disk, 128) }, func(g Gomega) {
-			pvc := b.pvc(ctx, disk)
+		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
+		f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk)
+		f.env.mustCall(ctx, "detach_disk", f.vm.cid, disk)
+		expectCompletes(ctx, "csi-resizer", func() { f.env.mustCall(ctx, "resize_disk", disk, 128) }, func(g Gomega) {
+			pvc := f.pvc(ctx, disk)
 			g.Expect(pvc.Spec.Resources.Requests.Storage().Cmp(*pvc.Status.Capacity.Storage())).To(Equal(1))
 		})
-		b.env.mustCall(ctx, "attach_disk", b.vm.cid, disk)
+		f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk)
 	}, NodeTimeout(longTest))
 
 	It("delete_disk waits for the controller manager", func(ctx context.Context) {
-		disk := b.env.createDisk(ctx, 64, map[string]any{})
-		expectCompletes(ctx, "kube-controller-manager", func() { b.env.mustCall(ctx, "delete_disk", disk) }, func(g Gomega) {
-			g.Expect(b.pvc(ctx, disk).DeletionTimestamp).NotTo(BeNil())
+		disk := f.env.createDisk(ctx, 64, map[string]any{})
+		expectCompletes(ctx, "kube-controller-manager", func() { f.env.mustCall(ctx, "delete_disk", disk) }, func(g Gomega) {
+			g.Expect(f.pvc(ctx, disk).DeletionTimestamp).NotTo(BeNil())
 		})
 	}, NodeTimeout(longTest))
 
 	It("attach_disk, detach_disk, and create_vm of an image on the node do not wait for the registry", func(ctx context.Context) {
-		resume := b.pauseProcess("registry")
+		resume := f.pauseProcess("registry")
 		defer resume()
-		b.vm.detach(ctx, b.disk)
-		other := b.env.createVMFromSpec(ctx, vmSpec{stemcellCID: b.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]})
-		other.attach(ctx, b.disk)
-		Expect(other.run(ctx, "cat /var/vcap/store/mark")).To(Equal(b.disk))
+		f.vm.detach(ctx, f.disk)
+		otherVM := f.env.createVMFromSpec(ctx, vmSpec{stemcellCID: f.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]})
+		otherVM.attach(ctx, f.disk)
+		Expect(otherVM.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
 	}, NodeTimeout(longTest))
 })

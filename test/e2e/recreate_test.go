@@ -22,7 +22,7 @@ func (vm *testVM) invariants(ctx context.Context) recreateInvariants {
 	return recreateInvariants{Address: vm.pod(ctx).Status.PodIP, Node: vm.pod(ctx).Spec.NodeName, Data: vm.identity(ctx).Data}
 }
 
-// gVisorClass is the RuntimeClass of Pods in gVisor, which have no access to devices of the node.
+// gVisorClass is the RuntimeClass of Pods in gVisor. They have no access to devices of the node.
 const gVisorClass = "gvisor"
 
 const gVisorManifest = `
@@ -32,7 +32,7 @@ metadata: {name: ` + gVisorClass + `}
 handler: runsc
 `
 
-// Block PVCs require a sandbox with block devices, like Kata Containers; the node's default runtime replaces it here.
+// Block PVCs require a sandbox with block devices, like Kata Containers. The node's default runtime replaces it here.
 var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 	recreateProperties := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512}
 	gVisorProperties := map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 512, "runtime_class": gVisorClass}
@@ -76,7 +76,7 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 				Expect(vm.invariants(ctx)).To(Equal(previous))
 			}, NodeTimeout(longTest))
 
-			// expectUnchanged checks the VM after its Pod or container was recreated.
+			// expectUnchanged expects the same VM and data after its Pod or container was recreated.
 			expectUnchanged := func(ctx context.Context) {
 				GinkgoHelper()
 				vm.waitForAgent(ctx)
@@ -86,7 +86,7 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 				Expect(vm.invariants(ctx)).To(Equal(previous))
 			}
 
-			It("has the disk before any job starts when its Pod was deleted, and recreated by the next call", func(ctx context.Context) {
+			It("has the disk before any job starts when its Pod is deleted, and recreated by the next call", func(ctx context.Context) {
 				pods := env.cluster.CoreV1().Pods(env.namespace)
 				Expect(pods.Delete(ctx, vm.cid, metav1.DeleteOptions{})).To(Succeed())
 				Eventually(func() error { _, err := pods.Get(ctx, vm.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
@@ -111,17 +111,17 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 					remaining, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 					return len(remaining.Items), err
 				}).WithContext(ctx).Should(Equal(1))
-				other := env.createVM(ctx)
-				other.attach(ctx, disk)
-				Expect(other.run(ctx, checkDisk)).To(Equal(checksum))
-				env.mustCall(ctx, "delete_vm", other.cid)
+				otherVM := env.createVM(ctx)
+				otherVM.attach(ctx, disk)
+				Expect(otherVM.run(ctx, checkDisk)).To(Equal(checksum))
+				env.mustCall(ctx, "delete_vm", otherVM.cid)
 				env.mustCall(ctx, "delete_disk", disk)
 				Eventually(env.kubeletMounts).WithContext(ctx).ShouldNot(ContainSubstring(disk))
 			}, NodeTimeout(longTest))
 		})
 	}
 
-	DescribeTable("is consistent when attach_disk and detach_disk are killed at any request and repeated",
+	DescribeTable("is consistent when attach_disk and detach_disk are killed at any request and retried",
 		func(ctx context.Context, properties map[string]any) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), recreateProperties)

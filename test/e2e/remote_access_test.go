@@ -23,120 +23,120 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// remoteClient is a network namespace from which only the API server can be reached, and no Pod or node.
+// remoteClient is a network namespace from which only the API server can be reached, but no Pod or node.
 type remoteClient struct {
 	env          *testEnv
 	netns        string
-	namespace    string // of the VMs
-	dir          string // input and state of create-env
-	address      string // of the VM
-	proxyAddress string // on the loopback interface of the network namespace
+	namespace    string // namespace of the VMs
+	dir          string // directory of the input and state of create-env
+	address      string // address of the VM
+	proxyAddress string // address of the proxy, on the network namespace's loopback interface
 }
 
 // newRemoteClient creates the network namespace and the releases of the demo.
 func newRemoteClient(ctx context.Context) *remoteClient {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
-	l := &remoteClient{env: env, namespace: env.namespace, netns: fmt.Sprintf("remote-%d", os.Getpid()), address: newAddress()}
+	c := &remoteClient{env: env, namespace: env.namespace, netns: fmt.Sprintf("remote-%d", os.Getpid()), address: newAddress()}
 	var err error
-	l.dir, err = os.MkdirTemp("", "remote-client")
+	c.dir, err = os.MkdirTemp("", "remote-client")
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(os.RemoveAll, l.dir)
+	DeferCleanup(os.RemoveAll, c.dir)
 	for script, tarball := range map[string]string{"scripts/create-release": "cpi.tgz", "test/release/create-release": "demo.tgz"} {
-		out, err := exec.CommandContext(ctx, "../../"+script, filepath.Join(l.dir, tarball)).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "../../"+script, filepath.Join(c.dir, tarball)).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
-	// kubectl port-forward connects to the VM's loopback interface, on which the agent must listen, too.
-	Expect(os.WriteFile(filepath.Join(l.dir, "listen.yml"), []byte(
+	// The agent must also listen on the VM's loopback interface, because kubectl port-forward connects to it.
+	Expect(os.WriteFile(filepath.Join(c.dir, "listen.yml"), []byte(
 		"- {type: replace, path: /cloud_provider/properties/agent/mbus, value: 'https://mbus:((mbus_bootstrap_password))@0.0.0.0:6868'}\n"), 0o600)).To(Succeed())
-	l.createNetns(ctx)
-	return l
+	c.createNetns(ctx)
+	return c
 }
 
-func (l *remoteClient) createNetns(ctx context.Context) {
+func (c *remoteClient) createNetns(ctx context.Context) {
 	GinkgoHelper()
-	_, err := embedded.Run(ctx, "ip", "netns", "add", l.netns)
+	_, err := embedded.Run(ctx, "ip", "netns", "add", c.netns)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) {
-		_, err := embedded.Run(ctx, "ip", "netns", "delete", l.netns)
+		_, err := embedded.Run(ctx, "ip", "netns", "delete", c.netns)
 		Expect(err).NotTo(HaveOccurred())
 	})
-	_, err = l.run(ctx, "ip", "link", "set", "lo", "up")
+	_, err = c.run(ctx, "ip", "link", "set", "lo", "up")
 	Expect(err).NotTo(HaveOccurred())
-	listener, err := embedded.ForwardLoopback(l.netns, l.env.embedded.ControlPlane.APIPort)
+	listener, err := embedded.ForwardLoopback(c.netns, c.env.embedded.ControlPlane.APIPort)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(listener.Close)
 }
 
 // command returns a command that runs in the network namespace.
-func (l *remoteClient) command(ctx context.Context, name string, args ...string) *exec.Cmd {
-	command := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + l.netns, name}, args...)...)
-	command.Env = append(os.Environ(), "KUBECONFIG="+l.env.kubeconfig, "HOME="+l.dir)
-	if l.proxyAddress != "" {
-		command.Env = append(command.Env, "BOSH_ALL_PROXY=socks5://"+l.proxyAddress)
+func (c *remoteClient) command(ctx context.Context, name string, args ...string) *exec.Cmd {
+	command := exec.CommandContext(ctx, "nsenter", append([]string{"--net=/run/netns/" + c.netns, name}, args...)...)
+	command.Env = append(os.Environ(), "KUBECONFIG="+c.env.kubeconfig, "HOME="+c.dir)
+	if c.proxyAddress != "" {
+		command.Env = append(command.Env, "BOSH_ALL_PROXY=socks5://"+c.proxyAddress)
 	}
 	return command
 }
 
-func (l *remoteClient) run(ctx context.Context, name string, args ...string) (string, error) {
-	out, err := l.command(ctx, name, args...).CombinedOutput()
+func (c *remoteClient) run(ctx context.Context, name string, args ...string) (string, error) {
+	out, err := c.command(ctx, name, args...).CombinedOutput()
 	return string(out), err
 }
 
-// startProxy starts `kubectl bosh proxy`, which runs until the specs have finished.
-func (l *remoteClient) startProxy() {
+// startProxy starts `kubectl bosh proxy`, and stops it after the specs.
+func (c *remoteClient) startProxy() {
 	GinkgoHelper()
 	program, err := filepath.Abs("../../bin/kubectl-bosh")
 	Expect(err).NotTo(HaveOccurred())
-	session, err := gexec.Start(l.command(context.Background(), program, "proxy", "--namespace", l.namespace), GinkgoWriter, GinkgoWriter)
+	session, err := gexec.Start(c.command(context.Background(), program, "proxy", "--namespace", c.namespace), GinkgoWriter, GinkgoWriter)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Eventually(session.Interrupt()).Should(gexec.Exit(0)) })
 	Eventually(session.Out).Should(gbytes.Say(`export BOSH_ALL_PROXY=socks5://127\.0\.0\.1:\d+\n`))
-	_, l.proxyAddress, _ = strings.Cut(strings.TrimSpace(string(session.Out.Contents())), "socks5://")
+	_, c.proxyAddress, _ = strings.Cut(strings.TrimSpace(string(session.Out.Contents())), "socks5://")
 }
 
-// bosh runs create-env or delete-env with the demo's manifest and this greeting for its job.
-func (l *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
+// bosh runs create-env or delete-env with the demo's manifest, and with this greeting for the job.
+func (c *remoteClient) bosh(ctx context.Context, verb, greeting string) string {
 	GinkgoHelper()
-	path := func(name string) string { return filepath.Join(l.dir, name) }
-	out, err := l.run(ctx, "bosh", verb, "../demo/manifest.yml", "--non-interactive", "-o", path("listen.yml"),
+	path := func(name string) string { return filepath.Join(c.dir, name) }
+	out, err := c.run(ctx, "bosh", verb, "../demo/manifest.yml", "--non-interactive", "-o", path("listen.yml"),
 		"--state", path("state.json"), "--vars-store", path("vars.yml"),
 		"-v", "cpi_release="+path("cpi.tgz"), "-v", "demo_release="+path("demo.tgz"), "-v", "stemcell="+os.Getenv("E2E_STEMCELL"),
-		"--var-file", "kubeconfig="+l.env.kubeconfig, "-v", "namespace="+l.env.namespace,
-		"-v", "network_range="+embedded.BOSHNetworkPrefix+".128.0/17", "-v", "network_gateway="+embedded.BOSHGateway, "-v", "address="+l.address,
+		"--var-file", "kubeconfig="+c.env.kubeconfig, "-v", "namespace="+c.env.namespace,
+		"-v", "network_range="+embedded.BOSHNetworkPrefix+".128.0/17", "-v", "network_gateway="+embedded.BOSHGateway, "-v", "address="+c.address,
 		"-v", "disk_mib=256", "-v", "disk_cloud_properties={}", "-v", "greeting="+greeting)
 	Expect(err).NotTo(HaveOccurred(), out)
 	return out
 }
 
 // dial connects to the VM from the network namespace with this dialer.
-func (l *remoteClient) dial(dialer proxy.Dialer, port string) (connection net.Conn, err error) {
-	err = embedded.InNetworkNamespace(l.netns, func() error {
-		connection, err = dialer.Dial("tcp", net.JoinHostPort(l.address, port))
+func (c *remoteClient) dial(dialer proxy.Dialer, port string) (conn net.Conn, err error) {
+	err = embedded.InNetworkNamespace(c.netns, func() error {
+		conn, err = dialer.Dial("tcp", net.JoinHostPort(c.address, port))
 		return err
 	})
-	return connection, err
+	return conn, err
 }
 
 // readJobResponse returns the response of the VM's job through the proxy.
-func (l *remoteClient) readJobResponse() (string, error) {
-	dialer, err := proxy.SOCKS5("tcp", l.proxyAddress, nil, proxy.Direct)
+func (c *remoteClient) readJobResponse() (string, error) {
+	dialer, err := proxy.SOCKS5("tcp", c.proxyAddress, nil, proxy.Direct)
 	if err != nil {
 		return "", err
 	}
-	connection, err := l.dial(dialer, "7000")
+	conn, err := c.dial(dialer, "7000")
 	if err != nil {
 		return "", err
 	}
-	defer connection.Close()
-	line, err := io.ReadAll(connection)
-	return string(line), err
+	defer conn.Close()
+	response, err := io.ReadAll(conn)
+	return string(response), err
 }
 
 // vmPodName returns the name of the only VM Pod.
-func (l *remoteClient) vmPodName(ctx context.Context) string {
+func (c *remoteClient) vmPodName(ctx context.Context) string {
 	GinkgoHelper()
-	pods, err := l.env.cluster.CoreV1().Pods(l.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
+	pods, err := c.env.cluster.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(pods.Items).To(HaveLen(1))
 	return pods.Items[0].Name
@@ -144,32 +144,32 @@ func (l *remoteClient) vmPodName(ctx context.Context) string {
 
 var _ = Describe("With only a kubeconfig and kubectl bosh proxy, without a route to Pods,", Label("remote-access", "extended"), Ordered, func() {
 	var (
-		l     *remoteClient
+		c     *remoteClient
 		first string
 	)
 	BeforeAll(func(ctx context.Context) {
-		l = newRemoteClient(ctx)
-		l.startProxy()
+		c = newRemoteClient(ctx)
+		c.startProxy()
 	}, NodeTimeout(longTest))
 
-	It("bosh create-env creates a VM, and its job answers", func(ctx context.Context) {
-		l.bosh(ctx, "create-env", "good morning")
-		first = l.vmPodName(ctx)
-		_, err := l.dial(&net.Dialer{Timeout: time.Second}, "7000")
+	It("bosh create-env creates a VM, and its job responds", func(ctx context.Context) {
+		c.bosh(ctx, "create-env", "good morning")
+		first = c.vmPodName(ctx)
+		_, err := c.dial(&net.Dialer{Timeout: time.Second}, "7000")
 		Expect(err).To(HaveOccurred(), "invalid test: the VM can be reached without the proxy")
-		Eventually(l.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
+		Eventually(c.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
 	}, NodeTimeout(2*longTest))
 
 	It("bosh create-env with a change recreates the VM, and the same proxy reaches it", func(ctx context.Context) {
-		l.bosh(ctx, "create-env", "good evening")
-		Expect(l.vmPodName(ctx)).NotTo(Equal(first))
-		Eventually(l.readJobResponse).WithContext(ctx).Should(ContainSubstring("good evening"))
+		c.bosh(ctx, "create-env", "good evening")
+		Expect(c.vmPodName(ctx)).NotTo(Equal(first))
+		Eventually(c.readJobResponse).WithContext(ctx).Should(ContainSubstring("good evening"))
 	}, NodeTimeout(2*longTest))
 
 	It("bosh delete-env leaves no objects", func(ctx context.Context) {
-		l.bosh(ctx, "delete-env", "good evening")
+		c.bosh(ctx, "delete-env", "good evening")
 		Eventually(func() (string, error) {
-			return l.env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", l.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
+			return c.env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", c.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		}).WithContext(ctx).Should(BeEmpty())
 	}, NodeTimeout(longTest))
 })

@@ -19,7 +19,7 @@ const listenerJobScript = `perl -MIO::Socket::INET -e '
 	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
 
 var _ = Describe("A VM with a readiness_probe", Label("vms"), func() {
-	It("is created before its job listens, and receives traffic of the Service only while the job listens", func(ctx context.Context) {
+	It("is created before its job listens, and receives the Service's traffic only while the job listens", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL"), map[string]any{
 			"services":        []any{map[string]any{"name": "web", "ports": []any{8080}}},

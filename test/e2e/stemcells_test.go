@@ -44,11 +44,11 @@ func startDebianRegistry(ctx context.Context) (registry, error) {
 	return stemcells.StartDebianRegistry(ctx, GinkgoT().TempDir(), true)
 }
 
-// useRegistry configures the CPI with a registry for heavy stemcells, from which the node pulls by the name pullName if it is set, and
-// with further options for stemcells.
+// useRegistry configures the CPI with a registry for heavy stemcells, and with additional stemcell options. If pullName is set, the
+// node pulls from the registry under that name.
 func (env *testEnv) useRegistry(r registry, pullName string, options map[string]any) {
 	GinkgoHelper()
-	configured := map[string]any{
+	registryConfig := map[string]any{
 		"repository": r.Host() + "/bosh/stemcells", "ca": r.CA(),
 		"username": stemcells.DebianUsername, "password": stemcells.DebianPassword,
 		"pull_secret": map[string]any{"name": "bosh-stemcells"},
@@ -56,24 +56,24 @@ func (env *testEnv) useRegistry(r registry, pullName string, options map[string]
 	name := r.Host()
 	if pullName != "" {
 		name = pullName
-		configured["pull_repository"] = pullName + "/bosh/stemcells"
+		registryConfig["pull_repository"] = pullName + "/bosh/stemcells"
 	}
 	Expect(env.embedded.Nodes[0].TrustRegistry(name, r.Host(), r.CA())).To(Succeed())
-	section := map[string]any{"registry": configured}
-	maps.Copy(section, options)
-	env.Director = env.newDirector(env.kubeconfig, map[string]any{"stemcell": section})
+	stemcellConfig := map[string]any{"registry": registryConfig}
+	maps.Copy(stemcellConfig, options)
+	env.Director = env.newDirector(env.kubeconfig, map[string]any{"stemcell": stemcellConfig})
 }
 
-// buildHeavyStemcell builds the tarball of a warden stemcell with this root filesystem and the mark in a file, and unpacks it as the
-// director does. It returns the image's path and the cloud_properties.
+// buildHeavyStemcell builds the tarball of a warden stemcell with this root filesystem and with the mark in a file. It unpacks the
+// tarball like the director, and returns the image's path and the cloud_properties.
 func buildHeavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 	GinkgoHelper()
-	folder := GinkgoT().TempDir()
+	dir := GinkgoT().TempDir()
 	content, err := os.ReadFile(rootfs)
 	Expect(err).NotTo(HaveOccurred())
-	tarball := filepath.Join(folder, "stemcell.tgz")
+	tarball := filepath.Join(dir, "stemcell.tgz")
 	stemcells.Tarball(tarball, stemcells.AddFile(content, "etc/stemcell-mark", mark), nil)
-	manifest, image, err := stemcell.Extract(tarball, folder)
+	manifest, image, err := stemcell.Extract(tarball, dir)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(manifest.StemcellFormats).To(ContainElement("warden-tar"))
 	return image, manifest.CloudProperties
@@ -81,18 +81,18 @@ func buildHeavyStemcell(rootfs, mark string) (string, stemcell.Properties) {
 
 // countWrites counts the requests that write to the registry, by method.
 func countWrites(r registry) map[string]int {
-	count := map[string]int{}
+	counts := map[string]int{}
 	for _, request := range r.Requests() {
 		method, _, _ := strings.Cut(request, " ")
 		if method != "GET" && method != "HEAD" {
-			count[method]++
+			counts[method]++
 		}
 	}
-	return count
+	return counts
 }
 
 var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
-	DescribeTable("is pushed to the registry once, pulled by the node, boots, and can be deleted once no VM uses it",
+	DescribeTable("is pushed to the registry once, is pulled by the node, boots, and can be deleted when no VM uses it",
 		func(ctx context.Context, start func(context.Context) (registry, error), rootfs, pullName string) {
 			env := newTestEnv(ctx)
 			r, err := start(ctx)
@@ -107,7 +107,7 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 			cid := uploaded.Text()
 			Expect(cid).To(HavePrefix("heavy://" + r.Host() + "/bosh/stemcells@sha256:"))
 			Expect(uploaded.Stderr).To(ContainSubstring("percent=100"))
-			// The uploads of a layer and a configuration are started, sent and completed; the manifest is put by digest and by tag.
+			// The uploads of a layer and a configuration are started, sent and completed. The manifest is put by digest and by tag.
 			expectedWrites := map[string]int{"POST": 2, "PATCH": 2, "PUT": 4}
 			Eventually(func() map[string]int { return countWrites(r) }).WithContext(ctx).Should(Equal(expectedWrites))
 			Expect(env.mustCall(ctx, "create_stemcell", image, properties).Text()).To(Equal(cid))
@@ -138,7 +138,7 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 	)
 })
 
-// countBlobPulls counts the requests of nodes for contents of images.
+// countBlobPulls counts the requests for blobs of images.
 func countBlobPulls(r registry) (count int) {
 	for _, request := range r.Requests() {
 		if strings.HasPrefix(request, "GET /v2/bosh/stemcells/blobs/") {
@@ -149,7 +149,7 @@ func countBlobPulls(r registry) (count int) {
 }
 
 var _ = Describe("A stemcell with prefetch", Label("stemcells"), func() {
-	It("is on the node before the first VM, which pulls nothing, and leaves no DaemonSet or Pod when it is deleted", func(ctx context.Context) {
+	It("is on the node before the first VM, so that nothing is pulled, and leaves no DaemonSet or Pod when it is deleted", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		r, err := startMemoryRegistry(ctx)
 		Expect(err).NotTo(HaveOccurred())
@@ -177,9 +177,9 @@ var _ = Describe("A stemcell with prefetch", Label("stemcells"), func() {
 
 		env.mustCall(ctx, "delete_vm", vm.cid)
 		env.mustCall(ctx, "delete_stemcell", cid)
-		sets, err := env.cluster.AppsV1().DaemonSets(env.namespace).List(ctx, metav1.ListOptions{})
+		daemonSets, err := env.cluster.AppsV1().DaemonSets(env.namespace).List(ctx, metav1.ListOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(sets.Items).To(BeEmpty())
+		Expect(daemonSets.Items).To(BeEmpty())
 		Eventually(func() ([]corev1.Pod, error) {
 			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
 			return pods.Items, err
@@ -193,9 +193,9 @@ const olderAgentConfig = `{
   "Infrastructure": {"Settings": {"Sources": [{"Type": "File", "SettingsPath": "/var/vcap/bosh/instance_settings.json"}]}}
 }`
 
-// pushOlderStemcell pushes an image like those of older Kubernetes stemcells, based on the image of this light stemcell. It returns the
-// references of the image by tag and by digest.
-func pushOlderStemcell(ctx context.Context, tarball, tag string) (string, string) {
+// pushOlderStemcell pushes an image that is based on this light stemcell's image, but similar to older Kubernetes stemcells. It returns
+// the references of the image by tag and by digest.
+func pushOlderStemcell(ctx context.Context, tarball, tag string) (byTag, byDigest string) {
 	GinkgoHelper()
 	properties, err := stemcellProperties(tarball)
 	Expect(err).NotTo(HaveOccurred())

@@ -21,7 +21,7 @@ func TestE2E(t *testing.T) {
 	RunSpecs(t, "e2e")
 }
 
-// setEventuallyDefaults sets the default timeout and polling interval of Eventually, both longer for a slow node.
+// setEventuallyDefaults sets the default timeout and polling interval of Eventually. Both are longer for a slow node.
 func setEventuallyDefaults(slow bool) {
 	if slow {
 		SetDefaultEventuallyTimeout(10 * time.Minute)

@@ -13,7 +13,7 @@ import (
 
 // Images with systemd have a different stop signal.
 var _ = Describe("A persistent disk of a VM with systemd", Label("disks"), Serial, func() {
-	It("stays mounted until it is detached when its attachment Pod is deleted by someone else, and leaves no devices", func(ctx context.Context) {
+	It("stays mounted until detach_disk when a user deletes its attachment Pod, and leaves no devices", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})
 		disk := env.createDisk(ctx, 64, filesystemDisk)

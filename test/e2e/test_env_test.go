@@ -38,7 +38,7 @@ type testEnv struct {
 	embedded    *embedded.Cluster
 	kubeconfig  string
 	vmCount     int
-	nodeProfile // of its VMs
+	nodeProfile // the profile of the VMs' node
 }
 
 var testEnvCount int
@@ -48,7 +48,7 @@ func newTestEnv(ctx context.Context) *testEnv {
 	return newTestEnvWithConfig(ctx, nil)
 }
 
-// newTestEnvWithConfig is newTestEnv with additional configuration of the CPI.
+// newTestEnvWithConfig is like newTestEnv, with additional configuration of the CPI.
 func newTestEnvWithConfig(ctx context.Context, configuration map[string]any) *testEnv {
 	GinkgoHelper()
 	if onVMNode {
@@ -57,7 +57,7 @@ func newTestEnvWithConfig(ctx context.Context, configuration map[string]any) *te
 	return newTestEnvOn(ctx, (*testEnv).sharedKernelProfile, configuration)
 }
 
-// newTestEnvOn is newTestEnvWithConfig with VMs on the node of this profile.
+// newTestEnvOn is like newTestEnvWithConfig, with VMs on the node of this profile.
 func newTestEnvOn(ctx context.Context, profile func(*testEnv) nodeProfile, configuration map[string]any) *testEnv {
 	GinkgoHelper()
 	testEnvCount++
@@ -88,7 +88,8 @@ func (env *testEnv) directorFor(kubeconfig string) *director.Director {
 	return env.newDirector(kubeconfig, nil)
 }
 
-// newDirector returns a director for a CPI that uses this kubeconfig. The sections in extra replace those of the default configuration.
+// newDirector returns a director for a CPI that uses this kubeconfig. The sections in extra replace sections of the default
+// configuration.
 func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *director.Director {
 	GinkgoHelper()
 	merged := map[string]any{
@@ -136,8 +137,8 @@ func (env *testEnv) mustFail(ctx context.Context, method string, arguments ...an
 	return *response.Error
 }
 
-// newInterruptedCaller returns a function that makes a call with a CPI process that is killed after its nth request. The function
-// returns false if the call has completed with fewer requests.
+// newInterruptedCaller returns a function that calls the CPI and kills its process after the nth request. The function returns false
+// if the call completed with fewer requests.
 func (env *testEnv) newInterruptedCaller() func(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
 	proxy, err := apiproxy.New(env.kubeconfig)
@@ -205,8 +206,8 @@ type agentClient interface {
 	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
-// lastAddress is the number of the last address that newAddress has returned. Each VM of a run has a new address; each test process
-// has ten ranges of 250.
+// lastAddress is the number of the last address returned by newAddress. Each VM of a run has a new address, and each test process has
+// ten ranges of 250 addresses.
 var lastAddress = 20
 
 func newAddress() string {
@@ -219,16 +220,16 @@ func manualNetwork(address string) map[string]any {
 		"gateway": embedded.BOSHGateway, "dns": []string{}, "default": []string{"dns", "gateway"}, "cloud_properties": map[string]any{}}}
 }
 
-// vmSpec describes a VM. Fields that are not set have the defaults of the suite.
+// vmSpec describes a VM. Fields that are not set have the suite's defaults.
 type vmSpec struct {
 	stemcell, stemcellCID string // path of a light stemcell's tarball, or the CID
 	group                 string
 	properties, networks  map[string]any
 	disks                 []string
-	bus                   *director.Bus // of the agent; nil for an agent with HTTPS
+	bus                   *director.Bus // message bus of the agent; nil for an agent with HTTPS
 }
 
-// createVM creates a VM on a manual network and waits until its agent answers.
+// createVM creates a VM on a manual network and waits until its agent responds.
 func (env *testEnv) createVM(ctx context.Context) *testVM {
 	GinkgoHelper()
 	return env.createVMFromSpec(ctx, vmSpec{})
@@ -289,7 +290,7 @@ func (env *testEnv) createVMFromSpec(ctx context.Context, spec vmSpec) *testVM {
 func (vm *testVM) waitForAgent(ctx context.Context) {
 	GinkgoHelper()
 	Eventually(func() (string, error) {
-		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second) // an agent does not receive messages from before it has connected to its bus
+		callCtx, cancel := context.WithTimeout(ctx, 5*time.Second) // an agent does not receive messages sent before it connected to its bus
 		defer cancel()
 		value, err := vm.agent.Call(callCtx, "ping")
 		return string(value), err
@@ -329,7 +330,7 @@ func (vm *testVM) pod(ctx context.Context) *corev1.Pod {
 	return pod
 }
 
-// identity contains what must not change while a VM runs.
+// identity contains the properties that must not change while a VM runs.
 type identity struct {
 	UID, Container, Address, Data string
 	Restarts                      int32
@@ -345,7 +346,7 @@ func (vm *testVM) identity(ctx context.Context) identity {
 	}
 }
 
-// attach attaches a disk as the director does: attach_disk, then messages to the agent.
+// attach attaches a disk like the director: attach_disk, then messages to the agent.
 func (vm *testVM) attach(ctx context.Context, disk string) {
 	GinkgoHelper()
 	var hint map[string]any
@@ -354,7 +355,7 @@ func (vm *testVM) attach(ctx context.Context, disk string) {
 	vm.callAgent(ctx, "mount_disk", disk)
 }
 
-// detach detaches a disk as the director does: messages to the agent, then detach_disk.
+// detach detaches a disk like the director: messages to the agent, then detach_disk.
 func (vm *testVM) detach(ctx context.Context, disk string) {
 	GinkgoHelper()
 	vm.callAgent(ctx, "unmount_disk", disk)
@@ -374,8 +375,8 @@ func (env *testEnv) attachmentPod(ctx context.Context, disk string) *corev1.Pod 
 	return pod
 }
 
-// listNodeLoops returns the loop devices of the node's kernel, including those of other clusters, and the inodes of the files behind
-// them, which can be deleted.
+// listNodeLoops lists the loop devices of the node's kernel, including those of other clusters, and the inodes of their files. It
+// includes deleted files.
 func (env *testEnv) listNodeLoops(ctx context.Context) string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, "losetup --list --noheadings --output NAME,BACK-INO")

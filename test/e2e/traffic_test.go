@@ -25,8 +25,8 @@ var routerProperties = map[string]any{
 	"readiness_probe": map[string]any{"httpGet": map[string]any{"path": "/health", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 }
 
-// The scripts of the job "router". Like Cloud Foundry's router, it reports that it is unhealthy when it drains, serves for some more
-// seconds, and is then stopped.
+// The scripts of the job "router". Like Gorouter, the job fails its health check when it drains, and keeps serving for a few seconds
+// before it stops.
 const (
 	routerCtl = `#!/bin/bash
 run=/var/vcap/sys/run/router
@@ -35,9 +35,9 @@ case $1 in
     mkdir -p $run
     rm -f $run/draining
     perl -MIO::Socket::INET -e '
-      my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 100, ReuseAddr => 1) or die;
+      my $listener = IO::Socket::INET->new(LocalPort => 8080, Listen => 100, ReuseAddr => 1) or die;
       while (1) {
-        my $client = $listening->accept or next;
+        my $client = $listener->accept or next;
         my $request = <$client> // "";
         while (<$client>) { last if /^\r?\n$/ }
         my $busy = $request =~ m{ /health } && -e "/var/vcap/sys/run/router/draining";
@@ -76,25 +76,25 @@ func (d *directorEnv) createRouter(ctx context.Context) *testVM {
 	return vm
 }
 
-// trafficGenerator sends requests to a Service one after the other, like a kube-proxy forwards them: each is a new connection to one
-// of the endpoints that were ready at the last refresh. It refreshes the endpoints once a second, the shortest interval at which a
-// kube-proxy changes its rules.
+// trafficGenerator sends requests to a Service one at a time, and picks endpoints as kube-proxy would: each request is a new connection
+// to an endpoint that was ready at the last refresh. It refreshes the endpoints once a second, the shortest interval at which kube-proxy
+// changes its rules.
 type trafficGenerator struct {
 	env       *testEnv
 	service   string
 	mutex     sync.Mutex
 	endpoints []string
-	answers   map[string]int // number of answered requests, by endpoint
+	responses map[string]int // number of responses, by endpoint
 	failures  []string
 	cancel    context.CancelFunc
 	workers   sync.WaitGroup
 }
 
-// startTraffic starts to send requests.
+// startTraffic starts sending requests.
 func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGenerator {
 	GinkgoHelper()
 	ctx, cancel := context.WithCancel(ctx)
-	t := &trafficGenerator{env: env, service: service, answers: map[string]int{}, cancel: cancel}
+	t := &trafficGenerator{env: env, service: service, responses: map[string]int{}, cancel: cancel}
 	DeferCleanup(t.stop)
 	Expect(t.refreshEndpoints(ctx)).To(Succeed())
 	t.workers.Go(func() {
@@ -105,8 +105,8 @@ func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGe
 		})
 	})
 	t.workers.Go(func() {
-		round := 0
-		runEvery(ctx, 10*time.Millisecond, func() { round++; t.request(ctx, round) })
+		n := 0
+		runEvery(ctx, 10*time.Millisecond, func() { n++; t.sendRequest(ctx, n) })
 	})
 	return t
 }
@@ -147,22 +147,22 @@ func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
 	return nil
 }
 
-// request sends a request to the endpoint for this turn.
-func (t *trafficGenerator) request(ctx context.Context, turn int) {
+// sendRequest sends the nth request. Consecutive requests go to different endpoints.
+func (t *trafficGenerator) sendRequest(ctx context.Context, n int) {
 	t.mutex.Lock()
 	endpoints := t.endpoints
 	t.mutex.Unlock()
 	if len(endpoints) == 0 {
-		t.record("", fmt.Errorf("the Service has no endpoint"))
+		t.record("", fmt.Errorf("the Service has no endpoints"))
 		return
 	}
-	endpoint := endpoints[turn%len(endpoints)]
+	endpoint := endpoints[n%len(endpoints)]
 	if err := httpGet(ctx, "http://"+endpoint+":8080/"); ctx.Err() == nil {
 		t.record(endpoint, err)
 	}
 }
 
-// record counts an answer, or stores why there was none.
+// record counts a response, or stores the error if there was none.
 func (t *trafficGenerator) record(endpoint string, err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
@@ -170,7 +170,7 @@ func (t *trafficGenerator) record(endpoint string, err error) {
 		t.failures = append(t.failures, time.Now().Format(time.StampMilli)+" "+endpoint+": "+err.Error())
 		return
 	}
-	t.answers[endpoint]++
+	t.responses[endpoint]++
 }
 
 var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
@@ -189,24 +189,24 @@ func httpGet(ctx context.Context, url string) error {
 		return err
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered %s", response.Status)
+		return fmt.Errorf("status %s", response.Status)
 	}
 	return nil
 }
 
-// answerCount returns how many requests this endpoint has answered.
-func (t *trafficGenerator) answerCount(endpoint string) int {
+// responseCount returns the number of responses from this endpoint.
+func (t *trafficGenerator) responseCount(endpoint string) int {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
-	return t.answers[endpoint]
+	return t.responses[endpoint]
 }
 
-// waitForAnswers waits until each of the VMs has answered another 50 requests.
-func (t *trafficGenerator) waitForAnswers(ctx context.Context, vms ...*testVM) {
+// waitForResponses waits for another 50 responses from each of the VMs.
+func (t *trafficGenerator) waitForResponses(ctx context.Context, vms ...*testVM) {
 	GinkgoHelper()
 	for _, vm := range vms {
-		previous := t.answerCount(vm.address)
-		Eventually(func() int { return t.answerCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+50))
+		previous := t.responseCount(vm.address)
+		Eventually(func() int { return t.responseCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+50))
 	}
 }
 
@@ -216,41 +216,41 @@ func (t *trafficGenerator) stop() {
 	t.workers.Wait()
 }
 
-// expectNoLoss stops sending requests, and fails if one of them was not answered.
+// expectNoLoss stops sending requests, and expects that each of them got a response.
 func (t *trafficGenerator) expectNoLoss() {
 	GinkgoHelper()
 	t.stop()
-	all := 0
-	for _, count := range t.answers {
-		all += count
+	total := 0
+	for _, count := range t.responses {
+		total += count
 	}
-	AddReportEntry("requests", fmt.Sprintf("%d answered, %d lost", all, len(t.failures)))
+	AddReportEntry("requests", fmt.Sprintf("%d responses, %d lost", total, len(t.failures)))
 	Expect(t.failures).To(BeEmpty(), func() string { return strings.Join(t.failures, "\n") })
 }
 
 var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", labelSharedKernel), Serial, func() {
-	DescribeTable("loses no request while the director recreates one, and while Kubernetes evicts one",
+	DescribeTable("loses no request while the director recreates a router or Kubernetes evicts one",
 		func(ctx context.Context, stemcell string) {
 			d := newDirectorEnv(ctx, stemcell)
-			one, other := d.createRouter(ctx), d.createRouter(ctx)
-			clients := d.startTraffic(ctx, "routers")
-			clients.waitForAnswers(ctx, one, other)
+			first, second := d.createRouter(ctx), d.createRouter(ctx)
+			traffic := d.startTraffic(ctx, "routers")
+			traffic.waitForResponses(ctx, first, second)
 
-			By("recreating a router as bosh recreate does")
-			one.stop(ctx, d.routerSpec(one.address))
-			d.mustCall(ctx, "delete_vm", one.cid)
-			clients.waitForAnswers(ctx, other)
+			By("recreating a router like bosh recreate")
+			first.stop(ctx, d.routerSpec(first.address))
+			d.mustCall(ctx, "delete_vm", first.cid)
+			traffic.waitForResponses(ctx, second)
 			next := d.createRouter(ctx)
-			clients.waitForAnswers(ctx, next, other)
+			traffic.waitForResponses(ctx, next, second)
 
 			By("evicting a router")
 			pods := d.cluster.CoreV1().Pods(d.namespace)
 			Expect(d.cluster.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
-				ObjectMeta: metav1.ObjectMeta{Name: other.cid, Namespace: d.namespace},
+				ObjectMeta: metav1.ObjectMeta{Name: second.cid, Namespace: d.namespace},
 			})).To(Succeed())
-			Eventually(func() error { _, err := pods.Get(ctx, other.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
-			clients.waitForAnswers(ctx, next)
-			clients.expectNoLoss()
+			Eventually(func() error { _, err := pods.Get(ctx, second.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
+			traffic.waitForResponses(ctx, next)
+			traffic.expectNoLoss()
 		},
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
 		Entry("with systemd", withSystemd, NodeTimeout(longTest)),

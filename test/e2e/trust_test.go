@@ -28,8 +28,8 @@ import (
 // diskSecret is the content of a file on another VM's disk.
 const diskSecret = "on-the-disk-of-another-vm"
 
-// Runs the attacks of test/attacks, and those of root in a VM, on real nodes.
-var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), Ordered, ContinueOnFailure, Serial, func() {
+// Runs the attacks of test/attacks, and the attacks of root in a VM, on real nodes.
+var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
 		env      *testEnv
 		target   attacks.EscapeTarget
@@ -54,7 +54,7 @@ var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), 
 				Expect(env.embedded.ControlPlane.Apply(ctx, gVisorManifest)).To(Succeed())
 			}
 			attacker := env.createVMFromSpec(ctx, vmSpec{properties: kind.Properties})
-			var wrong []string
+			var mismatches []string
 			var table strings.Builder
 			columns := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 			for _, escape := range attacks.Escapes() {
@@ -62,12 +62,12 @@ var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), 
 				fmt.Fprintf(columns, "%s\t%v\n", escape.Name, err == nil)
 				notTried := err != nil && regexp.MustCompile(`exit code 12[67]`).MatchString(err.Error())
 				if notTried || (err == nil) != escape.Succeeds(kind.Name, cgroupV1) {
-					wrong = append(wrong, fmt.Sprintf("%s: %v: %s", escape.Name, err, out))
+					mismatches = append(mismatches, fmt.Sprintf("%s: %v: %s", escape.Name, err, out))
 				}
 			}
 			Expect(columns.Flush()).To(Succeed())
-			AddReportEntry("what root reaches in a VM: "+kind.Name, "\n"+table.String(), ReportEntryVisibilityAlways)
-			Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+			AddReportEntry("escapes of root in a VM: "+kind.Name, "\n"+table.String(), ReportEntryVisibilityAlways)
+			Expect(mismatches).To(BeEmpty(), strings.Join(mismatches, "\n"))
 			env.mustCall(ctx, "delete_vm", attacker.cid)
 			tried++
 		}, NodeTimeout(longTest))
@@ -87,7 +87,7 @@ var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), 
 		admin, err := clientcmd.BuildConfigFromFlags("", env.kubeconfig)
 		Expect(err).NotTo(HaveOccurred())
 		attackers := map[string]*attacks.Attacker{}
-		var wrong []string
+		var mismatches []string
 		for _, attack := range attacks.All() {
 			limits := fmt.Sprint(attack.Limits)
 			if attackers[limits] == nil {
@@ -98,10 +98,10 @@ var _ = Describe("The attacks of docs/trust.md", Label("security", "extended"), 
 				attackers[limits] = attacker
 			}
 			if err := attack.CheckOutcome(attack.Try(ctx, attackers[limits]), true, false); err != nil {
-				wrong = append(wrong, err.Error())
+				mismatches = append(mismatches, err.Error())
 			}
 		}
-		Expect(wrong).To(BeEmpty(), strings.Join(wrong, "\n"))
+		Expect(mismatches).To(BeEmpty(), strings.Join(mismatches, "\n"))
 		tried++
 	}, NodeTimeout(longTest))
 
@@ -129,19 +129,19 @@ func (env *testEnv) createAttackTarget(ctx context.Context) attacks.EscapeTarget
 
 func (env *testEnv) kubeletPort(ctx context.Context, node string) int32 {
 	GinkgoHelper()
-	found, err := env.cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	object, err := env.cluster.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	return found.Status.DaemonEndpoints.KubeletEndpoint.Port
+	return object.Status.DaemonEndpoints.KubeletEndpoint.Port
 }
 
-// disableDefaultStorageClass leaves the cluster without a default StorageClass until the spec finishes.
+// disableDefaultStorageClass removes the default StorageClass's annotation until the spec finishes.
 func (env *testEnv) disableDefaultStorageClass(ctx context.Context) {
 	GinkgoHelper()
 	const annotation = "storageclass.kubernetes.io/is-default-class"
 	classes := env.cluster.StorageV1().StorageClasses()
-	all, err := classes.List(ctx, metav1.ListOptions{})
+	list, err := classes.List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	for _, class := range all.Items {
+	for _, class := range list.Items {
 		if class.Annotations[annotation] != "true" {
 			continue
 		}
@@ -177,9 +177,9 @@ func (vm *testVM) canConnect(ctx context.Context, address string) bool {
 	return err == nil
 }
 
-var _ = Describe("The network policies", Label("security", "extended", labelSharedKernel), Serial, func() {
+var _ = Describe("The network policies", Label("trust", "extended", labelSharedKernel), Serial, func() {
 	It("block VMs from metadata services, nodes and other Pods only", func(ctx context.Context) {
-		env, others := newTestEnv(ctx), newTestEnv(ctx)
+		env, otherEnv := newTestEnv(ctx), newTestEnv(ctx)
 		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
 		pid, err := second.Shell(ctx, serveMetadata)
 		Expect(err).NotTo(HaveOccurred())
@@ -200,12 +200,12 @@ var _ = Describe("The network policies", Label("security", "extended", labelShar
 		labeled := nodeSelector(second)
 		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
 		inCluster := env.createVMFromSpec(ctx, vmSpec{properties: labeled})
-		neighbor, foreign := env.createVM(ctx), others.createVM(ctx)
+		neighbor, foreign := env.createVM(ctx), otherEnv.createVM(ctx)
 		server := env.apiServerAddress(ctx)
 		kubelet := func(node *embedded.Node) string {
 			return net.JoinHostPort(node.Address, strconv.Itoa(int(env.kubeletPort(ctx, node.Name))))
 		}
-		refused := map[string]string{
+		blocked := map[string]string{
 			"the metadata service":         metadataService + ":80",
 			"the kubelet of its node":      kubelet(second),
 			"the kubelet of another node":  kubelet(first),
@@ -216,8 +216,8 @@ var _ = Describe("The network policies", Label("security", "extended", labelShar
 			"another VM of its namespace":       neighbor.address + ":6868",
 			"an address outside of the cluster": outside.Addr().String(),
 		}
-		for what, address := range refused {
-			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, without the policies", what)
+		for name, address := range blocked {
+			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, without the policies", name)
 		}
 		raw, err := os.ReadFile("../../manifests/network-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
@@ -228,11 +228,11 @@ var _ = Describe("The network policies", Label("security", "extended", labelShar
 		).Replace(string(raw))
 		_, err = embedded.RunInput(ctx, policies, "kubectl", "--kubeconfig", env.kubeconfig, "apply", "--namespace", env.namespace, "-f", "-")
 		Expect(err).NotTo(HaveOccurred())
-		for what, address := range refused {
-			Eventually(vm.canConnect).WithContext(ctx).WithArguments(address).Should(BeFalse(), "%s, with the policies", what)
+		for name, address := range blocked {
+			Eventually(vm.canConnect).WithContext(ctx).WithArguments(address).Should(BeFalse(), "%s, with the policies", name)
 		}
-		for what, address := range allowed {
-			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, with the policies", what)
+		for name, address := range allowed {
+			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, with the policies", name)
 		}
 		Expect(inCluster.canConnect(ctx, server.String())).To(BeTrue(), "a director")
 		Expect(inCluster.canConnect(ctx, metadataService+":80")).To(BeFalse(), "a director")
@@ -250,7 +250,7 @@ func (env *testEnv) apiServerAddress(ctx context.Context) *net.TCPAddr {
 	return &net.TCPAddr{IP: net.ParseIP(slice.Endpoints[0].Addresses[0]), Port: int(*slice.Ports[0].Port)}
 }
 
-var _ = Describe("A deep check", Label("security"), func() {
+var _ = Describe("A deep check", Label("trust"), func() {
 	It("passes on the node in less than a minute, and leaves no objects", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))

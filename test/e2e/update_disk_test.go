@@ -44,8 +44,8 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		disk     string
 		checksum string
 		previous identity
-		loops    int    // of the node, before the disk was created
-		mounts   string // likewise
+		loops    int    // number of the node's loop devices before the disk was created
+		mounts   string // the kubelet's mounts before the disk was created
 	)
 	BeforeAll(func(ctx context.Context) {
 		env = newTestEnv(ctx)
@@ -85,22 +85,22 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 			Expect(successor).NotTo(Equal(disk))
 			Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
 			Expect(vm.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
-			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the repeated call")
+			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the retried call")
 			disk = successor
 		}, NodeTimeout(longTest))
 	}
 
 	It("is unchanged and usable when its data does not fit the new size of update_disk", func(ctx context.Context) {
 		vm.detach(ctx, disk)
-		failed := env.mustFail(ctx, "update_disk", disk, 512, env.diskProperties(blockDisk))
-		Expect(failed.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
-		Expect(failed.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
+		updateErr := env.mustFail(ctx, "update_disk", disk, 512, env.diskProperties(blockDisk))
+		Expect(updateErr.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
+		Expect(updateErr.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
 		vm.attach(ctx, disk)
 		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
 		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(disk))
 	}, NodeTimeout(longTest))
 
-	It("is copied from the start by the repeated call when the copy was killed", func(ctx context.Context) {
+	It("is copied from the start when the copy is killed and the call is retried", func(ctx context.Context) {
 		vm.detach(ctx, disk)
 		callCtx, cancel := context.WithCancel(ctx)
 		done := make(chan error)
@@ -113,7 +113,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 		Expect(<-done).To(HaveOccurred())
 		Expect(env.mustFail(ctx, "attach_disk", vm.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
 		for _, pid := range env.copyPIDs(ctx, disk) {
-			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // it may have exited
+			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // fails if the process exited
 		}
 		Eventually(func() corev1.PodPhase { return env.attachmentPod(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
 		successor := env.mustCall(ctx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass})).Text()
@@ -138,7 +138,7 @@ var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordere
 	})
 })
 
-// copyPIDs returns the IDs on the node of the processes that copy this disk: those with its CID in their environment.
+// copyPIDs returns the process IDs of the copy of this disk on the node. The processes have the disk's CID in their environment.
 func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
@@ -147,7 +147,7 @@ func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
 	return strings.Fields(out)
 }
 
-// freezeCopy pauses the copy of this disk as soon as it copies data, to keep it from finishing before the test continues.
+// freezeCopy pauses the copy of this disk as soon as it copies data, so that it does not finish before the test continues.
 func (env *testEnv) freezeCopy(ctx context.Context, disk string) {
 	GinkgoHelper()
 	_, err := env.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do

@@ -31,7 +31,7 @@ func (vm *testVM) cgroupPath(ctx context.Context) string {
 	return found
 }
 
-// remountCount returns how often the kernel of the VM node has remounted a filesystem.
+// remountCount returns how often the kernel of the VM node remounted a filesystem.
 func (env *testEnv) remountCount(ctx context.Context) string {
 	GinkgoHelper()
 	count, err := env.embedded.VM.Shell(ctx, "dmesg | grep -c 'EXT4-fs.*: re-mounted' || true")
@@ -39,7 +39,7 @@ func (env *testEnv) remountCount(ctx context.Context) string {
 	return count
 }
 
-// resourceUsage returns the VM's usage in the kubelet's metrics, which metrics-server reads: bytes of memory, and seconds of CPU time.
+// resourceUsage returns the VM's memory in bytes and its CPU time in seconds, from the kubelet's metrics that metrics-server reads.
 func (vm *testVM) resourceUsage(ctx context.Context) (memory, cpu float64) {
 	GinkgoHelper()
 	metrics, err := vm.env.embedded.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+embedded.VMNodeName+"/proxy/metrics/resource")
@@ -63,21 +63,21 @@ func (vm *testVM) resourceUsage(ctx context.Context) (memory, cpu float64) {
 }
 
 var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,", Label("vm-node", "extended"), Serial, func() {
-	kinds := func() []TableEntry {
+	entries := func() []TableEntry {
 		return []TableEntry{
 			Entry("with runit", "E2E_STEMCELL", "/init", NodeTimeout(time.Hour)),
 			Entry("with systemd", "E2E_STEMCELL_SYSTEMD", "/init.scope", NodeTimeout(time.Hour)),
 		}
 	}
 
-	DescribeTable("a VM has its own cgroups, loses only a job when its memory is used up, and keeps its state over a reboot",
+	DescribeTable("a VM has its own cgroups, loses only one job when its memory is used up, and keeps its state over a reboot",
 		func(ctx context.Context, stemcell, group string) {
 			env := newVMNodeEnv(ctx)
 			remounts := env.remountCount(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), nil)
 			Expect(env.remountCount(ctx)).To(Equal(remounts), "the node's root filesystem is not remounted")
 
-			By("checking that it sees the container's cgroups, and none of the node's")
+			By("checking that the VM sees its container's cgroups, and no cgroups of the node")
 			Expect(vm.run(ctx, "nsenter --target 1 --cgroup cat /proc/1/cgroup")).To(Equal("0::" + group))
 			Expect(vm.run(ctx, "cd /sys/fs/cgroup && test -e memory.max && echo *")).NotTo(ContainSubstring("kubepods"))
 			Expect(env.embedded.VM.Shell(ctx, "cat "+vm.cgroupPath(ctx)+"/memory.oom.group")).To(Equal("0"))
@@ -87,7 +87,7 @@ var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,
 				g.Expect(cpu).To(BeNumerically(">", 1))
 			}).WithContext(ctx).Should(Succeed())
 
-			By("using up its memory in a job")
+			By("using up the VM's memory in a job")
 			vm.run(ctx, keeperJobScript)
 			vm.waitForJob(ctx)
 			agent, job := vm.agentPID(ctx), vm.run(ctx, "cat /var/vcap/sys/run/keeper/keeper.pid")
@@ -111,7 +111,7 @@ var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,
 			By("deleting the VM")
 			env.mustCall(ctx, "delete_vm", vm.cid)
 		},
-		kinds())
+		entries())
 
 	DescribeTable("a VM applies the limits of its containers, as BPM and Garden require",
 		func(ctx context.Context, stemcell, _ string) {
@@ -119,5 +119,5 @@ var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,
 			Expect(env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel supports quotas")
 			Expect(env.embedded.VM.Shell(ctx, "find /sys/fs/cgroup -name bpm -o -name garden")).To(BeEmpty())
 		},
-		kinds())
+		entries())
 })

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Checks the differences from a VM on another IaaS that docs/machines.md lists.
+// Verifies the differences from a VM on another IaaS that docs/machines.md lists.
 var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 	const memory = 768 // MiB
 
@@ -27,7 +27,7 @@ var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 				return []string{vm.run(ctx, command), node}
 			}
 
-			By("comparing what it shares with the node")
+			By("comparing the resources that the VM shares with the node")
 			for _, command := range []string{"awk '/^MemTotal/ { print $2 }' /proc/meminfo", "nproc", "grep -c ^processor /proc/cpuinfo",
 				"uname -r", "cat /proc/sys/kernel/random/boot_id", "awk '/^btime/ { print $2 }' /proc/stat"} {
 				output := outputs(command)
@@ -41,7 +41,7 @@ var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 			vm.run(ctx, "sysctl -q -w vm.swappiness=7")
 			Expect(outputs("cat /proc/sys/vm/swappiness")).To(HaveEach("7"), "a kernel setting without a namespace")
 
-			By("checking what is separate from the node")
+			By("checking the resources that are separate from the node")
 			vm.run(ctx, "sysctl -q -w net.ipv4.tcp_keepalive_time=1234")
 			output := outputs("cat /proc/sys/net/ipv4/tcp_keepalive_time")
 			Expect(output[0]).To(Equal("1234"))

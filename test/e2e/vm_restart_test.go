@@ -21,7 +21,7 @@ import (
 //go:embed testdata/keeper
 var keeperJobScript string
 
-// persistentState returns what a restart must not change.
+// persistentState returns the state that a restart must not change.
 func (vm *testVM) persistentState(ctx context.Context) map[string]string {
 	GinkgoHelper()
 	pod := vm.pod(ctx)
@@ -40,7 +40,7 @@ func (vm *testVM) persistentState(ctx context.Context) map[string]string {
 	}
 }
 
-// modifySystemScript changes files outside of /var/vcap as jobs and operators do; printModificationsScript prints the changes.
+// modifySystemScript changes files outside of /var/vcap, like jobs and operators. printModificationsScript prints the changes.
 const (
 	modifySystemScript = `useradd --create-home --shell /bin/bash jumpbox && install -d -o jumpbox -m 0700 ~jumpbox/.ssh && echo key >~jumpbox/.ssh/authorized_keys
 		echo 'vm.swappiness = 10' >/etc/sysctl.d/99-job.conf; echo '10.0.0.9 db' >>/etc/hosts; echo '@reboot root true' >/etc/cron.d/job; rm /etc/motd
@@ -50,7 +50,7 @@ const (
 		/var/lib/database/table /opt/product/bin /srv/www/index /usr/local/bin/tool /root/note; grep -c '10.0.0.9 db' /etc/hosts; ls /etc/motd 2>&1 || true`
 )
 
-// restartCount returns how often the VM's container has restarted.
+// restartCount returns how often the VM's container restarted.
 func (vm *testVM) restartCount(ctx context.Context) int32 {
 	GinkgoHelper()
 	return vm.pod(ctx).Status.ContainerStatuses[0].RestartCount
@@ -76,15 +76,15 @@ func (vm *testVM) waitForJob(ctx context.Context) {
 	}, 3*time.Minute).WithContext(ctx).Should(Equal("1"), func() string { return vm.logs(ctx) })
 }
 
-// rotateCredentials sends new credentials to the agent, as the director does after every create_vm: the agent exits, and restarts with
-// them.
+// rotateCredentials sends new credentials to the agent, like the director after every create_vm. The agent exits, and restarts with the
+// new credentials.
 func (vm *testVM) rotateCredentials(ctx context.Context, password string) {
 	GinkgoHelper()
 	agentEnv, err := director.AgentEnv()
 	Expect(err).NotTo(HaveOccurred())
 	certificates := agentEnv["bosh"].(map[string]any)["mbus"].(map[string]any)["cert"].(map[string]any)
 	agent := vm.agentPID(ctx)
-	_, _ = vm.agent.Call(ctx, "update_settings", map[string]any{ // the agent may exit before it answers
+	_, _ = vm.agent.Call(ctx, "update_settings", map[string]any{ // the agent may exit before it responds
 		"trusted_certs": certificates["ca"],
 		"mbus":          map[string]any{"urls": []string{fmt.Sprintf("https://mbus:%s@0.0.0.0:6868", password)}, "cert": certificates},
 	})
@@ -98,7 +98,7 @@ func (vm *testVM) agentPID(ctx context.Context) string {
 	return vm.run(ctx, "pgrep --exact bosh-agent")
 }
 
-// stemcellEntries returns table entries for both kinds of stemcells. The labels are those of the entry with systemd.
+// stemcellEntries returns table entries for both kinds of stemcells. The labels apply to the entry with systemd.
 func stemcellEntries(systemd ...string) []TableEntry {
 	return []TableEntry{
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
@@ -144,7 +144,7 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	starts := strings.Fields(vm.run(ctx, "cat /var/vcap/data/keeper.starts"))
 	Expect(starts).To(Equal([]string{"with", "with", "with"}))
 
-	By("rebooting the VM while the director has stopped its jobs")
+	By("rebooting the VM while its jobs are stopped")
 	vm.callAgent(ctx, "stop")
 	env.mustCall(ctx, "reboot_vm", vm.cid)
 	vm.waitForAgent(ctx)
@@ -174,7 +174,7 @@ var _ = Describe("A VM restart", Label("vms"), func() {
 		},
 		stemcellEntries())
 
-	It("fails in the middle of a migration between two disks, rather than use the wrong one", func(ctx context.Context) {
+	It("fails in the middle of a migration between two disks, instead of using the wrong disk", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		vm.attach(ctx, env.createDisk(ctx, 64, map[string]any{}))

@@ -14,12 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// orderlyJobScript installs a job that takes three seconds to stop, and then records on its disk that it has stopped.
+// orderlyJobScript installs a job that takes three seconds to stop, and then records on its disk that it stopped.
 //
 //go:embed testdata/orderly
 var orderlyJobScript string
 
-// terminationAfter runs the action, which must delete the VM, and returns how the VM's container has terminated.
+// terminationAfter runs the action, which must delete the VM, and returns how the VM's container terminated.
 func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.ContainerStateTerminated {
 	GinkgoHelper()
 	changes, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm.cid})
@@ -42,7 +42,7 @@ func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.C
 }
 
 var _ = Describe("The shutdown of a VM", Label("vms"), func() {
-	DescribeTable("gives jobs the time to stop",
+	DescribeTable("gives jobs time to stop",
 		func(ctx context.Context, stemcell string) {
 			env := newTestEnv(ctx)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
@@ -61,7 +61,7 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			Expect(vm.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted"))
 
 			By("deleting the VM")
-			const killed = 128 + 9 // as after its grace period of 30 s
+			const killed = 128 + 9 // the exit code after the grace period of 30 s
 			Expect(vm.terminationAfter(ctx, func() { env.mustCall(ctx, "delete_vm", vm.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
 			events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 			Expect(err).NotTo(HaveOccurred())

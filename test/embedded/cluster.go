@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -15,7 +16,7 @@ type Cluster struct {
 	Dir          string
 	ControlPlane *ControlPlane
 	Nodes        []*Node
-	// VM is an additional node, which is started if it has an image.
+	// VM is an additional node. It is started only if it has an image.
 	VM *VMNode
 	// Small omits what the demo does not need: the cluster's DNS, and the CSI driver with its sidecars. Up without Small adds
 	// them to a cluster that was started with it.
@@ -45,16 +46,16 @@ func (c *Cluster) registry() Process {
 
 // Process returns a process of the cluster that is not part of a node, by its name.
 func (c *Cluster) Process(name string) (Process, error) {
-	all := append(c.ControlPlane.processes(), c.csiProcesses()...)
-	for _, process := range append(all, c.registry(), c.provisioner(), c.dns()) {
+	clusterWide := []Process{c.registry(), c.provisioner(), c.dnsProcess()}
+	for _, process := range slices.Concat(c.ControlPlane.processes(), c.csiProcesses(), clusterWide) {
 		if process.Name == name {
 			return process, nil
 		}
 	}
-	return Process{}, fmt.Errorf("the cluster has no process %s", name)
+	return Process{}, fmt.Errorf("the cluster has no process %q", name)
 }
 
-// Up starts all processes that do not run, and reports each step to progress.
+// Up starts all processes that are not running, and reports each step to progress.
 func (c *Cluster) Up(ctx context.Context, progress func(string)) error {
 	start := time.Now()
 	steps := c.steps()
@@ -150,8 +151,7 @@ func (c *Cluster) RemoveNode(ctx context.Context, node *Node) error {
 	return os.RemoveAll(node.Dir)
 }
 
-// Down deletes all Pods first, which unmounts their volumes in order, then stops all processes, and removes the cluster's
-// directory.
+// Down deletes all Pods, so that their volumes are unmounted. It then stops all processes, and removes the cluster's directory.
 func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	if c.ControlPlane.Process("kube-apiserver").Running() && c.Nodes[0].Kubelet().Running() {
 		progress("deleting all Pods")
@@ -173,7 +173,7 @@ func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	if err := c.stopCSI(); err != nil {
 		return err
 	}
-	if err := c.dns().Stop(); err != nil {
+	if err := c.dnsProcess().Stop(); err != nil {
 		return err
 	}
 	if err := c.VM.Stop(ctx); err != nil {
@@ -200,8 +200,8 @@ func (c *Cluster) Down(ctx context.Context, progress func(string)) error {
 	return c.detachLoops(ctx)
 }
 
-// detachLoops detaches the loop devices with files in the cluster's directory. A loop device that an attachment Pod has
-// created shows the path in its container.
+// detachLoops detaches the loop devices of files in the cluster's directory. A loop device created by an attachment Pod shows the
+// path of the file in the Pod's container.
 func (c *Cluster) detachLoops(ctx context.Context) error {
 	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE")
 	if err != nil {
@@ -225,7 +225,7 @@ func (c *Cluster) installCalico(ctx context.Context) error {
 	if crds == "" {
 		return fmt.Errorf("CALICO_CRDS is not set to the directory with Calico's custom resource definitions")
 	}
-	// A server that has just started may not serve its schema yet, which kubectl requires.
+	// kubectl requires the schema, but a server that just started may not serve it yet.
 	err := WaitUntil(ctx, time.Minute, "Calico's custom resource definitions", func(ctx context.Context) (bool, error) {
 		_, err := c.ControlPlane.Kubectl(ctx, "apply", "--server-side", "-f", crds)
 		return err == nil, err
@@ -265,7 +265,7 @@ func (c *Cluster) provisioner() Process {
 	}}
 }
 
-// startProvisioner starts the provisioner of the default class, which creates directories on the node.
+// startProvisioner starts the provisioner of the default StorageClass. Its volumes are directories on the node.
 func (c *Cluster) startProvisioner(ctx context.Context) error {
 	paths := []string{fmt.Sprintf(`{"node":%q,"paths":[%q]}`, VMNodeName, vmVolumes)}
 	for _, node := range NewCluster(c.Dir, len(NodeNames)).Nodes {
@@ -284,8 +284,8 @@ func (c *Cluster) startProvisioner(ctx context.Context) error {
 	return c.provisioner().Start()
 }
 
-func indent(text string) string {
-	return "    " + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n    ")
+func indent(s string) string {
+	return "    " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n    ")
 }
 
 const (

@@ -19,13 +19,13 @@ import (
 type ControlPlane struct {
 	Dir   string
 	Child bool // see Process
-	// Ports of the API server, and of etcd for clients and peers.
+	// APIPort is the port of the API server, EtcdPort and EtcdPeerPort those of etcd.
 	APIPort, EtcdPort, EtcdPeerPort int
-	// Extra flags of the API server.
+	// APIServerFlags are additional flags of the API server.
 	APIServerFlags []string
 }
 
-// users are the users of the cluster: the name, then the groups.
+// users are the users of the cluster. Each is a name, followed by groups.
 var users = [][]string{
 	{"admin", "system:masters"},
 	{"system:kube-controller-manager"},
@@ -51,11 +51,11 @@ func FreePort() (int, error) {
 func NewTestControlPlane(dir string) (*ControlPlane, error) {
 	c := &ControlPlane{Dir: dir, Child: true}
 	for _, port := range []*int{&c.APIPort, &c.EtcdPort, &c.EtcdPeerPort} {
-		free, err := FreePort()
+		freePort, err := FreePort()
 		if err != nil {
 			return nil, err
 		}
-		*port = free
+		*port = freePort
 	}
 	return c, nil
 }
@@ -86,7 +86,7 @@ func (c *ControlPlane) Apply(ctx context.Context, manifests string) error {
 	return err
 }
 
-// Start starts all processes that do not run, and waits until the API server is ready.
+// Start starts all processes that are not running, and waits until the API server is ready.
 func (c *ControlPlane) Start(ctx context.Context) error {
 	if err := c.prepare(); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (c *ControlPlane) Start(ctx context.Context) error {
 	return nil
 }
 
-// Stop stops everything, in reverse order.
+// Stop stops all processes, in reverse order.
 func (c *ControlPlane) Stop() error { return stopAll(c.processes()) }
 
 // Process returns one of the control plane's processes by name.
@@ -114,7 +114,7 @@ func (c *ControlPlane) Process(name string) Process {
 			return process
 		}
 	}
-	panic("no process " + name)
+	panic("unknown process " + name)
 }
 
 func (c *ControlPlane) processes() []Process {
@@ -152,8 +152,8 @@ func (c *ControlPlane) apiServer(name string, port int) Process {
 	}, c.APIServerFlags...)}
 }
 
-// StartSecondAPIServer starts another API server with the same etcd, unless it runs, and waits until it is ready. Start and Stop
-// do not manage it.
+// StartSecondAPIServer starts another API server with the same etcd unless it is running, and waits until it is ready. Start and
+// Stop do not manage it.
 func (c *ControlPlane) StartSecondAPIServer(ctx context.Context, port int) (Process, error) {
 	server := c.apiServer("kube-apiserver-2", port)
 	if err := server.Start(); err != nil {

@@ -8,26 +8,26 @@ import (
 	"strings"
 )
 
-// Names of the CSI drivers. The driver (test/csi) is a separate module, which keeps the libraries of CSI out of the product's
-// dependencies. This package only runs its program, and repeats the constants.
+// Names of the CSI drivers. The driver is a separate module (test/csi), to keep CSI libraries out of the product's dependencies.
+// This package only runs its program, and therefore duplicates the constants.
 const (
 	CSIDriverName        = "embedded.csi"
 	CSITopologyKey       = "topology." + CSIDriverName + "/node" // label with the node of a volume
-	CSITopologyParameter = "reach"                               // StorageClass parameter with the nodes that can use its volumes
-	VMCSIDriverName      = "vm." + CSIDriverName                 // of the driver for volumes on the VM node
+	CSITopologyParameter = "reach"                               // StorageClass parameter: which nodes can use the volumes
+	VMCSIDriverName      = "vm." + CSIDriverName                 // the driver of the VM node
 )
 
-// StorageClasses of the cluster in addition to the default one, and the VolumeSnapshotClass. Their volumes support both volume
-// modes, and are bound to a node, except those of CSIMovableClass.
+// StorageClasses of the cluster in addition to the default one, and the VolumeSnapshotClass. Volumes support both volume modes.
+// They are bound to a node, except those of CSIMovableClass.
 const (
 	CSIMovableClass  = "csi-movable" // on any node, one at a time
 	CSIClass         = "csi"         // with volume expansion; ext4 in Filesystem mode
-	CSIXFSClass      = "csi-xfs"     // with volume expansion; xfs, which every kernel can grow while it is mounted
+	CSIXFSClass      = "csi-xfs"     // with volume expansion; xfs, because every kernel can grow it while it is mounted
 	CSIFixedClass    = "csi-fixed"   // without volume expansion
 	CSISnapshotClass = "csi"
 )
 
-// VMClassSuffix is the suffix of the names of these classes for volumes on the VM node.
+// VMClassSuffix is the suffix of the names of these classes on the VM node.
 const VMClassSuffix = "-vm"
 
 // CSIDriver returns the driver for this node's volumes. It runs in the node's namespaces because the kubelet must see its mounts.
@@ -59,14 +59,14 @@ func (c *Cluster) csiProcesses() []Process {
 	return append(c.csi().processes(), c.snapshotController())
 }
 
-// startCSI starts all processes that do not run, and waits until the kubelets have registered the driver.
+// startCSI starts all processes that are not running, and waits until the kubelets register the driver.
 func (c *Cluster) startCSI(ctx context.Context) error {
 	crds := os.Getenv("SNAPSHOT_CRDS")
 	if crds == "" {
 		return fmt.Errorf("SNAPSHOT_CRDS is not set to the directory with the custom resource definitions of snapshots")
 	}
-	// Includes group snapshots: the controller would wait half a minute for their definitions. The glob excludes a kustomization
-	// in the directory, which kubectl cannot apply.
+	// The glob includes group snapshots, because the controller would wait half a minute for their definitions. It excludes a
+	// kustomization in the directory, because kubectl cannot apply it.
 	files, err := filepath.Glob(filepath.Join(crds, "*.storage.k8s.io_*.yaml"))
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c *Cluster) startCSI(ctx context.Context) error {
 	return nil
 }
 
-// waitCSI starts the node's driver if it does not run, and waits until the kubelet has registered it.
+// waitCSI starts the node's driver unless it is running, and waits until the kubelet registers it.
 func (n *Node) waitCSI(ctx context.Context) error {
 	if err := n.CSIDriver().Start(); err != nil {
 		return err

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// csiDriver is a CSI driver with its controller and sidecars. One driver manages the volumes of the nodes that share the host's
-// kernel; another one, of the same program, those of the VM node.
+// csiDriver is a CSI driver with its controller and sidecars. There are two drivers, which run the same program: one for the nodes
+// that share the host's kernel, and one for the VM node.
 type csiDriver struct {
 	name         string
 	classSuffix  string // suffix of the names of its classes
 	controlPlane *ControlPlane
-	dir          string  // of the socket, and of the files of its processes
+	dir          string  // directory of the socket and of the processes' files
 	controller   Process // serves the socket
 }
 
@@ -43,8 +43,8 @@ func csiProcess(plane *ControlPlane, dir, name string, args ...string) Process {
 	return Process{Name: name, Dir: dir, Args: append([]string{name, "--kubeconfig", kubeconfig, "--v=2"}, args...), Env: []string{"KUBECONFIG=" + kubeconfig}}
 }
 
-// start applies the driver's classes, and starts all processes that do not run. If the controller has exited, it also restarts the
-// sidecars: they exit some time after the controller, and nothing restarts them as in Pods.
+// start applies the driver's classes, and starts all processes that are not running. If the controller exited, it also restarts the
+// sidecars. They exit some time after the controller, and, unlike in a Pod, nothing restarts them.
 func (d csiDriver) start(ctx context.Context) error {
 	if err := d.controlPlane.Apply(ctx, fmt.Sprintf(csiManifests, d.name, CSISnapshotClass+d.classSuffix)+
 		d.storageClass(CSIClass, "", true)+
@@ -83,7 +83,7 @@ reclaimPolicy: Delete
 `, name+d.classSuffix, d.name, parameters, expand)
 }
 
-// waitCSIDriver waits until the node's kubelet has registered the CSI driver.
+// waitCSIDriver waits until the node's kubelet registers the CSI driver.
 func (c *ControlPlane) waitCSIDriver(ctx context.Context, node, driver string) error {
 	return WaitUntil(ctx, 2*time.Minute, node+" to register the CSI driver", func(ctx context.Context) (bool, error) {
 		out, err := c.Kubectl(ctx, "get", "csinode", node, "-o", "jsonpath={.spec.drivers[*].name}")

@@ -2,6 +2,6 @@
 // optionally nodes with kubelet, containerd and Calico.
 //
 // The control plane alone does not require root; tests start their own. `make cluster-up` starts a whole cluster and
-// `make cluster-down` stops it. Everything listens on loopback, stores its files in one directory, and is stopped by process ID.
-// Programs must be in $PATH, for which scripts/build-tools --path prints the directories.
+// `make cluster-down` stops it. All processes listen on loopback, store their files in one directory, and are stopped by process ID.
+// Their programs must be in $PATH; scripts/build-tools --path prints the directories.
 package embedded

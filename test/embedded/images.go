@@ -18,19 +18,19 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Images that are imported to every node, which therefore needs no registry for them.
+// Images that are imported to every node, so that it needs no registry for them.
 const (
 	PauseImage   = "embedded.test/pause:1"
 	BusyboxImage = "embedded.test/busybox:1"
 )
 
 func (n *Node) importImages(ctx context.Context) error {
-	present, err := n.Ctr(ctx, "images", "list", "--quiet")
+	existing, err := n.Ctr(ctx, "images", "list", "--quiet")
 	if err != nil {
 		return err
 	}
 	for tag, files := range map[string]func() (map[string]string, error){PauseImage: pauseFiles, BusyboxImage: busyboxFiles} {
-		if strings.Contains(present, tag) {
+		if strings.Contains(existing, tag) {
 			continue
 		}
 		content, err := files()
@@ -49,7 +49,7 @@ func (n *Node) importImages(ctx context.Context) error {
 	return nil
 }
 
-// pauseFiles returns the pause program, which `make` builds, from $PATH.
+// pauseFiles returns the pause program in $PATH. `make` builds it.
 func pauseFiles() (map[string]string, error) {
 	path, err := exec.LookPath("embedded-pause")
 	return map[string]string{"pause": path}, err
@@ -58,7 +58,7 @@ func pauseFiles() (map[string]string, error) {
 func busyboxFiles() (map[string]string, error) {
 	path, err := exec.LookPath("busybox")
 	if err != nil {
-		return nil, fmt.Errorf("missing static busybox; run apt-get install busybox-static (%w)", err)
+		return nil, fmt.Errorf("static busybox not found; run apt-get install busybox-static (%w)", err)
 	}
 	files := map[string]string{}
 	for _, applet := range []string{"sh", "mkdir", "rm", "chmod", "ls", "cat", "sleep", "httpd", "nc", "wget"} {
@@ -67,13 +67,13 @@ func busyboxFiles() (map[string]string, error) {
 	return files, nil
 }
 
-// writeImage writes an image archive with these programs.
+// writeImage writes an image archive with these programs, given as target and source paths.
 func writeImage(archive, tag string, files map[string]string) error {
 	reference, err := name.NewTag(tag)
 	if err != nil {
 		return err
 	}
-	layer, err := layerOf(files)
+	layer, err := newLayer(files)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func writeImage(archive, tag string, files map[string]string) error {
 	return tarball.WriteToFile(archive, reference, image)
 }
 
-func layerOf(files map[string]string) (v1.Layer, error) {
+func newLayer(files map[string]string) (v1.Layer, error) {
 	var archive bytes.Buffer
 	writer := tar.NewWriter(&archive)
 	if err := writer.WriteHeader(&tar.Header{Name: "bin/", Typeflag: tar.TypeDir, Mode: 0o755}); err != nil {

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// One host can run several clusters: BOSH_KUBERNETES_CPI_INSTANCE is the number of a cluster, which determines its ports and
-// addresses. The ports differ from the defaults, to avoid conflicts with another Kubernetes.
+// One host can run several clusters. BOSH_KUBERNETES_CPI_INSTANCE is the number of a cluster, and determines its ports and
+// addresses. The ports differ from the defaults, to avoid conflicts with another Kubernetes cluster.
 var (
 	clusterNumber = func() int {
 		number, err := strconv.Atoi(os.Getenv("BOSH_KUBERNETES_CPI_INSTANCE"))
@@ -24,7 +24,7 @@ var (
 	registryPort = 15000 + 100*clusterNumber
 
 	// BOSHNetworkPrefix is the prefix of the cluster's address ranges. 10.N.128.0/17 is the reserved range of BOSH's manual
-	// networks, from which Calico assigns addresses on request only; it assigns those in 10.N.0.0/17 freely.
+	// networks: Calico assigns its addresses on request only. Calico assigns addresses in 10.N.0.0/17 to all other Pods.
 	BOSHNetworkPrefix = fmt.Sprintf("10.%d", 240+clusterNumber)
 	podCIDR           = BOSHNetworkPrefix + ".0.0/17"
 	boshCIDR          = BOSHNetworkPrefix + ".128.0/17"
@@ -32,7 +32,7 @@ var (
 	BOSHGateway = BOSHNetworkPrefix + ".128.1"
 )
 
-// vmNodeNumber is the number of the VM node, which differs from those of NodeNames.
+// vmNodeNumber is the number of the VM node. It follows the numbers of NodeNames.
 const vmNodeNumber = 5
 
 // nodeAddress returns the InternalIP of the cluster's nth node.

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// A node other than the first is in a network namespace, connected to the host by a veth pair. A bridge process makes ports on the
+// Each node except the first has a network namespace, connected to the host by a veth pair. A bridge process makes ports on the
 // host's loopback interface available at the same addresses in the namespace. It also adds routes to the node's Pods, because the
 // cluster does not use BGP.
 
@@ -31,7 +31,7 @@ func (n *Node) HostAddress() string {
 
 func (n *Node) joinNetwork(ctx context.Context) error {
 	if n.Network == "" {
-		_, err := Run(ctx, "ip", "address", "replace", n.Address+"/32", "dev", "lo") // the kubelet refuses 127.0.0.1
+		_, err := Run(ctx, "ip", "address", "replace", n.Address+"/32", "dev", "lo") // the kubelet rejects 127.0.0.1
 		return err
 	}
 	if _, err := os.Stat("/run/netns/" + n.Network); err == nil {
@@ -80,8 +80,8 @@ func (n *Node) bridge() Process {
 	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
 }
 
-// ServeBridge forwards the cluster's loopback ports from the node's network namespace, and maintains routes to its Pods, until the
-// context is canceled.
+// ServeBridge forwards these loopback ports from the node's network namespace to the host, and maintains routes to the node's Pods,
+// until the context is canceled.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	for _, port := range ports {
 		if _, err := ForwardLoopback(n.Network, port); err != nil {
@@ -117,7 +117,7 @@ func InNetworkNamespace(network string, do func() error) error {
 	return inNetworkNamespaceFile("/run/netns/"+network, do)
 }
 
-// inNetworkNamespaceFile is InNetworkNamespace for the namespace of a file.
+// inNetworkNamespaceFile is like InNetworkNamespace, with the path of the namespace's file.
 func inNetworkNamespaceFile(path string, do func() error) error {
 	runtime.LockOSThread()
 	original, err := os.Open("/proc/thread-self/ns/net")
@@ -148,31 +148,31 @@ func ForwardLoopback(network string, port int) (net.Listener, error) {
 	return listenAndForward("/run/netns/"+network, address, address)
 }
 
-// ForwardAPIServer forwards the address of the Service kubernetes in the network namespace of the process to the API server, until
-// the listener is closed. It replaces kube-proxy, which the cluster does not have.
-func (c *ControlPlane) ForwardAPIServer(ctx context.Context, process string) (net.Listener, error) {
-	network := "/proc/" + process + "/ns/net"
-	if _, err := Run(ctx, "nsenter", "--net="+network, "ip", "address", "add", apiServiceIP+"/32", "dev", "lo"); err != nil {
+// ForwardAPIServer forwards the address of the Service kubernetes to the API server, in the network namespace of the process with
+// this ID, until the listener is closed. It replaces kube-proxy, because the cluster does not run kube-proxy.
+func (c *ControlPlane) ForwardAPIServer(ctx context.Context, pid string) (net.Listener, error) {
+	namespaceFile := "/proc/" + pid + "/ns/net"
+	if _, err := Run(ctx, "nsenter", "--net="+namespaceFile, "ip", "address", "add", apiServiceIP+"/32", "dev", "lo"); err != nil {
 		return nil, err
 	}
-	return listenAndForward(network, net.JoinHostPort(apiServiceIP, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
+	return listenAndForward(namespaceFile, net.JoinHostPort(apiServiceIP, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
 }
 
 // listenAndForward forwards an address in the network namespace of this file to a target on the host.
-func listenAndForward(network, address, target string) (net.Listener, error) {
+func listenAndForward(namespaceFile, address, target string) (net.Listener, error) {
 	var listener net.Listener
-	err := inNetworkNamespaceFile(network, func() (err error) {
+	err := inNetworkNamespaceFile(namespaceFile, func() (err error) {
 		listener, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s in %s: %w", address, network, err)
+		return nil, fmt.Errorf("listen on %s in %s: %w", address, namespaceFile, err)
 	}
 	go acceptAndForward(listener, target)
 	return listener, nil
 }
 
-func acceptAndForward(listener net.Listener, address string) {
+func acceptAndForward(listener net.Listener, target string) {
 	for {
 		inbound, err := listener.Accept()
 		if err != nil {
@@ -180,7 +180,7 @@ func acceptAndForward(listener net.Listener, address string) {
 		}
 		go func() {
 			defer inbound.Close()
-			outbound, err := net.DialTimeout("tcp", address, 5*time.Second)
+			outbound, err := net.DialTimeout("tcp", target, 5*time.Second)
 			if err != nil {
 				return
 			}
@@ -196,7 +196,7 @@ func acceptAndForward(listener net.Listener, address string) {
 
 // routes returns an event handler for the node's Pods that maintains their routes.
 func (n *Node) routes(ctx context.Context) cache.ResourceEventHandler {
-	change := func(verb string, object any) {
+	changeRoute := func(verb string, object any) {
 		if deleted, ok := object.(cache.DeletedFinalStateUnknown); ok {
 			object = deleted.Obj
 		}
@@ -209,8 +209,8 @@ func (n *Node) routes(ctx context.Context) cache.ResourceEventHandler {
 		}
 	}
 	return cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { change("replace", object) },
-		UpdateFunc: func(_, object any) { change("replace", object) },
-		DeleteFunc: func(object any) { change("delete", object) },
+		AddFunc:    func(object any) { changeRoute("replace", object) },
+		UpdateFunc: func(_, object any) { changeRoute("replace", object) },
+		DeleteFunc: func(object any) { changeRoute("delete", object) },
 	}
 }

@@ -13,12 +13,12 @@ import (
 	"time"
 )
 
-// NodeNames are the nodes that a cluster can have.
+// NodeNames are the names of the nodes that a cluster can have.
 var NodeNames = []string{"node-1", "node-2"}
 
 func encodeBase64(raw []byte) string { return base64.StdEncoding.EncodeToString(raw) }
 
-// Node is a kubelet and a containerd in a separate mount namespace. Its root is a shared mount, as on a normal host.
+// Node is a kubelet and a containerd in a separate mount namespace. The namespace's root is a shared mount, as on a normal host.
 type Node struct {
 	Name         string
 	Dir          string
@@ -29,7 +29,7 @@ type Node struct {
 	Address string
 	// Network is the name of the node's network namespace; empty for the host's.
 	Network string
-	// CSI is the directory of the CSI driver's volumes, which is the same for all nodes. If it is empty, the node has no driver.
+	// CSI is the directory of the CSI driver's volumes, the same for all nodes. If it is empty, the node has no driver.
 	CSI string
 }
 
@@ -72,7 +72,7 @@ func (n *Node) Kubelet() Process {
 
 func (n *Node) zone() string { return strings.Replace(n.Name, "node-", "zone-", 1) }
 
-// LXCFS returns the node's lxcfs, which provides the resources of containers at LXCFSRoot. Start does not start it.
+// LXCFS returns the node's lxcfs. Its files at LXCFSRoot show the resources of the container that reads them. Start does not start it.
 func (n *Node) LXCFS() Process {
 	return n.inNamespaces("lxcfs", "embedded-lxcfs", "--foreground", "--enable-loadavg", "--enable-cfs", "--pidfile", n.file("lxcfs.fuse.pid"), n.LXCFSRoot())
 }
@@ -138,7 +138,7 @@ func (n *Node) startNamespaces(ctx context.Context) error {
 	})
 }
 
-// StartContainerd starts the runtime and waits until it answers.
+// StartContainerd starts the runtime and waits until it responds.
 func (n *Node) StartContainerd(ctx context.Context) error {
 	if err := n.Containerd().Start(); err != nil {
 		return err
@@ -156,10 +156,10 @@ func (n *Node) StartContainerd(ctx context.Context) error {
 // StartKubelet starts the kubelet and waits until the node is ready.
 func (n *Node) StartKubelet(ctx context.Context) error {
 	err := WaitUntil(ctx, 2*time.Minute, n.Name+" to be ready", func(ctx context.Context) (bool, error) {
-		if err := n.Kubelet().Start(); err != nil { // again if it has exited
+		if err := n.Kubelet().Start(); err != nil { // again if it exited
 			return false, err
 		}
-		// The node's status may be from a previous kubelet: the current one must answer, too.
+		// The node's status may be from a previous kubelet, so the current one must respond, too.
 		if _, err := n.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+n.Name+"/proxy/healthz"); err != nil {
 			return false, err
 		}
@@ -196,7 +196,7 @@ func (n *Node) Stop(ctx context.Context) error {
 	return n.namespaces().Kill()
 }
 
-// killContainers kills the containerd shims of the node and their processes.
+// killContainers kills the node's containerd shims and their processes.
 func (n *Node) killContainers(ctx context.Context) error {
 	return WaitUntil(ctx, 30*time.Second, n.Name+"'s containers to exit", func(context.Context) (bool, error) {
 		shims, err := n.shims()
@@ -214,12 +214,12 @@ func (n *Node) killContainers(ctx context.Context) error {
 }
 
 func (n *Node) shims() ([]int, error) {
-	return processes(func(command string) bool {
+	return findProcesses(func(command string) bool {
 		return strings.Contains(command, "containerd-shim-runc-v2") && strings.Contains(command, n.socket())
 	})
 }
 
-func processes(matches func(commandLine string) bool) ([]int, error) {
+func findProcesses(matches func(commandLine string) bool) ([]int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -247,8 +247,8 @@ func descendants(pid int) []int {
 		if err != nil {
 			continue
 		}
-		for text := range strings.FieldsSeq(string(raw)) {
-			if child, err := strconv.Atoi(text); err == nil {
+		for field := range strings.FieldsSeq(string(raw)) {
+			if child, err := strconv.Atoi(field); err == nil {
 				found = append(found, child)
 				found = append(found, descendants(child)...)
 			}
@@ -264,7 +264,7 @@ func (n *Node) configure() error {
 	}
 	runc, err := exec.LookPath("runc")
 	if err != nil {
-		return fmt.Errorf("missing runc; run apt-get install runc (%w)", err)
+		return fmt.Errorf("runc not found; run apt-get install runc (%w)", err)
 	}
 	plugins, err := n.plugins()
 	if err != nil {
@@ -285,7 +285,7 @@ func (n *Node) configure() error {
 	return nil
 }
 
-// plugins returns one directory with links to all CNI plugins: containerd supports several directories, but Calico's IPAM does not.
+// plugins returns a directory with links to all CNI plugins. containerd supports several directories, but Calico's IPAM does not.
 func (n *Node) plugins() (string, error) {
 	dir := n.file("plugins")
 	if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -47,7 +47,7 @@ func newAuthority(dir string) (*authority, error) {
 	return a, err
 }
 
-// issue creates NAME.crt and NAME.key for a server (with addresses) or a client (with groups).
+// issue creates the files NAME.crt and NAME.key, for a server if there are addresses, and for a client otherwise.
 func (a *authority) issue(name, commonName string, groups []string, addresses ...string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// PowerOff kills the node like a power cut: nothing is stopped in order, and the state in the kernel is lost: processes, mounts,
-// network interfaces and loop devices.
+// PowerOff kills the node like a power cut. No program shuts down cleanly, and all kernel state is lost: processes, mounts, network
+// interfaces and loop devices.
 func (n *Node) PowerOff(ctx context.Context) error {
 	if err := n.Stop(ctx); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	return n.StartKubelet(ctx)
 }
 
-// detachNodeLoops detaches the node's loop devices, once the kernel has unmounted their filesystems.
+// detachNodeLoops detaches the node's loop devices, and waits until the kernel releases them.
 func (n *Node) detachNodeLoops(ctx context.Context) error {
 	return WaitUntil(ctx, 30*time.Second, n.Name+"'s loop devices to be detached", func(ctx context.Context) (bool, error) {
 		loops, err := n.LoopDevices(ctx)
@@ -55,7 +55,7 @@ func (n *Node) detachNodeLoops(ctx context.Context) error {
 	})
 }
 
-// LoopDevices returns the loop devices of the node's volumes, each after those that depend on it.
+// LoopDevices returns the loop devices of the node's volumes, in the order in which they can be detached.
 func (n *Node) LoopDevices(ctx context.Context) ([]string, error) {
 	images, err := n.volumeFiles(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (n *Node) LoopDevices(ctx context.Context) ([]string, error) {
 	return loopDevices, nil
 }
 
-// volumeFiles returns the files of the node's volumes: those of the default class on the node, and its attached CSI volumes.
+// volumeFiles returns the files of the node's volumes: the volumes of the default StorageClass, and the attached CSI volumes.
 func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
 	if err != nil {
@@ -82,8 +82,8 @@ func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	return append(images, attached...), err
 }
 
-// loopsOf returns the file's loop devices, and before each those that depend on it: those of a file on its filesystem, and those of
-// its device, with which a kubelet keeps a Block volume in use.
+// loopsOf returns the file's loop devices, each preceded by the loop devices that depend on it. These have a file on its filesystem,
+// or the device itself as their file: a kubelet creates the latter to keep a Block volume in use.
 func loopsOf(ctx context.Context, file string) ([]string, error) {
 	var loopDevices []string
 	loops, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)

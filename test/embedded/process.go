@@ -30,7 +30,7 @@ func (p Process) pidFile() string { return filepath.Join(p.Dir, p.Name+".pid") }
 // LogFile returns the path of the file with the output.
 func (p Process) LogFile() string { return filepath.Join(p.Dir, p.Name+".log") }
 
-// Start starts the program unless it runs.
+// Start starts the program unless it is running.
 func (p Process) Start() error {
 	if p.Running() {
 		return nil
@@ -57,14 +57,14 @@ func (p Process) Start() error {
 	return os.WriteFile(p.pidFile(), fmt.Appendf(nil, "%d %s", command.Process.Pid, startTime(command.Process.Pid)), 0o644)
 }
 
-// PID returns the process's ID, or 0 if it does not run. The start time shows whether another process has reused the ID.
+// PID returns the process's ID, or 0 if it is not running. It compares start times, because another process can reuse the ID.
 func (p Process) PID() int {
 	raw, err := os.ReadFile(p.pidFile())
 	if err != nil {
 		return 0
 	}
-	text, recordedStart, _ := strings.Cut(string(raw), " ")
-	pid, err := strconv.Atoi(text)
+	recordedPID, recordedStart, _ := strings.Cut(string(raw), " ")
+	pid, err := strconv.Atoi(recordedPID)
 	if err != nil || recordedStart == "" || startTime(pid) != recordedStart {
 		return 0
 	}
@@ -84,7 +84,7 @@ func startTime(pid int) string {
 	return fields[19]
 }
 
-// Running reports whether the process runs.
+// Running reports whether the process is running.
 func (p Process) Running() bool { return p.PID() != 0 }
 
 // Stop stops the process with SIGTERM, and with SIGKILL after 10 seconds.
@@ -136,34 +136,34 @@ func (p Process) LastLines() string {
 	return strings.Join(lines[max(0, len(lines)-15):], "\n")
 }
 
-// errExited is the error of a condition that cannot become true because a process has exited.
-var errExited = errors.New("has exited")
+// errExited is the error of a condition that cannot become true because a process exited.
+var errExited = errors.New("exited")
 
-// WaitUntil waits until the condition is true, returns errExited, or the limit is exceeded. event describes the condition in
-// errors, which also contain the last error of the condition.
+// WaitUntil calls condition until it returns true or errExited, or until the limit is exceeded. Errors contain the event to wait for,
+// and the last error of the condition.
 func WaitUntil(ctx context.Context, limit time.Duration, event string, condition func(context.Context) (bool, error)) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	ticker := time.NewTicker(50 * time.Millisecond)
 	defer ticker.Stop()
-	var last error
+	var lastErr error
 	for {
 		done, err := condition(ctx)
 		if done && err == nil {
 			return nil
 		}
 		if errors.Is(err, errExited) {
-			return fmt.Errorf("waited for %s: %w", event, err)
+			return fmt.Errorf("wait for %s: %w", event, err)
 		}
 		if err != nil {
-			last = err
+			lastErr = err
 		}
 		select {
 		case <-ctx.Done():
-			if last == nil {
-				last = ctx.Err()
+			if lastErr == nil {
+				lastErr = ctx.Err()
 			}
-			return fmt.Errorf("waited %s for %s: %w", limit, event, last)
+			return fmt.Errorf("timed out after %s waiting for %s: %w", limit, event, lastErr)
 		case <-ticker.C:
 		}
 	}
@@ -174,7 +174,7 @@ func Run(ctx context.Context, name string, args ...string) (string, error) {
 	return RunInput(ctx, "", name, args...)
 }
 
-// RunInput is Run with this standard input.
+// RunInput is like Run, with this standard input.
 func RunInput(ctx context.Context, input, name string, args ...string) (string, error) {
 	command := exec.CommandContext(ctx, name, args...)
 	command.Stdin = strings.NewReader(input)

@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// ServeRegistry serves a container registry on loopback until it fails. Blobs are stored in dir, manifests in memory: images must be
-// pushed again after a restart, which uploads only the manifests.
+// ServeRegistry serves a container registry on loopback until it fails. It stores blobs in dir, and manifests in memory. Images must
+// be pushed again after a restart, but only their manifests are uploaded then.
 func ServeRegistry(port int, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

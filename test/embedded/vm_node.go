@@ -16,16 +16,16 @@ import (
 // VMNodeName is the name of the VM node; see VMNode.
 const VMNodeName = "node-vm"
 
-// VMTaint is the taint of the VM node, which only Pods that tolerate it use.
+// VMTaint is the taint of the VM node. Only Pods that tolerate it run there.
 const VMTaint = "embedded.test/vm-node"
 
-// VMNode is a node with its own operating system, like those of operators: Debian with its own kernel and systemd, cgroup v2, and a
-// kubelet with its default cgroups. The kernel is User Mode Linux, which does not require hardware virtualization, and is several
-// times slower than the host.
+// VMNode is a node with its own operating system, as in production: Debian with its own kernel and systemd, cgroup v2, and a kubelet
+// with its default cgroups. The kernel is User Mode Linux. It does not require hardware virtualization, but is several times slower
+// than the host.
 type VMNode struct {
 	Dir          string
 	ControlPlane *ControlPlane
-	// Image is the directory with the kernel and the root filesystem of scripts/node-image. If it is empty, no VM node is
+	// Image is the directory with the kernel and the root filesystem, created by scripts/node-image. If it is empty, no VM node is
 	// created, and an existing one uses the image that it was created with.
 	Image string
 	// Address is the node's InternalIP, Port the kubelet's port.
@@ -36,12 +36,12 @@ type VMNode struct {
 // vmKubeletRoot is the kubelet's directory on the VM node.
 const vmKubeletRoot = "/var/lib/kubelet"
 
-// vmVolumes is the directory of the default class's volumes on the VM node.
+// vmVolumes is the directory of the default StorageClass's volumes on the VM node.
 const vmVolumes = "/var/lib/embedded/volumes"
 
 func (n *VMNode) file(name string) string { return filepath.Join(n.Dir, name) }
 
-// asNode returns a Node with the settings that both kinds of nodes share, which are those of the network.
+// asNode returns a Node with the VM node's network settings, for code that both kinds of nodes share.
 func (n *VMNode) asNode() *Node {
 	return &Node{Name: VMNodeName, Dir: n.Dir, ControlPlane: n.ControlPlane, Port: n.Port, Address: n.Address, Network: n.tapName()}
 }
@@ -69,7 +69,7 @@ func (n *VMNode) Kernel() Process {
 		"vec0:transport=tap,ifname=" + n.tapName() + ",depth=64,gro=1", "umid=" + n.tapName(), "uml_dir=/tmp",
 		"con=null", "con0=null,fd:1", "quiet", "systemd.show_status=0",
 	}
-	// It has its own root filesystem because it requires a newer C library than the host may have.
+	// The kernel has its own root filesystem, because it may require a newer C library than the host's.
 	enter := `cd "$0" && mount --rbind /dev dev && mount --rbind /proc proc && mount -t tmpfs tmpfs tmp && mount --bind "$1" node && shift && exec chroot . "$@"`
 	return Process{Name: "kernel", Dir: n.Dir, Env: []string{"TMPDIR=/dev/shm", "HOME=/tmp"},
 		Args: append([]string{"unshare", "--mount", "--propagation", "private", "sh", "-c", enter, root, n.Dir}, kernel...)}
@@ -121,7 +121,7 @@ func (n *VMNode) Start(ctx context.Context) error {
 	return n.startCSI(ctx)
 }
 
-// WaitReady waits until the VM node's kubelet answers, and the node is ready.
+// WaitReady waits until the VM node's kubelet responds and the node is ready.
 func (n *VMNode) WaitReady(ctx context.Context) error {
 	err := WaitUntil(ctx, 15*time.Minute, VMNodeName+" to be ready", func(ctx context.Context) (bool, error) {
 		if !n.Kernel().Running() {
@@ -156,7 +156,7 @@ func (n *VMNode) joinNetwork(ctx context.Context) error {
 	return nil
 }
 
-// Stop kills the VM node, like a power cut.
+// Stop kills the VM node like a power cut.
 func (n *VMNode) Stop(ctx context.Context) error {
 	if err := n.csi().stop(); err != nil {
 		return err
@@ -178,7 +178,7 @@ func (n *VMNode) Stop(ctx context.Context) error {
 	return err
 }
 
-// Reboot shuts the VM node down in order, boots it, and waits until it is ready.
+// Reboot shuts the VM node down cleanly, boots it, and waits until it is ready.
 func (n *VMNode) Reboot(ctx context.Context) error {
 	if _, err := n.Shell(ctx, "systemctl poweroff --no-block"); err != nil {
 		return err
@@ -203,7 +203,7 @@ func (n *VMNode) RestartKubelet(ctx context.Context) error {
 // KubeletRoot returns the kubelet's directory on the VM node.
 func (n *VMNode) KubeletRoot() string { return vmKubeletRoot }
 
-// LoopDevices returns the loop devices of the node's volumes, which are all loop devices of the VM node.
+// LoopDevices returns all loop devices of the VM node. Only volumes use loop devices there.
 func (n *VMNode) LoopDevices(ctx context.Context) ([]string, error) {
 	out, err := n.Shell(ctx, "losetup --list --noheadings --output NAME")
 	return strings.Fields(out), err
@@ -215,7 +215,7 @@ func (n *VMNode) Shell(ctx context.Context, command string) (string, error) {
 	return strings.TrimSpace(out), err
 }
 
-// sshArgs returns these options of ssh and the arguments to connect to the VM node.
+// sshArgs returns the arguments of ssh to connect to the VM node, with additional options.
 func (n *VMNode) sshArgs(options ...string) []string {
 	return append(append([]string{"-i", n.file("key"), "-o", "StrictHostKeyChecking=no", "-o", "UserKnownHostsFile=/dev/null",
 		"-o", "LogLevel=ERROR"}, options...), "root@"+n.Address)

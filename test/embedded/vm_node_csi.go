@@ -5,10 +5,10 @@ import (
 	"fmt"
 )
 
-// The VM node has a separate CSI driver, because only the node has access to its disks: node service and controller are one process
-// on the VM node, to which the sidecars on the host connect through SSH.
+// The VM node has a separate CSI driver, because only the node has access to its disks. One process on the VM node serves both the
+// node service and the controller. The sidecars on the host connect to it through SSH.
 
-// vmCSIDir is the directory of its volumes on the VM node.
+// vmCSIDir is the directory of the driver's volumes on the VM node.
 const vmCSIDir = "/var/lib/embedded/csi"
 
 // vmCSISocket is the driver's socket on the VM node.
@@ -21,8 +21,8 @@ func (n *VMNode) csi() csiDriver {
 	return d
 }
 
-// startCSI waits until the kubelet has registered the driver, which systemd starts on the VM node, and restarts the SSH connection and
-// the sidecars, because the connection may be from before a reboot.
+// startCSI waits until the kubelet registers the driver, which systemd starts. It then restarts the SSH connection and the sidecars,
+// because the connection may be from before a reboot.
 func (n *VMNode) startCSI(ctx context.Context) error {
 	if err := n.ControlPlane.waitCSIDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
 		return err

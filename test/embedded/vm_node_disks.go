@@ -10,16 +10,17 @@ import (
 	"strings"
 )
 
-// A VM node has three disks: a copy of the root filesystem that is built once; one with the programs and the configuration of this
-// cluster, which its service embedded.service mounts at /opt/embedded; and one with images, see vm_node_image_store.go.
+// A VM node has three disks. The first is a copy of the image's root filesystem. The second contains the programs and the
+// configuration of this cluster; embedded.service mounts it at /opt/embedded. The third contains container images; see
+// vm_node_image_store.go.
 
-// vmPrograms are the programs on the VM node in addition to Debian's, which include runc.
+// vmPrograms are the programs on the VM node that are not part of Debian. runc is.
 var vmPrograms = []string{
 	"containerd", "containerd-shim-runc-v2", "ctr", "kubelet", "embedded", "embedded-csi-driver",
 	"bridge", "loopback", "host-local", "static", "portmap", "calico", "calico-ipam",
 }
 
-// createDisks creates the disks, unless they exist.
+// createDisks creates the disks unless they exist.
 func (n *VMNode) createDisks(ctx context.Context) error {
 	if _, err := os.Stat(n.file("root.img")); err == nil {
 		return nil
@@ -28,8 +29,8 @@ func (n *VMNode) createDisks(ctx context.Context) error {
 		return err
 	}
 	programs := n.file("programs")
-	for _, folder := range []string{"bin", "cni", "images", "units"} {
-		if err := os.MkdirAll(filepath.Join(programs, folder), 0o755); err != nil {
+	for _, subdirectory := range []string{"bin", "cni", "images", "units"} {
+		if err := os.MkdirAll(filepath.Join(programs, subdirectory), 0o755); err != nil {
 			return err
 		}
 	}
@@ -60,27 +61,27 @@ func (n *VMNode) createDisks(ctx context.Context) error {
 	return nil
 }
 
-func (n *VMNode) copyPrograms(folder string) error {
+func (n *VMNode) copyPrograms(dir string) error {
 	for _, name := range vmPrograms {
 		path, err := exec.LookPath(name)
 		if err != nil {
 			return err
 		}
-		if err := copyFile(path, filepath.Join(folder, "bin", name), 0o755); err != nil {
+		if err := copyFile(path, filepath.Join(dir, "bin", name), 0o755); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *VMNode) copyCredentials(folder string) error {
+func (n *VMNode) copyCredentials(dir string) error {
 	for name, source := range map[string]string{
 		"kubelet.kubeconfig": n.ControlPlane.Kubeconfig("system:node:" + VMNodeName),
 		"cni.kubeconfig":     n.ControlPlane.Kubeconfig("cni"),
 		"ca.crt":             n.ControlPlane.pkiFile("ca.crt"),
 		"authorized_keys":    n.file("key.pub"),
 	} {
-		if err := copyFile(source, filepath.Join(folder, name), 0o600); err != nil {
+		if err := copyFile(source, filepath.Join(dir, name), 0o600); err != nil {
 			return err
 		}
 	}
@@ -105,21 +106,21 @@ func copyFile(from, to string, mode os.FileMode) error {
 }
 
 // writeImages writes the archives of the images that every node has.
-func (n *VMNode) writeImages(folder string) error {
+func (n *VMNode) writeImages(dir string) error {
 	for tag, files := range map[string]func() (map[string]string, error){PauseImage: pauseFiles, BusyboxImage: busyboxFiles} {
 		content, err := files()
 		if err != nil {
 			return err
 		}
 		name := strings.NewReplacer("/", "-", ":", "-").Replace(tag) + ".tar"
-		if err := writeImage(filepath.Join(folder, "images", name), tag, content); err != nil {
+		if err := writeImage(filepath.Join(dir, "images", name), tag, content); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (n *VMNode) configure(folder string) error {
+func (n *VMNode) configure(dir string) error {
 	const root = "/opt/embedded"
 	forward := root + "/bin/embedded forward"
 	ports := fmt.Sprintf("127.0.0.1:%d=%s:%[1]d 127.0.0.1:%[3]d=%[2]s:%[3]d", apiPort, n.HostAddress(), registryPort)
@@ -136,7 +137,7 @@ func (n *VMNode) configure(folder string) error {
 		"units/csi-driver.service": vmCSIUnit,
 		"units/kubelet.service":    fmt.Sprintf(vmKubeletUnit, VMNodeName, n.Address, VMTaint, n.asNode().zone()),
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o644); err != nil {
 			return err
 		}
 	}
@@ -157,7 +158,7 @@ sysctl -qw net.ipv4.ip_forward=1
 install -D -m 0600 /opt/embedded/authorized_keys /root/.ssh/authorized_keys
 mkdir -p /run/systemd/system /var/lib/embedded /var/log/pods
 mount /dev/ubdc /var/lib/embedded
-# The kubelet reads the processor's speed, which this kernel does not report.
+# The kubelet reads the CPU's speed, but this kernel does not report it.
 sed 's/^vendor_id/cpu MHz\t\t: 1000.000\nvendor_id/' /proc/cpuinfo >/run/cpuinfo
 mount --bind /run/cpuinfo /proc/cpuinfo
 cp /opt/embedded/units/* /run/systemd/system/

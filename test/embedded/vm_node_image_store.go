@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// A VM node takes minutes to unpack an image. Therefore its third disk contains the store of its container runtime, filled by
-// containerd on the host.
+// A VM node takes minutes to unpack an image. Therefore, its third disk contains the image store of its container runtime, which
+// containerd on the host fills.
 
 // imageStoreConfig is the configuration of a containerd that only manages images.
 const imageStoreConfig = `version = 3
@@ -23,7 +23,7 @@ disabled_plugins = ["io.containerd.grpc.v1.cri", "io.containerd.cri.v1.images", 
   address = "%[3]s"
 `
 
-// createImageStore creates the disk, with the images of every node and those of stemcells.
+// createImageStore creates the disk, with the images that every node has, and with test stemcells.
 func (n *VMNode) createImageStore(ctx context.Context, archives string) error {
 	store, socket, config := n.file("store"), n.file("store.sock"), n.file("store.toml")
 	if err := os.WriteFile(config, fmt.Appendf(nil, imageStoreConfig, store, n.file("store-state"), socket), 0o644); err != nil {
@@ -37,7 +37,7 @@ func (n *VMNode) createImageStore(ctx context.Context, archives string) error {
 		_, err := Run(ctx, "ctr", append([]string{"--address", socket, "--namespace", "k8s.io"}, args...)...)
 		return err
 	}
-	err := WaitUntil(ctx, time.Minute, "a containerd for images", func(context.Context) (bool, error) { return true, ctr("version") })
+	err := WaitUntil(ctx, time.Minute, "the image store's containerd", func(context.Context) (bool, error) { return true, ctr("version") })
 	if err == nil {
 		err = n.importStoreImages(ctx, archives, ctr)
 	}

@@ -12,13 +12,13 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// CheckDisk checks the history of a disk that initially exists with this size and is not attached. violation is the text of the
-// shortest prefix of the history that is not linearizable, or "". undecided is true if the check has timed out.
+// CheckDisk checks the history of a disk that initially exists with this size and is not attached. violation describes the shortest prefix
+// of the history that is not linearizable, or is "". undecided is true if the check timed out.
 func CheckDisk(calls []Call, sizeMiB int) (violation string, undecided bool) {
 	return check(calls, diskState{exists: true, sizeMiB: sizeMiB}, diskState.nextStates)
 }
 
-// CheckVM checks the history of a VM that initially does not exist. Its results are those of CheckDisk.
+// CheckVM is like CheckDisk, for a VM that initially does not exist.
 func CheckVM(calls []Call) (violation string, undecided bool) {
 	return check(calls, vmState{}, vmState.nextStates)
 }
@@ -48,8 +48,8 @@ func check[S comparable](calls []Call, initial S, transition func(S, Call) []S) 
 	return describe(prefix(calls, shortest)), false
 }
 
-// prefix returns the history up to the end of the n-th call, of calls sorted by their end. Calls that have started by then, but not
-// ended, count as killed: they may or may not have had their effect.
+// prefix returns the history up to the end of the nth call. The calls are sorted by their end. A call that is running at that time counts
+// as killed: it may or may not have had its effect.
 func prefix(calls []Call, n int) []Call {
 	known := slices.Clone(calls[:n])
 	for _, call := range calls[n:] {
@@ -87,21 +87,21 @@ func checkLinearizable[S comparable](calls []Call, initial S, transition func(S,
 	return porcupine.CheckOperationsTimeout(model.ToModel(), operations, checkTimeout)
 }
 
-// describe returns the calls as text, one per line, in the order of their start.
+// describe formats the calls, one per line, in the order of their start.
 func describe(calls []Call) string {
 	slices.SortFunc(calls, func(a, b Call) int { return cmp.Compare(a.Started, b.Started) })
-	var text strings.Builder
+	var description strings.Builder
 	for _, call := range calls {
-		fmt.Fprintf(&text, "%10.3fs to %10.3fs %s %s", seconds(call.Started), seconds(call.Ended), call.Method, call.Subject)
+		fmt.Fprintf(&description, "%10.3fs to %10.3fs %s %s", seconds(call.Started), seconds(call.Ended), call.Method, call.Subject)
 		if call.VM != "" {
-			fmt.Fprintf(&text, " %s", call.VM)
+			fmt.Fprintf(&description, " %s", call.VM)
 		}
 		if call.SizeMiB != 0 {
-			fmt.Fprintf(&text, " %d MiB", call.SizeMiB)
+			fmt.Fprintf(&description, " %d MiB", call.SizeMiB)
 		}
-		fmt.Fprintf(&text, ": %s\n", call.Outcome)
+		fmt.Fprintf(&description, ": %s\n", call.Outcome)
 	}
-	return text.String()
+	return description.String()
 }
 
 func seconds(timestamp int64) float64 { return time.Duration(timestamp).Seconds() }
@@ -112,9 +112,9 @@ func CountOutcomes(calls []Call) string {
 	for _, call := range calls {
 		counts[call.Method+" "+string(call.Outcome)]++
 	}
-	var text strings.Builder
+	var lines strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(counts)) {
-		fmt.Fprintf(&text, "%s: %d\n", name, counts[name])
+		fmt.Fprintf(&lines, "%s: %d\n", name, counts[name])
 	}
-	return text.String()
+	return lines.String()
 }

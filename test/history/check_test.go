@@ -13,7 +13,7 @@ func TestHistory(t *testing.T) {
 	RunSpecs(t, "history")
 }
 
-// newCall returns a call for the subject "d" with this start and end in seconds.
+// newCall returns a call for the subject "d", with its start and end in seconds.
 func newCall(from, to int, method, vm string, outcome Outcome) Call {
 	return Call{
 		Method: method, Subject: "d", VM: vm, Outcome: outcome,
@@ -38,28 +38,28 @@ var _ = Describe("CheckDisk", func() {
 		Expect(CheckDisk(calls, 64)).To(BeEmpty())
 	},
 		Entry("the disk is attached to one VM after another", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded), newCall(4, 5, "attach_disk", "b", Succeeded)),
-		Entry("a call is repeated", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "a", Succeeded), newCall(4, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotAttached)),
+		Entry("a call is retried", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "a", Succeeded), newCall(4, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotAttached)),
 		Entry("a killed call had its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes)),
 		Entry("a killed call did not have its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No)),
 		Entry("a killed call has its effect shortly after its end", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No), newCall(4, 5, "get_disks", "a", Yes)),
 		Entry("one of two concurrent attach_disk calls waits for the other VM", newCall(0, 9, "attach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
 		Entry("calls do not find a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(4, 5, "attach_disk", "a", NotFound), newCall(6, 7, "delete_disk", "", NotFound)),
 		Entry("two concurrent detach_disk calls succeed", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded)),
-		Entry("a disk without a volume is not resized", newResizeCall(0, 1, 128, Refused), newResizeCall(2, 3, 64, Refused)),
+		Entry("a disk without a volume is not resized", newResizeCall(0, 1, 128, Rejected), newResizeCall(2, 3, 64, Rejected)),
 		Entry("a failed attach_disk call leaves a volume", newCall(0, 1, "attach_disk", "a", Failed), newCall(20, 21, "get_disks", "a", No), newResizeCall(22, 23, 128, Succeeded), newCall(24, 25, "get_disks", "a", No)),
 		Entry("get_disks returns a disk that is deleted during attach_disk", newCall(0, 9, "attach_disk", "a", Killed), newCall(1, 3, "delete_disk", "", Succeeded), newCall(2, 3, "get_disks", "a", Yes)),
 		Entry("get_disks returns a deleted disk until attach_disk ends", newCall(0, 9, "attach_disk", "a", Failed),
 			newCall(1, 3, "delete_disk", "", Succeeded), newCall(4, 5, "get_disks", "a", Yes), newCall(20, 21, "get_disks", "a", No)),
 		Entry("detach_disk succeeds during attach_disk, before the disk has a volume", newCall(0, 9, "attach_disk", "a", Failed),
-			newCall(1, 2, "get_disks", "a", Yes), newCall(3, 8, "detach_disk", "a", Succeeded), newResizeCall(20, 21, 128, Refused)),
-		Entry("the disk is deleted during two attach_disk calls, one of which is killed, and detached later", newCall(0, 1, "attach_disk", "a", Killed),
+			newCall(1, 2, "get_disks", "a", Yes), newCall(3, 8, "detach_disk", "a", Succeeded), newResizeCall(20, 21, 128, Rejected)),
+		Entry("a disk is deleted during two attach_disk calls, one of them killed, and detached later", newCall(0, 1, "attach_disk", "a", Killed),
 			newCall(0, 9, "attach_disk", "a", NotFound), newCall(0, 2, "delete_disk", "", Succeeded), newCall(3, 4, "has_disk", "", No), newCall(12, 13, "detach_disk", "a", Succeeded)),
 		Entry("attach_disk reports that the disk was deleted meanwhile", newCall(0, 9, "attach_disk", "a", NotFound), newCall(1, 2, "get_disks", "a", Yes),
 			newCall(0, 4, "delete_disk", "", Succeeded), newCall(5, 6, "get_disks", "a", Yes), newCall(20, 21, "detach_disk", "a", NotFound)),
 		Entry("the disk is deleted while one detach_disk call waits for another", attachedBefore, newCall(0, 9, "detach_disk", "a", Succeeded),
 			newCall(2, 3, "delete_disk", "", Succeeded), newCall(4, 5, "has_disk", "", No), newCall(6, 9, "detach_disk", "a", Succeeded)),
 		Entry("a disk that was deleted during attach_disk is detached", newCall(0, 5, "attach_disk", "a", Failed), newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(3, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotFound)),
-		Entry("the disk grows, and does not shrink", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Refused), newResizeCall(4, 5, 128, Succeeded)),
+		Entry("the disk grows, and does not shrink", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Rejected), newResizeCall(4, 5, 128, Succeeded)),
 	)
 
 	DescribeTable("rejects a history in which", func(calls ...Call) {
@@ -70,13 +70,13 @@ var _ = Describe("CheckDisk", func() {
 		Entry("the disk is attached to two VMs", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "b", Succeeded)),
 		Entry("an attached disk is deleted", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "delete_disk", "", Succeeded)),
 		Entry("a disk that was deleted and not attached is detached", attachedBefore, detachedBefore, newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
-		Entry("a disk that a killed call has attached is deleted", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "delete_disk", "", Succeeded)),
-		Entry("a disk that a killed call has attached is attached to another VM", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "attach_disk", "b", Succeeded)),
+		Entry("a disk attached by a killed call is deleted", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "delete_disk", "", Succeeded)),
+		Entry("a disk attached by a killed call is attached to another VM", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "attach_disk", "b", Succeeded)),
 		Entry("an attached disk grows", newCall(0, 1, "attach_disk", "a", Succeeded), newResizeCall(2, 3, 128, Succeeded)),
 		Entry("the disk is detached without a call", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "get_disks", "a", No)),
 		Entry("the disk is attached without a call", newCall(0, 1, "get_disks", "a", Yes)),
 		Entry("the disk is detached from a VM to which it is not attached", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "b", Succeeded)),
-		Entry("resize_disk refuses to grow a disk that can grow", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Refused)),
+		Entry("resize_disk rejects growing a disk that can grow", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Rejected)),
 		Entry("has_disk finds a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", Yes)),
 		Entry("the disk shrinks", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Succeeded)),
 		Entry("a killed call has its effect a quarter of an hour later", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No),
@@ -127,6 +127,6 @@ var _ = DescribeTable("OutcomeOf returns the outcome for an error type:",
 	Entry(nil, "Bosh::Clouds::DiskNotFound", NotFound),
 	Entry(nil, "Bosh::Clouds::VMNotFound", NotFound),
 	Entry(nil, "Bosh::Clouds::DiskNotAttached", NotAttached),
-	Entry(nil, "Bosh::Clouds::NotSupported", Refused),
+	Entry(nil, "Bosh::Clouds::NotSupported", Rejected),
 	Entry(nil, "Bosh::Clouds::CloudError", Failed),
 )

@@ -5,15 +5,15 @@ import "math"
 // diskState is the state of a disk as BOSH can observe it.
 type diskState struct {
 	exists      bool
-	hasVolume   bool   // a volume has been provisioned, because the disk was attached
+	hasVolume   bool   // true after the first attachment
 	vm          string // the VM to which the disk is attached, or ""
 	sizeMiB     int
-	trace       trace // of an attach_disk call that did not succeed: get_disks returns the disk, and detach_disk for that VM removes the trace
-	detachTrace trace // of a detach_disk call, for which other detach_disk calls wait even if the disk is deleted meanwhile
-	deletedBy   int64 // latest time of the deletion, since an attach_disk call has returned DiskNotFound; 0 if there is none
+	trace       trace // of an unsuccessful attach_disk: get_disks returns the disk, and detach_disk for that VM removes the trace
+	detachTrace trace // of a detach_disk: other detach_disk calls wait for it, even if the disk is deleted meanwhile
+	deletedBy   int64 // latest time of the deletion, if an attach_disk returned DiskNotFound; otherwise 0
 }
 
-// trace is the visible part of a call until it ends. The trace of a killed call does not expire.
+// trace is the part of a call that other calls can observe until the call ends. The trace of a killed call does not expire.
 type trace struct {
 	vm      string // "" if there is no trace
 	callEnd int64  // latest end of the call
@@ -31,16 +31,15 @@ func newTrace(c Call) trace {
 	return trace{c.VM, c.Ended, c.Ended}
 }
 
-// nextStates returns the possible states after the call. There are none if its outcome is not possible in this state.
-func (d diskState) nextStates(c Call) (all []diskState) {
+// nextStates returns the possible states after the call, or none if its outcome is impossible in this state.
+func (d diskState) nextStates(c Call) (states []diskState) {
 	for _, current := range d.statesAtCall(c) {
-		all = append(all, current.apply(c)...)
+		states = append(states, current.apply(c)...)
 	}
-	return all
+	return states
 }
 
-// statesAtCall returns the states that the call may find, since traces disappear by themselves. There are none if the disk must
-// have been deleted by then.
+// statesAtCall returns the states that the call may find, because traces expire. It returns none if the disk must already be deleted.
 func (d diskState) statesAtCall(c Call) []diskState {
 	withoutTrace := d
 	withoutTrace.trace = trace{}
@@ -55,8 +54,7 @@ func (d diskState) statesAtCall(c Call) []diskState {
 	return []diskState{withoutTrace}
 }
 
-// apply returns the possible states after the call. detach_disk and delete_disk may also succeed if a concurrent call has already
-// done the same.
+// apply returns the possible states after the call. detach_disk and delete_disk may also succeed if a concurrent call did the same.
 func (d diskState) apply(c Call) []diskState {
 	switch c.Method {
 	case "attach_disk":
@@ -64,8 +62,8 @@ func (d diskState) apply(c Call) []diskState {
 	case "detach_disk":
 		detached := d
 		detached.vm, detached.trace, detached.detachTrace = "", trace{}, newTrace(c)
-		repeated := d.exists && d.vm == "" || d.detachTrace.vm == c.VM && c.Started < d.detachTrace.callEnd
-		return d.afterChange(c, repeated || d.attachedTo(c.VM), detached)
+		alreadyDetached := d.exists && d.vm == "" || d.detachTrace.vm == c.VM && c.Started < d.detachTrace.callEnd
+		return d.afterChange(c, alreadyDetached || d.attachedTo(c.VM), detached)
 	case "delete_disk":
 		return d.afterChange(c, !d.exists || d.canDelete(c), diskState{trace: d.trace, detachTrace: d.detachTrace})
 	case "resize_disk":
@@ -82,17 +80,16 @@ func (d diskState) apply(c Call) []diskState {
 	return nil
 }
 
-// attachedTo reports whether the disk is attached to the VM, or there is a trace of an attempt to attach it.
+// attachedTo reports whether the disk is attached to the VM, or has a trace of an attempt to attach it.
 func (d diskState) attachedTo(vm string) bool { return d.vm == vm || d.trace.vm == vm }
 
-// canDelete reports whether the call can delete the disk: it is not attached, and no attach_disk call has left a trace before the call
-// started.
+// canDelete reports whether the call can delete the disk: it is not attached, and has no trace from before the call.
 func (d diskState) canDelete(c Call) bool {
 	return d.vm == "" && (d.trace.vm == "" || c.Started < d.trace.callEnd)
 }
 
-// afterAttach returns the possible states after attach_disk. A call that did not succeed may have provisioned the volume, or left a
-// trace, even if the disk was deleted during the call.
+// afterAttach returns the possible states after attach_disk. An unsuccessful call may provision the volume or leave a trace, even if the
+// disk was deleted during the call.
 func (d diskState) afterAttach(c Call) []diskState {
 	possible := d.exists && (d.vm == "" || d.vm == c.VM) && (d.trace.vm == "" || d.trace.vm == c.VM)
 	states := d.afterChange(c, possible, diskState{exists: true, hasVolume: true, vm: c.VM, sizeMiB: d.sizeMiB})
@@ -107,16 +104,16 @@ func (d diskState) afterAttach(c Call) []diskState {
 	}
 	volumeAndTrace := withTrace
 	volumeAndTrace.hasVolume = d.exists
-	all := []diskState{withVolume, withTrace, volumeAndTrace}
+	unsuccessful := []diskState{withVolume, withTrace, volumeAndTrace}
 	if c.Outcome == NotFound {
-		for i := range all {
-			all[i].deletedBy = c.Ended
+		for i := range unsuccessful {
+			unsuccessful[i].deletedBy = c.Ended
 		}
 	}
-	return append(states, all...)
+	return append(states, unsuccessful...)
 }
 
-// afterChange returns the possible states after a call that changes the state to changed if possible is true.
+// afterChange returns the possible states after a call that changes the state to changed. possible reports whether the call can succeed.
 func (d diskState) afterChange(c Call, possible bool, changed diskState) []diskState {
 	switch {
 	case c.Outcome == Succeeded && possible:
@@ -126,15 +123,15 @@ func (d diskState) afterChange(c Call, possible bool, changed diskState) []diskS
 	case c.uncertain(),
 		c.Outcome == NotFound && !d.exists,
 		c.Outcome == NotAttached && d.vm != c.VM,
-		c.Outcome == Refused && c.Method == "resize_disk" && (c.SizeMiB < d.sizeMiB || !d.hasVolume):
+		c.Outcome == Rejected && c.Method == "resize_disk" && (c.SizeMiB < d.sizeMiB || !d.hasVolume):
 		return []diskState{d}
 	}
 	return nil
 }
 
-// afterQuery returns the state if the call returned this answer.
-func (d diskState) afterQuery(c Call, answer bool) []diskState {
-	if c.uncertain() || (c.Outcome == Yes) == answer {
+// afterQuery returns the state if the outcome of the query can be expected.
+func (d diskState) afterQuery(c Call, expected bool) []diskState {
+	if c.uncertain() || (c.Outcome == Yes) == expected {
 		return []diskState{d}
 	}
 	return nil

@@ -5,19 +5,19 @@ import "strings"
 // Outcome is the result of a call as the director sees it.
 type Outcome string
 
-// Outcomes.
+// Possible outcomes.
 const (
 	Succeeded   Outcome = "succeeded"
 	Yes         Outcome = "yes" // of a query
 	No          Outcome = "no"
 	NotFound    Outcome = "not found"    // VMNotFound or DiskNotFound
 	NotAttached Outcome = "not attached" // DiskNotAttached
-	Refused     Outcome = "refused"      // NotSupported: the call had no effect
+	Rejected    Outcome = "rejected"     // NotSupported: the call had no effect
 	Failed      Outcome = "failed"       // any other error: the call may or may not have had its effect
 	Killed      Outcome = "killed"       // the process was killed: the call may or may not have had its effect
 )
 
-// OutcomeOf returns the outcome of a call with an error of this type, or without an error for "".
+// OutcomeOf returns the outcome of a call that returned an error of this type, or no error if it is "".
 func OutcomeOf(errorType string) Outcome {
 	switch strings.TrimPrefix(errorType, "Bosh::Clouds::") {
 	case "":
@@ -27,7 +27,7 @@ func OutcomeOf(errorType string) Outcome {
 	case "DiskNotAttached":
 		return NotAttached
 	case "NotSupported":
-		return Refused
+		return Rejected
 	}
 	return Failed
 }
@@ -43,5 +43,5 @@ type Call struct {
 	Started, Ended int64
 }
 
-// uncertain reports whether it is unknown if the call had its effect.
+// uncertain reports whether the call may or may not have had its effect.
 func (c Call) uncertain() bool { return c.Outcome == Failed || c.Outcome == Killed }

@@ -19,7 +19,7 @@ var _ = Describe("A disk with attach: bind", func() {
 		bindDisk = env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
 	})
 
-	It("is attached and detached by repeated calls after a call is killed at any request", func(ctx context.Context) {
+	It("is attached and detached by retried calls after a call was killed at any request", func(ctx context.Context) {
 		forEachRequest(1, func(n int) bool {
 			interrupted := env.interruptCall(ctx, n, "attach_disk", vm, bindDisk)
 			Expect(env.mustCall(ctx, "attach_disk", vm, bindDisk).Result).To(MatchJSON(`{"path":"/dev/bosh/` + bindDisk + `"}`))
@@ -32,13 +32,13 @@ var _ = Describe("A disk with attach: bind", func() {
 
 	// The director attaches two disks to migrate data, and the agent cannot migrate data to or from a directory.
 	It("cannot be attached to a VM that has another disk, nor the other way around", func(ctx context.Context) {
-		device := env.createDisk(ctx)
-		for _, order := range [][]string{{bindDisk, device}, {device, bindDisk}} {
+		deviceDisk := env.createDisk(ctx)
+		for _, order := range [][]string{{bindDisk, deviceDisk}, {deviceDisk, bindDisk}} {
 			env.mustCall(ctx, "attach_disk", vm, order[0])
 			previous := env.listObjects(ctx)
-			refused := env.mustFail(ctx, "attach_disk", vm, order[1])
-			Expect(refused.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(refused.Message).To(And(ContainSubstring(bindDisk), ContainSubstring(device), ContainSubstring("attach: bind")))
+			failed := env.mustFail(ctx, "attach_disk", vm, order[1])
+			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
+			Expect(failed.Message).To(And(ContainSubstring(bindDisk), ContainSubstring(deviceDisk), ContainSubstring("attach: bind")))
 			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 			env.mustCall(ctx, "detach_disk", vm, order[0])
 		}

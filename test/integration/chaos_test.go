@@ -80,8 +80,8 @@ func failRequests(ctx context.Context, chance *rand.Rand) error {
 	return nil
 }
 
-// chaosEnv simulates the programs that use disks on real nodes. A VM has a disk mounted while it increments the disk's counter. A deleted
-// attachment Pod of a mounted disk exits only after the disk is unmounted, unless the Pod is killed.
+// chaosEnv simulates the programs that use disks on real nodes. A VM keeps a disk mounted while it increments the disk's counter. If the
+// attachment Pod of a mounted disk is deleted, it exits only after the disk is unmounted, unless it is killed.
 type chaosEnv struct {
 	testEnv
 
@@ -92,7 +92,7 @@ type chaosEnv struct {
 	violations []string
 }
 
-// diskMount is the VM Pod that has a disk mounted.
+// diskMount identifies the VM Pod that has a disk mounted.
 type diskMount struct {
 	vm  string
 	uid types.UID
@@ -101,16 +101,16 @@ type diskMount struct {
 func newChaosEnv(ctx context.Context) *chaosEnv {
 	GinkgoHelper()
 	s := &chaosEnv{testEnv: newTestEnv(ctx), mounted: map[string]diskMount{}, counters: map[string]int{}}
-	remove, err := s.podFaults().SetUp(ctx)
+	tearDown, err := s.podFaults().SetUp(ctx)
 	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(func(ctx context.Context) { Expect(remove(ctx)).To(Succeed()) })
+	DeferCleanup(func(ctx context.Context) { Expect(tearDown(ctx)).To(Succeed()) })
 	watchCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	DeferCleanup(stop)
 	go s.recheckAfterVMDeletion(watchCtx)
 	return s
 }
 
-// podFaults returns the faults that delete Pods. A Pod that is killed does not wait for its disk to be unmounted.
+// podFaults returns the faults that delete Pods. A killed Pod does not wait until its disk is unmounted.
 func (s *chaosEnv) podFaults() chaos.PodFaults {
 	return chaos.PodFaults{Cluster: cluster, Namespace: s.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
 		return s.annotatePod(ctx, attachment.Name, "test/killed", new("yes"))
@@ -130,13 +130,13 @@ func (s *chaosEnv) recheckAfterVMDeletion(ctx context.Context) {
 	}
 }
 
-// recheckAttachment changes the attachment Pod of the disk, if it exists. The simulated kubelet then checks again whether the Pod, if it
-// is being deleted, can exit.
+// recheckAttachment changes the attachment Pod of the disk, if it exists, so that the simulated kubelet checks again whether a deleted Pod
+// can exit.
 func (s *chaosEnv) recheckAttachment(ctx context.Context, disk string) error {
 	return s.annotateWithRetry(ctx, disk+"-attachment", "test/rechecked", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
-// annotateWithRetry annotates a Pod if it exists, and retries while a webhook denies the change.
+// annotateWithRetry annotates a Pod if it exists. It retries while a webhook denies the change.
 func (s *chaosEnv) annotateWithRetry(ctx context.Context, pod, key string, value *string) error {
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
 		err := s.annotatePod(ctx, pod, key, value)
@@ -153,7 +153,7 @@ func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
 	return "agent-" + agent, []any{agent, stemcellCID, s.vmProperties, dynamicNetwork(), []string{disk}, map[string]any{}}
 }
 
-// getRunningPod returns the VM Pod, or an error unless it is running.
+// getRunningPod returns the VM Pod, or an error if it is not running.
 func (s *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, error) {
 	pod, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, vm, metav1.GetOptions{})
 	if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil) {

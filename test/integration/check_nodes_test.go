@@ -47,7 +47,7 @@ func diffNodes(from, to *corev1.Node) []byte {
 	return patch
 }
 
-// csiStorageManifests are a second default StorageClass, which takes effect because it is newer, and the CRD VolumeSnapshotClass.
+// csiStorageManifests are a second default StorageClass and the CRD VolumeSnapshotClass. The newer default StorageClass takes effect.
 const csiStorageManifests = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -72,7 +72,7 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
-// Serial, because these specs change cluster-scoped objects that all other specs use.
+// Serial, because these specs change cluster-scoped objects of all specs.
 var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) {

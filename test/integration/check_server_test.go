@@ -32,20 +32,20 @@ import (
 	"bosh-kubernetes-cpi/test/stemcells"
 )
 
-// directorForUser returns the director of the environment with a kubeconfig for this user, which bypasses the proxy.
+// directorForUser returns the director of the environment with a kubeconfig for this user. It bypasses the proxy.
 func (env testEnv) directorForUser(userEntry map[string]any) *director.Director {
 	GinkgoHelper()
 	return env.directorFor(clusterEntry("127.0.0.1"), userEntry)
 }
 
 // clusterEntry returns a kubeconfig entry for the cluster with this host name in its URL.
-func clusterEntry(name string) map[string]any {
+func clusterEntry(host string) map[string]any {
 	GinkgoHelper()
 	admin, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	serverURL, err := url.Parse(admin.Host)
 	Expect(err).NotTo(HaveOccurred())
-	return map[string]any{"server": "https://" + net.JoinHostPort(name, serverURL.Port()), "certificate-authority-data": admin.CAData}
+	return map[string]any{"server": "https://" + net.JoinHostPort(host, serverURL.Port()), "certificate-authority-data": admin.CAData}
 }
 
 // directorFor returns the director of the environment with a kubeconfig for this cluster and this user.
@@ -96,7 +96,7 @@ func changeVersionResponse(change func(http.Header, []byte) []byte) apiproxy.Fau
 	}
 }
 
-// skewServerClock makes the API server's clock, as it appears in responses, differ from the clock of this host.
+// skewServerClock shifts the API server's clock in responses from the clock of this host.
 func skewServerClock(offset time.Duration) apiproxy.Fault {
 	return changeVersionResponse(func(header http.Header, body []byte) []byte {
 		header.Set("Date", time.Now().Add(offset).UTC().Format(http.TimeFormat))
@@ -108,7 +108,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("report a server that does not answer, and skip all other checks", func(ctx context.Context) {
+	It("report a server that does not respond, and skip all other checks", func(ctx context.Context) {
 		listener := httptest.NewServer(http.NotFoundHandler())
 		listener.Close()
 		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],
@@ -164,7 +164,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 		Expect(report.status).To(Equal(1))
 	})
 
-	It("warn about a client certificate that expires soon, and fail for one that has expired", func(ctx context.Context) {
+	It("warn about a client certificate that expires soon, and fail for an expired one", func(ctx context.Context) {
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
 			matchResult(preflight.Warns, "the client certificate expires in 2 days", "create new credentials"))
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(-time.Hour)))).results["credentials"]).To(

@@ -21,7 +21,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// checkReport has the results of -check by name, their order, and the exit status.
+// checkReport contains the results of -check by name, their order, and the exit status.
 type checkReport struct {
 	results map[string]preflight.Result
 	order   []string
@@ -92,7 +92,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
-	It("do not fail for lack of optional rights, but name the file that grants them", func(ctx context.Context) {
+	It("do not fail without optional rights, and name the file that grants them", func(ctx context.Context) {
 		report := runCheck(ctx, env.Director)
 		for _, name := range []string{"quotas", "limit-ranges", "pod-slots", "attach-limits"} {
 			Expect(report.results[name]).To(matchResult(preflight.Unknown, "access denied", "docs/rbac-check.yaml"), name)
@@ -109,7 +109,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		GinkgoWriter.Println(string(out))
 	})
 
-	DescribeTable("name the ResourceQuota that refuses objects of calls:",
+	DescribeTable("name the ResourceQuota that rejects objects of calls:",
 		func(ctx context.Context, quota string, checks ...string) {
 			env.createQuota(ctx, corev1.ResourceList{corev1.ResourceName(quota): {}})
 			report := runCheck(ctx, env.Director)
@@ -140,7 +140,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(report.status).To(Equal(1))
 	})
 
-	It("name the admission webhook that refuses an object", func(ctx context.Context) {
+	It("name the admission webhook that rejects an object", func(ctx context.Context) {
 		env.denyPods(ctx, "the host network is not allowed", func(pod *corev1.Pod) bool { return pod.Spec.HostNetwork })
 		Eventually(func() preflight.Result { return runCheck(ctx, env.Director).results["create-attachment"] }).WithContext(ctx).Should(
 			matchResult(preflight.Fails, `"deny.integration.test" denied the request: the host network is not allowed`, "change the admission webhook"))
@@ -194,7 +194,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(runCheck(ctx, env.Director).results["storage-classes"]).To(matchResult(preflight.Fails, "StorageClass vanished, which does not exist", "recreate it"))
 	})
 
-	It("name disks in use if their attachment Pods are missing or are being deleted", func(ctx context.Context) {
+	It("name disks in use if their attachment Pods do not exist or are being deleted", func(ctx context.Context) {
 		vm, unattachedDisk, detachingDisk := env.createVM(ctx, "one"), env.createDisk(ctx), env.createDisk(ctx)
 		for _, disk := range []string{unattachedDisk, detachingDisk} {
 			env.mustCall(ctx, "attach_disk", vm, disk)

@@ -24,14 +24,14 @@ var _ = Describe("A call from a host with a wrong clock", func() {
 		env.Director = env.adminDirector().WithWrapper(fakeClock.CommandPrefix()...)
 	})
 
-	It("succeeds with a clock that is half an hour slow or a day fast, while certificates are valid by that clock", func(ctx context.Context) {
+	It("succeeds with a clock that is half an hour slow or a day fast, while the certificates are valid by that clock", func(ctx context.Context) {
 		for _, offset := range []time.Duration{-30 * time.Minute, 24 * time.Hour} {
 			Expect(fakeClock.Set(offset)).To(Succeed())
 			env.mustCall(ctx, "delete_vm", env.createVM(ctx, "one"))
 		}
 	})
 
-	It("fails and reports the host's time if the server certificate is not yet valid, or expired, by that clock", func(ctx context.Context) {
+	It("fails and reports the host's time if the server certificate is not yet valid or is expired by that clock", func(ctx context.Context) {
 		for _, offset := range []time.Duration{-24 * time.Hour, 20 * 366 * 24 * time.Hour} {
 			Expect(fakeClock.Set(offset)).To(Succeed())
 			failed := env.mustFail(ctx, "has_vm", "none")

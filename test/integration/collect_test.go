@@ -17,23 +17,23 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// runCollect runs cpi -collect and returns its lines of output. With its short timeouts, objects count as orphaned after a second.
-func (env testEnv) runCollect(ctx context.Context, uuid string, more ...string) []string {
+// runCollect runs cpi -collect, and returns the lines of its output. With the short timeouts, objects count as orphaned after a second.
+func (env testEnv) runCollect(ctx context.Context, uuid string, extraArgs ...string) []string {
 	GinkgoHelper()
 	shortTimeouts := env.directorWithTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
-	return collectOutput(ctx, shortTimeouts.Config, uuid, more...)
+	return collectOutput(ctx, shortTimeouts.Config, uuid, extraArgs...)
 }
 
-// listOrphans returns the lines of output of cpi -collect with this configuration, for the director of the environment.
-func (env testEnv) listOrphans(ctx context.Context, config string, more ...string) []string {
+// listOrphans returns the lines of the output of cpi -collect with this configuration, for the director of the environment.
+func (env testEnv) listOrphans(ctx context.Context, config string, extraArgs ...string) []string {
 	GinkgoHelper()
-	return collectOutput(ctx, config, director.UUID, more...)
+	return collectOutput(ctx, config, director.UUID, extraArgs...)
 }
 
-// collectOutput runs cpi -collect, and returns its lines of output.
-func collectOutput(ctx context.Context, config, uuid string, more ...string) []string {
+// collectOutput runs cpi -collect, and returns the lines of its output.
+func collectOutput(ctx context.Context, config, uuid string, extraArgs ...string) []string {
 	GinkgoHelper()
-	out, err := exec.CommandContext(ctx, cpiPath, append([]string{"-configPath", config, "-collect", "-director", uuid}, more...)...).Output()
+	out, err := exec.CommandContext(ctx, cpiPath, append([]string{"-configPath", config, "-collect", "-director", uuid}, extraArgs...)...).Output()
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
@@ -73,13 +73,13 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		createOrphans(ctx, director.UUID)
 		disk := env.createDisk(ctx)
-		all := env.listObjects(ctx)
+		allObjects := env.listObjects(ctx)
 		listed := []any{
 			And(ContainSubstring("Pod "+env.namespace+"/agent-killed ("), Not(ContainSubstring(": stays"))), ContainSubstring("Pod " + env.namespace + "/orphan-71"),
 			ContainSubstring("Service " + env.namespace + "/orphan-71"),
 		}
 		Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(append(listed, ContainSubstring("-confirm"))...))
-		Expect(env.listObjects(ctx)).To(ConsistOf(all))
+		Expect(env.listObjects(ctx)).To(ConsistOf(allObjects))
 
 		Expect(env.runCollect(ctx, director.UUID, "-confirm")).To(ConsistOf(listed...))
 		Eventually(env.listObjects).WithContext(ctx).Should(ConsistOf(append(clean, "Pod/orphan-an", "Service/orphan-an", "PersistentVolumeClaim/"+disk)))
@@ -108,8 +108,8 @@ var _ = Describe("Garbage collection", func() {
 	It("deletes VolumeSnapshots of interrupted calls", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, "agent-named", map[string]any{})
 		known := env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}).Text()
-		const untilTaken = 5 // requests for the PVC, its volume, its attachment Pod, the snapshot, and the wait
-		for n := 4; n <= untilTaken; n++ {
+		const lastRequest = 5 // the requests are for the PVC, its volume, its attachment Pod, the snapshot, and the wait
+		for n := 4; n <= lastRequest; n++ {
 			Expect(env.interruptCall(ctx, n, "snapshot_disk", disk, map[string]any{})).To(BeTrue())
 		}
 		orphan := ContainSubstring("VolumeSnapshot " + env.namespace + "/snapshot-")

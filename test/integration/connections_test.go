@@ -36,30 +36,30 @@ func newConnectProxy() *connectProxy {
 	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		host, port, err := net.SplitHostPort(r.Host)
 		if r.Method != http.MethodConnect || err != nil || host != certificateName {
-			http.Error(w, "not through here", http.StatusForbidden)
+			http.Error(w, "host not allowed", http.StatusForbidden)
 			return
 		}
 		p.tunnels.Add(1)
-		to, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
+		upstream, err := net.Dial("tcp", net.JoinHostPort("127.0.0.1", port))
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusBadGateway)
 			return
 		}
-		defer to.Close()
+		defer upstream.Close()
 		w.WriteHeader(http.StatusOK)
-		from, buffered, err := http.NewResponseController(w).Hijack()
+		client, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			return
 		}
-		defer from.Close()
-		go func() { _, _ = io.Copy(to, buffered); _ = to.(*net.TCPConn).CloseWrite() }()
-		_, _ = io.Copy(from, to)
+		defer client.Close()
+		go func() { _, _ = io.Copy(upstream, buffered); _ = upstream.(*net.TCPConn).CloseWrite() }()
+		_, _ = io.Copy(client, upstream)
 	}))
 	DeferCleanup(p.Close)
 	return p
 }
 
-// expiredToken returns a token of the environment's service account, signed with the API server's key, that expired at this time.
+// expiredToken returns a token of the environment's service account that expired at this time. It is signed with the API server's key.
 func (env testEnv) expiredToken(expiry time.Time) string {
 	GinkgoHelper()
 	pair, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "service-accounts.crt"), filepath.Join(plane.Dir, "pki", "service-accounts.key"))
@@ -87,12 +87,12 @@ var _ = Describe("A call", func() {
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 	nextYear := func() time.Time { return time.Now().AddDate(1, 0, 0) }
 
-	It("authenticates with a client certificate that is in the kubeconfig, or in files", func(ctx context.Context) {
+	It("authenticates with a client certificate in the kubeconfig or in files", func(ctx context.Context) {
 		inline := certificateUserEntry(nextYear())
 		env.mustCreateVMWith(ctx, env.directorForUser(inline))
-		folder, files := GinkgoT().TempDir(), map[string]any{}
+		dir, files := GinkgoT().TempDir(), map[string]any{}
 		for _, name := range []string{"client-certificate", "client-key"} {
-			path := filepath.Join(folder, name)
+			path := filepath.Join(dir, name)
 			Expect(os.WriteFile(path, inline[name+"-data"].([]byte), 0o600)).To(Succeed())
 			files[name] = path
 		}

@@ -59,8 +59,8 @@ type rotationProxy struct {
 	tokens []string // of each request
 }
 
-// newRotationProxy returns a proxy that calls rotate once, before it forwards the third request. From the third request on, it rejects
-// rejectedToken.
+// newRotationProxy returns a proxy that calls rotate once, before it forwards the third request. It rejects rejectedToken from the third
+// request on.
 func newRotationProxy(rejectedToken string, rotate func()) *rotationProxy {
 	GinkgoHelper()
 	tlsProxy, err := apiproxy.NewTLS(plane.Kubeconfig("admin"))
@@ -78,7 +78,7 @@ func newRotationProxy(rejectedToken string, rotate func()) *rotationProxy {
 		r.mutex.Unlock()
 		if n >= third && token == rejectedToken {
 			next = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-				apiproxy.Refused(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)(n)(n, w, request, nil)
+				apiproxy.ErrorStatus(http.StatusUnauthorized, metav1.StatusReasonUnauthorized)(n)(n, w, request, nil)
 			})
 		}
 		next.ServeHTTP(w, request)
@@ -105,9 +105,9 @@ func (r *rotationProxy) sentTokens() []string {
 }
 
 // mustCreateVMWith creates a VM with this director, and expects success.
-func (env testEnv) mustCreateVMWith(ctx context.Context, caller *director.Director) {
+func (env testEnv) mustCreateVMWith(ctx context.Context, d *director.Director) {
 	GinkgoHelper()
-	env.Director = caller
+	env.Director = d
 	env.createVM(ctx, "one")
 	Expect(env.listObjects(ctx)).To(ContainElements("Pod/agent-one", "Secret/agent-one"))
 }
@@ -122,49 +122,49 @@ func writeFileAtomic(path, content string) {
 var _ = Describe("A call during which the token of its service account is renewed", func() {
 	var (
 		env       testEnv
-		folder    string
+		dir       string
 		old, next string
 	)
 	BeforeEach(func(ctx context.Context) {
-		env, folder = newTestEnv(ctx), GinkgoT().TempDir()
+		env, dir = newTestEnv(ctx), GinkgoT().TempDir()
 		old, next = env.createBoundToken(ctx, "old"), env.createBoundToken(ctx, "next")
-		writeFileAtomic(filepath.Join(folder, "token"), old)
+		writeFileAtomic(filepath.Join(dir, "token"), old)
 	})
 
 	It("continues with the new token in the token file when the API server rejects the old one", func(ctx context.Context) {
 		rotation := newRotationProxy("", func() {
-			writeFileAtomic(filepath.Join(folder, "token"), next)
+			writeFileAtomic(filepath.Join(dir, "token"), next)
 			env.revokeToken(ctx, "old", old)
 		})
-		env.mustCreateVMWith(ctx, env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(folder, "token")}))
+		env.mustCreateVMWith(ctx, env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(dir, "token")}))
 		Expect(rotation.sentTokens()).To(Equal([]string{old, next}))
 		requests := rotation.Requests()
-		Expect(requests[3]).To(Equal(requests[2]), "the rejected request is repeated")
+		Expect(requests[3]).To(Equal(requests[2]), "the rejected request is retried")
 	})
 
 	It("continues with the new token that the kubelet writes into the Pod", func(ctx context.Context) {
-		rotation := newRotationProxy(old, func() { writeFileAtomic(filepath.Join(folder, "token"), next) })
-		writeFileAtomic(filepath.Join(folder, "ca.crt"), string(rotation.CACertificate()))
-		writeFileAtomic(filepath.Join(folder, "namespace"), env.namespace)
+		rotation := newRotationProxy(old, func() { writeFileAtomic(filepath.Join(dir, "token"), next) })
+		writeFileAtomic(filepath.Join(dir, "ca.crt"), string(rotation.CACertificate()))
+		writeFileAtomic(filepath.Join(dir, "namespace"), env.namespace)
 		inPod := env.directorWithConfig("kubernetes", map[string]any{})
-		inPod.CPI = writeInPodWrapper(folder, rotation.URL())
+		inPod.CPI = writeInPodWrapper(dir, rotation.URL())
 		env.mustCreateVMWith(ctx, inPod)
 		Expect(rotation.sentTokens()).To(Equal([]string{old, next}))
 	})
 
 	It("names the rejected token if the file has no newer one", func(ctx context.Context) {
 		rotation := newRotationProxy(old, func() {})
-		d := env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(folder, "token")})
+		d := env.directorFor(rotation.clusterEntry(), map[string]any{"tokenFile": filepath.Join(dir, "token")})
 		response, err := d.Call(ctx, "create_vm", "one", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("OkToRetry", false), HaveField("Message", And(
-			ContainSubstring("the API server rejected the token file "+filepath.Join(folder, "token")), ContainSubstring("renew them")))))
+			ContainSubstring("the API server rejected the token file "+filepath.Join(dir, "token")), ContainSubstring("renew them")))))
 	})
 })
 
-// writeInPodWrapper returns a program that runs the CPI as in a Pod: in its own mount namespace, with the folder at the path where the
-// kubelet mounts a service account.
-func writeInPodWrapper(folder, url string) string {
+// writeInPodWrapper writes a program that runs the CPI as in a Pod, and returns its path. The program mounts serviceAccountDir where the
+// kubelet mounts a service account, in its own mount namespace.
+func writeInPodWrapper(serviceAccountDir, url string) string {
 	GinkgoHelper()
 	unshare := "unshare --mount"
 	if os.Geteuid() != 0 {
@@ -180,46 +180,46 @@ export KUBERNETES_SERVICE_HOST=%s KUBERNETES_SERVICE_PORT=%s
 exec %s sh -euc 'mount -t tmpfs none /run
 at=/run/secrets/kubernetes.io/serviceaccount
 mkdir -p $at && mount --bind %s $at && exec %s "$@"' sh "$@"
-`, host, port, unshare, folder, cpiPath), 0o700)).To(Succeed())
+`, host, port, unshare, serviceAccountDir, cpiPath), 0o700)).To(Succeed())
 	return path
 }
 
-// credentialPlugin is a client-go credential plugin, as cloud providers have them, that counts its runs.
-type credentialPlugin struct{ folder string }
+// credentialPlugin is a client-go credential plugin, like those of cloud providers. It counts its runs.
+type credentialPlugin struct{ dir string }
 
 // newCredentialPlugin creates a plugin that returns this token.
 func newCredentialPlugin(token string) credentialPlugin {
 	GinkgoHelper()
 	p := credentialPlugin{GinkgoT().TempDir()}
 	p.setToken(token, time.Time{})
-	Expect(os.WriteFile(p.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%[1]s/runs\ncat %[1]s/output\n", p.folder), 0o700)).To(Succeed())
+	Expect(os.WriteFile(p.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%[1]s/runs\ncat %[1]s/output\n", p.dir), 0o700)).To(Succeed())
 	return p
 }
 
 func (p credentialPlugin) command() string {
-	return filepath.Join(p.folder, "cloud-credentials")
+	return filepath.Join(p.dir, "cloud-credentials")
 }
 
-// setToken sets the token that the plugin returns from now on, and its expiry, unless that is zero.
+// setToken sets the token that the plugin returns from now on. expiry is the token's expiry, unless it is zero.
 func (p credentialPlugin) setToken(token string, expiry time.Time) {
 	GinkgoHelper()
 	expiryField := ""
 	if !expiry.IsZero() {
 		expiryField = fmt.Sprintf(`, "expirationTimestamp": %q`, expiry.UTC().Format(time.RFC3339))
 	}
-	writeFileAtomic(filepath.Join(p.folder, "output"), fmt.Sprintf(
+	writeFileAtomic(filepath.Join(p.dir, "output"), fmt.Sprintf(
 		`{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": %q%s}}`, token, expiryField))
 }
 
 // runCount returns how often the plugin was run.
 func (p credentialPlugin) runCount() int {
 	GinkgoHelper()
-	raw, err := os.ReadFile(filepath.Join(p.folder, "runs"))
+	raw, err := os.ReadFile(filepath.Join(p.dir, "runs"))
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Count(string(raw), "run")
 }
 
-// execUserEntry returns a kubeconfig user with this command as credential plugin.
+// execUserEntry returns a kubeconfig user with this command as its credential plugin.
 func execUserEntry(command string) map[string]any {
 	return map[string]any{"exec": map[string]any{"apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never"}}
 }
@@ -263,19 +263,19 @@ var _ = Describe("A call with a credential plugin", func() {
 
 	It("fails at once if the plugin does not exist, and names the alternatives for a director's VM", func(ctx context.Context) {
 		started := time.Now()
-		response, err := env.directorForUser(execUserEntry("missing-credentials")).Call(ctx, "has_vm", "agent-one")
+		response, err := env.directorForUser(execUserEntry("unknown-credentials")).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message", And(
-			ContainSubstring("credential plugin missing-credentials of the kubeconfig is not installed on this host"),
+			ContainSubstring("credential plugin unknown-credentials of the kubeconfig is not installed on this host"),
 			ContainSubstring("use the Pod's service account or a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
-		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "a missing plugin is not retried for 30 s")
-		Expect(runCheck(ctx, env.directorForUser(execUserEntry("missing-credentials"))).results["api"]).To(
-			matchResult(preflight.Fails, "credential plugin missing-credentials", "correct the user's entry in kubernetes.kubeconfig"))
+		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "the call does not retry the plugin for 30 s")
+		Expect(runCheck(ctx, env.directorForUser(execUserEntry("unknown-credentials"))).results["api"]).To(
+			matchResult(preflight.Fails, "credential plugin unknown-credentials", "correct the user's entry in kubernetes.kubeconfig"))
 	})
 
-	It("retries a plugin that fails as it retries requests, then names the plugin", func(ctx context.Context) {
+	It("retries a failing plugin as it retries requests, then names the plugin", func(ctx context.Context) {
 		plugin := newCredentialPlugin(old)
-		Expect(os.WriteFile(plugin.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%s/runs\nexit 3\n", plugin.folder), 0o700)).To(Succeed())
+		Expect(os.WriteFile(plugin.command(), fmt.Appendf(nil, "#!/bin/sh\necho run >>%s/runs\nexit 3\n", plugin.dir), 0o700)).To(Succeed())
 		response, err := env.directorForUser(execUserEntry(plugin.command())).Call(ctx, "create_vm", "one", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("OkToRetry", false), HaveField("Message", And(

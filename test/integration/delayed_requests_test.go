@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A CPI process can outlive the director's worker that started it, while another worker repeats the call.
+// A CPI process can outlive the director's worker that started it, while another worker retries the call.
 var _ = Describe("A delayed call", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
@@ -26,19 +26,19 @@ var _ = Describe("A delayed call", func() {
 		return nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
 
-	It("does not delete the VM of a repeated create_vm when it fails", func(ctx context.Context) {
+	It("does not delete the VM of a retried create_vm when it fails", func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "yes"}}
 		arguments := []any{"one", stemcellCID, properties, dynamicNetwork(), []string{}, map[string]any{}}
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "8s"}), "create_vm", arguments...)
 		Eventually(getPod).WithContext(ctx).WithArguments("agent-one").ShouldNot(BeNil())
 		first := getPod(ctx, "agent-one")
-		repeated := startCall(ctx, env.Director, "create_vm", arguments...)
+		retried := startCall(ctx, env.Director, "create_vm", arguments...)
 		Eventually(func() string { return getPod(ctx, "agent-one").Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
 
 		Expect((<-late).Error).NotTo(BeNil())
 		Expect(getPod(ctx, "agent-one")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		Expect(env.annotatePod(ctx, "agent-one", "test/hold", nil)).To(Succeed())
-		Expect((<-repeated).Error).To(BeNil())
+		Expect((<-retried).Error).To(BeNil())
 		Expect(env.listObjects(ctx)).To(ContainElements("Pod/agent-one", "Secret/agent-one"))
 	})
 
@@ -61,7 +61,7 @@ var _ = Describe("A delayed call", func() {
 		BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 		attachment := func() string { return "Pod/" + disk + "-attachment" }
 
-		It("does not delete the disk if attach_disk has recorded its owner meanwhile", func(ctx context.Context) {
+		It("does not delete the disk if attach_disk recorded its owner meanwhile", func(ctx context.Context) {
 			deleteArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
 				annotateNewPod(r, map[string]string{"test/hold": "until the test removes this annotation"})
 				return r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+disk)
@@ -77,7 +77,7 @@ var _ = Describe("A delayed call", func() {
 			Expect((<-attaching).Error).To(BeNil())
 		})
 
-		It("fails at once and leaves no objects if delete_disk has deleted the disk meanwhile", func(ctx context.Context) {
+		It("fails at once and leaves no objects if delete_disk deleted the disk meanwhile", func(ctx context.Context) {
 			createArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
 				return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 			})
@@ -97,23 +97,23 @@ var _ = Describe("A delayed call", func() {
 			disk = env.createUsedDisk(ctx, vm, map[string]any{})
 		})
 
-		It("keeps the copy Pod of a repeated call when it times out", func(ctx context.Context) {
+		It("keeps the copy Pod of a retried call when it times out", func(ctx context.Context) {
 			late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
 			env.waitCopyRunning(ctx, disk)
 			first := getPod(ctx, disk+"-attachment")
-			repeated := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
+			retried := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
 			Eventually(func() string { return getPod(ctx, disk+"-attachment").Annotations[callAnnotation] }).WithContext(ctx).
 				ShouldNot(Equal(first.Annotations[callAnnotation]))
 
 			Expect((<-late).Error.Message).To(ContainSubstring("timeouts.update_disk"))
 			Expect(getPod(ctx, disk+"-attachment")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 			env.setCopyExitCode(ctx, disk, "0")
-			response := <-repeated
+			response := <-retried
 			Expect(response.Error).To(BeNil())
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
 		})
 
-		It("keeps the successor that a repeated call has returned, when it finds no copy Pod", func(ctx context.Context) {
+		It("keeps the successor returned by a retried call when it finds no copy Pod", func(ctx context.Context) {
 			stalled := stallPodRequests()
 			late := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
 			env.waitCopyRunning(ctx, disk)
@@ -130,12 +130,12 @@ var _ = Describe("A delayed call", func() {
 	})
 })
 
-// startCall makes the call in the background, and sends the response to the channel that it returns.
-func startCall(ctx context.Context, caller *director.Director, method string, arguments ...any) <-chan director.Response {
+// startCall makes the call in the background, and sends the response to the returned channel.
+func startCall(ctx context.Context, d *director.Director, method string, arguments ...any) <-chan director.Response {
 	responses := make(chan director.Response, 1)
 	go func() {
 		defer GinkgoRecover()
-		response, err := caller.Call(ctx, method, arguments...)
+		response, err := d.Call(ctx, method, arguments...)
 		Expect(err).NotTo(HaveOccurred())
 		responses <- response
 	}()
@@ -151,11 +151,11 @@ func holdRequests(matches func(i int, r *http.Request) bool) (arrived <-chan str
 	return arrivedCh, allow
 }
 
-// podRequestStall keeps a process that uses the proxy from learning about changes of Pods.
+// podRequestStall hides changes of Pods from a process that uses the proxy.
 type podRequestStall struct {
 	once          sync.Once
-	watchesBroken chan struct{} // closed to break its watches of Pods
-	listsAllowed  chan struct{} // closed to let it list and watch Pods again
+	watchesBroken chan struct{} // closed to break watches of Pods
+	listsAllowed  chan struct{} // closed to allow lists and watches of Pods again
 }
 
 // stallPodRequests prepares the proxy for breakWatches and release.
@@ -189,7 +189,7 @@ func stallPodRequests() *podRequestStall {
 	return s
 }
 
-// breakWatches breaks the watches of Pods. From then on the proxy holds requests that list or watch Pods, until release.
+// breakWatches breaks the watches of Pods. The proxy then holds requests that list or watch Pods, until release is called.
 func (s *podRequestStall) breakWatches() { close(s.watchesBroken) }
 
 func (s *podRequestStall) release() { s.once.Do(func() { close(s.listsAllowed) }) }

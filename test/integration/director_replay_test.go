@@ -12,8 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// recordedCommand is a command in testdata/scenarios.json, with the requests that a real director sent for it to a recording CPI, and the
-// results that this CPI returned.
+// recordedCommand is a command in testdata/scenarios.json, with the requests that a real director sent to a recording CPI, and the results
+// that this CPI returned.
 type recordedCommand struct {
 	Command string `json:"command"`
 	Calls   []struct {
@@ -64,8 +64,7 @@ var _ = Describe("The recorded calls of a real director", Ordered, func() {
 	})
 })
 
-// mapRecordedVM finds one of our VMs for a recorded VM without a recorded create_vm: the VM that has the named disk, or else the first
-// one.
+// mapRecordedVM selects one of our VMs for a recorded VM without a recorded create_vm: the VM that has the named disk, or the first VM.
 func mapRecordedVM(ctx context.Context, env testEnv, request map[string]any, cidMap map[string]string) {
 	GinkgoHelper()
 	arguments := request["arguments"].([]any)

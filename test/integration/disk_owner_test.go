@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Races that reviews have found. The interleaving explorer (explorer_test.go) searches for others.
+// Races found by reviews. The interleaving explorer (explorer_test.go) searches for others.
 var _ = Describe("A disk in two calls at the same time", func() {
 	var (
 		env  testEnv
@@ -39,7 +39,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 	}
 
-	It("keeps the successor that a repeated update_disk has returned, when a late one rolls back", func(ctx context.Context) {
+	It("keeps the successor returned by a retried update_disk when a late one rolls back", func(ctx context.Context) {
 		var deleteSent atomic.Bool
 		rollbackStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
 			if isAboutAttachment(r) && r.Method == http.MethodDelete {
@@ -50,12 +50,12 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		})
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
 		env.waitCopyRunning(ctx, disk)
-		Eventually(rollbackStarted).WithContext(ctx).Should(BeClosed(), "the late call has deleted its copy Pod")
+		Eventually(rollbackStarted).WithContext(ctx).Should(BeClosed(), "the late call deleted its copy Pod")
 
-		repeated := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
+		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
 		env.waitCopyRunning(ctx, disk)
 		env.setCopyExitCode(ctx, disk, "0")
-		response := <-repeated
+		response := <-retried
 		Expect(response.Error).To(BeNil())
 
 		allow()
@@ -64,14 +64,14 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
 	})
 
-	It("stays with the next VM when a failed attach_disk repeats its release", func(ctx context.Context) {
+	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
 		released, allowed := make(chan struct{}), make(chan struct{})
 		allow := sync.OnceFunc(func() { close(allowed) })
 		DeferCleanup(allow)
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			annotateNewPod(r, map[string]string{"test/hold": "for ever"})
+			annotateNewPod(r, map[string]string{"test/hold": "forever"})
 			if r.Method == http.MethodDelete && isAboutAttachment(r) {
 				deleteSent.Store(true)
 			}
@@ -95,12 +95,12 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect(response.Error).To(HaveField("Message", ContainSubstring("is attached to VM "+other)))
 	})
 
-	It("is released by an attach_disk that fails after it has lost the response to its POST", func(ctx context.Context) {
+	It("is released by an attach_disk that fails after the response to its POST was lost", func(ctx context.Context) {
 		var once sync.Once
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			lost := false
 			if isPodCreate(r) {
-				annotateNewPod(r, map[string]string{"test/hold": "for ever"})
+				annotateNewPod(r, map[string]string{"test/hold": "forever"})
 				once.Do(func() { lost = true })
 			}
 			if lost {
@@ -117,7 +117,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("keeps the attachment Pod that a repeated attach_disk waits for, when a late one fails", func(ctx context.Context) {
+	It("keeps the attachment Pod that a retried attach_disk waits for when a late one fails", func(ctx context.Context) {
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/hold": "yes"})
 			next.ServeHTTP(rw, r)
@@ -125,14 +125,14 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"attach_disk": "8s"}), "attach_disk", vm, disk)
 		Eventually(attachmentPod).WithContext(ctx).ShouldNot(BeNil())
 		first := attachmentPod(ctx)
-		repeated := startCall(ctx, env.adminDirector(), "attach_disk", vm, disk)
+		retried := startCall(ctx, env.adminDirector(), "attach_disk", vm, disk)
 		Expect((<-late).Error).NotTo(BeNil())
 		Expect(attachmentPod(ctx)).To(And(Not(BeNil()), HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
-		Expect((<-repeated).Error).To(BeNil())
+		Expect((<-retried).Error).To(BeNil())
 	})
 
-	It("keeps the copy Pod that a repeated update_disk has adopted, in a garbage collection", func(ctx context.Context) {
+	It("keeps the copy Pod adopted by a retried update_disk in a garbage collection", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		calling, cancel := context.WithCancel(ctx)
 		interrupted := make(chan error)
@@ -147,12 +147,12 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		grace := []string{"-grace", "15s"}
 		Eventually(func() []string { return env.runCollect(ctx, director.UUID, grace...) }).WithContext(ctx).
 			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod is older than the grace period")
-		repeated := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
+		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
 		Eventually(func() string { return attachmentPod(ctx).Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
 		env.runCollect(ctx, director.UUID, append(grace, "-confirm")...)
 		Expect(attachmentPod(ctx)).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		env.setCopyExitCode(ctx, disk, "0")
-		Expect((<-repeated).Error).To(BeNil())
+		Expect((<-retried).Error).To(BeNil())
 	})
 
 	It("loses the record of a failed copy in an update_disk that changes it in place", func(ctx context.Context) {
@@ -174,7 +174,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect(env.getPVC(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
 	})
 
-	It("is not attached again by a get_disks after its attachment Pod has exited and before its release", func(ctx context.Context) {
+	It("is not attached again by a get_disks between the exit of its attachment Pod and its release", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
@@ -195,7 +195,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("stays with its VM, which has lost the attachment Pod, when an attach_disk that found it free continues", func(ctx context.Context) {
+	It("stays with its VM, even without an attachment Pod, when an attach_disk that found it free continues", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool { return isPodCreate(r) })
 		late := startCall(ctx, env.Director, "attach_disk", vm, disk)
@@ -206,7 +206,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect((<-late).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+other)))
 	})
 
-	It("is not opened for a VM by a POST that arrives after another VM has got it", func(ctx context.Context) {
+	It("is not opened for a VM by a POST that arrives after it was attached to another VM", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool { return isPodCreate(r) })
 		late := startCall(ctx, env.Director, "attach_disk", vm, disk)
@@ -237,7 +237,7 @@ var _ = Describe("A disk", func() {
 		"no VM":                    {`{"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "is invalid"},
 		"a VM that does not exist": {`{"labels":{"` + manifest.LabelVM + `":"agent-gone"},"annotations":{"` + manifest.AnnotationOwner + `":"1"}}`, "VM agent-gone, which does not exist"},
 	} {
-		It("is refused by all calls that use it, and repaired by -collect, if its owner record names "+recordedOwner, func(ctx context.Context) {
+		It("is rejected by all calls that use it, and repaired by -collect, if its owner record names "+recordedOwner, func(ctx context.Context) {
 			env, vm := newTestEnvWithVM(ctx)
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			patchMetadata(ctx, env, disk, damage.patch)
@@ -287,7 +287,7 @@ var _ = Describe("A disk", func() {
 		Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 	})
 
-	It("becomes free with delete_vm of its VM, after the VM Pod was deleted by someone else", func(ctx context.Context) {
+	It("becomes free with delete_vm of its VM, after someone else deleted the VM Pod", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.deletePodAndWait(ctx, vm)
 		env.mustCall(ctx, "delete_vm", vm)

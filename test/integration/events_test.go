@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// listCPIEvents returns the Events that the CPI has recorded in the namespace, selected as operators select them.
+// listCPIEvents returns the Events recorded by the CPI in the namespace, selected as operators select them.
 func (env testEnv) listCPIEvents(ctx context.Context) []corev1.Event {
 	GinkgoHelper()
 	found, err := cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reportingComponent=bosh-kubernetes-cpi"})
@@ -27,8 +27,8 @@ func (env testEnv) listCPIEvents(ctx context.Context) []corev1.Event {
 }
 
 // matchEvent matches an Event by its type, its reason, and a regular expression for its message.
-func matchEvent(kind, reason, message string) OmegaMatcher {
-	return And(HaveField("Type", kind), HaveField("Reason", reason), HaveField("Message", MatchRegexp(message)))
+func matchEvent(eventType, reason, message string) OmegaMatcher {
+	return And(HaveField("Type", eventType), HaveField("Reason", reason), HaveField("Message", MatchRegexp(message)))
 }
 
 // allowsEventCreate reports whether the rule grants the right to create Events.
@@ -91,7 +91,7 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())
 		message := env.mustFail(ctx, "detach_disk", vm, disk).Message
 		Expect(env.listCPIEvents(ctx)).To(ContainElement(And(
-			matchEvent("Warning", "DetachRefused", `^detach_disk \(disk `+disk+`\) failed after \d.*process 7 \(postgres\) has it mounted`),
+			matchEvent("Warning", "DetachRejected", `^detach_disk \(disk `+disk+`\) failed after \d.*process 7 \(postgres\) has it mounted`),
 			HaveField("Message", HaveSuffix(": "+message)), HaveField("InvolvedObject.Name", vm))))
 	})
 
@@ -100,8 +100,8 @@ var _ = Describe("The Events of calls", func() {
 		env.mustFail(ctx, "attach_disk", env.createVM(ctx, "two"), disk)
 		env.mustFail(ctx, "delete_disk", disk)
 		Expect(env.listCPIEvents(ctx)).To(ContainElements(
-			And(matchEvent("Warning", "AttachRefused", "is attached to VM "+vm), HaveField("InvolvedObject.Name", "agent-two")),
-			And(matchEvent("Warning", "DeleteRefused", "is attached to VM "+vm), HaveField("InvolvedObject.Name", disk))))
+			And(matchEvent("Warning", "AttachRejected", "is attached to VM "+vm), HaveField("InvolvedObject.Name", "agent-two")),
+			And(matchEvent("Warning", "DeleteRejected", "is attached to VM "+vm), HaveField("InvolvedObject.Name", disk))))
 	})
 
 	It("warn about a VM that did not start, and was deleted", func(ctx context.Context) {
@@ -186,9 +186,9 @@ var _ = Describe("The request for an Event", func() {
 	const late = 20 * time.Second
 
 	for name, fault := range map[string]apiproxy.Fault{
-		"is never answered":      apiproxy.UnansweredRequest(second),
-		"is answered much later": apiproxy.DelayedRequest(late)(second),
-		"is refused":             apiproxy.Refused(http.StatusForbidden, metav1.StatusReasonForbidden)(second),
+		"gets no response":     apiproxy.NoResponse(second),
+		"gets a late response": apiproxy.DelayedRequest(late)(second),
+		"is denied":            apiproxy.ErrorStatus(http.StatusForbidden, metav1.StatusReasonForbidden)(second),
 	} {
 		It("that "+name+" does not change or noticeably delay the call", func(ctx context.Context) {
 			env := newTestEnv(ctx)
@@ -205,7 +205,7 @@ var _ = Describe("The request for an Event", func() {
 		"with a broken connection": apiproxy.ResetBefore(second),
 		"that first gets a 503":    apiproxy.Unavailable(second),
 	} {
-		It(name+" is repeated, and records one Event", func(ctx context.Context) {
+		It(name+" is retried, and records one Event", func(ctx context.Context) {
 			env := newTestEnv(ctx)
 			proxy.Reset(fault)
 			disk := env.createDisk(ctx)
@@ -217,8 +217,8 @@ var _ = Describe("The request for an Event", func() {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new(strings.Repeat("ö", 1500)))).To(Succeed())
 		env.mustFail(ctx, "detach_disk", vm, disk)
-		Expect(env.listCPIEvents(ctx)).To(ContainElement(And(matchEvent("Warning", "DetachRefused", "ö…$"),
-			HaveField("Message", WithTransform(func(text string) int { return len(text) }, And(BeNumerically(">", 1020), BeNumerically("<=", 1024)))))),
+		Expect(env.listCPIEvents(ctx)).To(ContainElement(And(matchEvent("Warning", "DetachRejected", "ö…$"),
+			HaveField("Message", WithTransform(func(message string) int { return len(message) }, And(BeNumerically(">", 1020), BeNumerically("<=", 1024)))))),
 			fmt.Sprint(env.listCPIEvents(ctx)))
 	})
 })

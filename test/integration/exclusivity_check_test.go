@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-var _ = Describe("An exclusivity check that a restart of the kubelet has interrupted", func() {
+var _ = Describe("An exclusivity check that was interrupted by a restart of the kubelet", func() {
 	var (
 		env      testEnv
 		vm, disk string
@@ -23,13 +23,13 @@ var _ = Describe("An exclusivity check that a restart of the kubelet has interru
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unstarted", new("release-1"))).To(Succeed())
 	})
 
-	It("is repeated by the detach_disk that waits for it", func(ctx context.Context) {
+	It("is retried by the detach_disk that waits for it", func(ctx context.Context) {
 		env.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "30s"})
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})
 
-	It("is not repeated after another detach_disk has detached the disk", func(ctx context.Context) {
+	It("is not retried after another detach_disk detached the disk", func(ctx context.Context) {
 		watches, allow := holdRequests(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })
 		detach := startCall(ctx, env.Director, "detach_disk", vm, disk)
 		Eventually(watches).WithContext(ctx).Should(BeClosed())
@@ -49,7 +49,7 @@ var _ = Describe("An exclusivity check that a restart of the kubelet has interru
 })
 
 var _ = Describe("An exclusivity check without a result", func() {
-	DescribeTable("is repeated", func(ctx context.Context, exitCode int) {
+	DescribeTable("is retried", func(ctx context.Context, exitCode int) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(exitCode)))).To(Succeed())
 		proxy.Reset(nil)
@@ -64,8 +64,8 @@ var _ = Describe("An exclusivity check without a result", func() {
 		Entry("if there is no device node yet, for example right after a reboot", manifest.ExitNotPublished),
 	)
 
-	// Such an attachment has never exposed the disk: the disk is free once the attachment Pod has exited.
-	It("is not repeated for an attachment that fails before the VM can use the disk", func(ctx context.Context) {
+	// Such an attachment never exposed the disk: the disk is free after the attachment Pod exits.
+	It("is not retried for an attachment that fails before the VM can use the disk", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(manifest.ExitNotPublished)))).To(Succeed())
 		env.setCrashLoopBackOff(ctx, disk+"-attachment", 1)
@@ -75,7 +75,7 @@ var _ = Describe("An exclusivity check without a result", func() {
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})
 
-	It("does not free a disk that the repeated check finds in use", func(ctx context.Context) {
+	It("does not free a disk that the retried check finds in use", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new("137"))).To(Succeed())
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())

@@ -17,36 +17,36 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// explorerCall is a call in the explorer's table. A new method requires one row.
+// explorerCall is a call that the explorer can make.
 type explorerCall struct {
 	name string
 	call func(env *explorerTestEnv) []any // method and arguments
-	// check returns why the response contradicts this state of the cluster, or "". The response can be an error.
+	// check returns the reason why the response contradicts this state of the cluster, or "". The response can be an error.
 	check func(env *explorerTestEnv, now namespaceState, response director.Response) string
-	// releasedDisks returns the disks that calls may delete. It is called when the director makes this call, and again if the call
+	// releasedDisks returns the disks that calls may delete from now on. It is called at the start of the call, and again if the call
 	// succeeds.
 	releasedDisks func(env *explorerTestEnv) []string
-	// deletesDisk means that the director requires neither the disk nor its copy after this call.
+	// deletesDisk means that the director no longer requires the disk or its copy after this call.
 	deletesDisk bool
-	// independent means that this call does not change the result of another call at the same time.
+	// independent means that this call does not change the result of a concurrent call.
 	independent bool
-	// run makes the call if it is not a call of a director.
+	// run replaces a call of a director.
 	run func(ctx context.Context, env *explorerTestEnv) director.Response
 }
 
 func (c explorerCall) equals(other explorerCall) bool { return c.name == other.name }
 
-// explorerSetup is the state before an interleaving, and the calls that are combined in that state.
+// explorerSetup is the state before an interleaving, and the calls to combine in that state.
 type explorerSetup struct {
 	name    string
 	prepare func(ctx context.Context, env *explorerTestEnv)
-	// firstCalls are held while one of secondCalls runs. If secondCalls is nil, both are the same.
+	// Each of firstCalls is held while one of secondCalls runs. If secondCalls is nil, the explorer uses firstCalls for both.
 	firstCalls, secondCalls []explorerCall
 	// tripleCalls are also combined in threes.
 	tripleCalls []explorerCall
-	// slow delays the Pod of the first call: that call times out and rolls back. The second call lets the Pod start.
+	// slow delays the Pod of the first call, so that the call times out and rolls back. The second call lets the Pod start.
 	slow bool
-	// onWatch is what someone else does when the first call starts its first watch.
+	// onWatch is called when the first call starts its first watch. It does something that someone else could do.
 	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
 
@@ -112,12 +112,12 @@ func explorerSetups() []explorerSetup {
 	}
 }
 
-// vmOther is another VM in the same group and behind the same Service as vmFresh.
+// vmOther is in the same group and behind the same Service as vmFresh.
 const vmOther = "agent-other"
 
 var alwaysConsistent = func(*explorerTestEnv, namespaceState, director.Response) string { return "" }
 
-// reasonUnless returns the reason why the response is wrong, or "" if ok is true or the response is an error.
+// reasonUnless formats the reason why the response is wrong. It returns "" if ok is true or the response is an error.
 func reasonUnless(ok bool, response director.Response, reason string, args ...any) string {
 	if response.Error != nil || ok {
 		return ""
@@ -204,7 +204,7 @@ func updateDiskInPlaceCall() explorerCall {
 		name: "update_disk in place", call: func(env *explorerTestEnv) []any {
 			return []any{"update_disk", env.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
 		},
-		// The result is the disk itself, or a copy if a resize_disk has made the disk larger than requested here.
+		// The result is the disk itself, or a copy if a resize_disk made the disk larger than requested here.
 		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			pvc := now.pvcs[response.Text()]
 			return reasonUnless(pvc != nil && pvc.Labels["team"] == "a", response, "the disk has no such label")
@@ -325,7 +325,7 @@ func rebootVMCall(vm string) explorerCall {
 }
 
 // collectGrace is the age at which an object of a call counts as orphaned. A call of the explorer takes less time, unless it waits for a
-// call that is held.
+// held call.
 const collectGrace = "3s"
 
 // collectCall is a garbage collection.
@@ -378,7 +378,7 @@ func (s namespaceState) disksOf(vm string) []string {
 	return disks
 }
 
-// writers returns what can write to the disk: the VM in its owner record, and the VM or copy for which a Pod has it open.
+// writers returns the VMs and copies that can write to the disk, according to its owner record and to the Pod that has the disk open.
 func (s namespaceState) writers(disk string) []string {
 	writers := map[string]bool{}
 	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.Finished(s.pods[vm]) }
@@ -396,7 +396,7 @@ func (s namespaceState) writers(disk string) []string {
 	return slices.Sorted(maps.Keys(writers))
 }
 
-// passedExclusivityCheck reports whether an exclusivity check has removed the device from the VM.
+// passedExclusivityCheck reports whether an exclusivity check removed the device from the VM.
 func passedExclusivityCheck(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return s.State.Terminated != nil && s.State.Terminated.ExitCode == 0

@@ -19,19 +19,18 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// explorerTestEnv is an environment for calls at the same time. Each of them has its own proxy, which can hold the call at any of its
-// requests.
+// explorerTestEnv is an environment for concurrent calls. Each call has its own proxy, which can hold the call at any of its requests.
 type explorerTestEnv struct {
-	testEnv   // its calls are never held
+	testEnv   // for calls that are never held
 	directors []proxiedDirector
 	node      string // runs only the first VM
 
 	disk, successor, snapshot string                 // subjects of the calls
 	requiredDisks             []string               // disks that no call may delete
-	diskDeleted               bool                   // the director requires neither the disk nor its copy any more
-	firstResponse             chan director.Response // of the first call, once it has returned
-	firstCall                 explorerCall           // while it runs: it can abandon a copy that another call returns
-	copyAbandoned             bool                   // a call that succeeded while the first one ran may have abandoned the copy
+	diskDeleted               bool                   // the director no longer requires the disk or its copy
+	firstResponse             chan director.Response // of the first call, after it returned
+	firstCall                 explorerCall           // while it runs; it can abandon a copy that another call returns
+	copyAbandoned             bool                   // a call that succeeded while the first one ran may abandon the copy
 	bystanderBaseline         string
 	baseline                  []string // all objects before the setup
 }
@@ -42,12 +41,12 @@ type proxiedDirector struct {
 	proxy *apiproxy.Proxy
 }
 
-// explorerTimeouts are short: a call that waits for a call that is held gives up soon.
+// explorerTimeouts are short: a call that waits for a held call soon times out.
 var explorerTimeouts = map[string]any{
 	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "update_disk": "10s", "other": "10s", "request": "8s",
 }
 
-// newExplorerTestEnv returns an environment for this number of calls at the same time. done closes its proxies.
+// newExplorerTestEnv returns an environment for this number of concurrent calls. done closes its proxies.
 func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, done func()) {
 	var proxies []*apiproxy.Proxy
 	for range calls + 1 {
@@ -77,7 +76,7 @@ func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, d
 	}
 }
 
-// resetVMs recreates the VMs of the environment that do not exist, and records the state before the next setup.
+// resetVMs recreates the deleted VMs of the environment, and records the state before the next setup.
 func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 	for _, vm := range []string{vmOne, vmTwo} {
 		pod := nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{}))
@@ -91,7 +90,7 @@ func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 	env.baseline, env.bystanderBaseline = env.listAllObjects(ctx), env.bystanderState(env.currentState(ctx))
 }
 
-// createNamedVM creates a VM and sets its metadata, as a director does after each create_vm. Garbage collection spares such VMs.
+// createNamedVM creates a VM and sets its metadata, as a director does after each create_vm. Garbage collection keeps VMs with metadata.
 func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) string {
 	vm := "agent-" + agent
 	properties := maps.Clone(env.testEnv.vmProperties)
@@ -103,7 +102,7 @@ func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) str
 	return vm
 }
 
-// createTestDisk creates the disk that is the subject of the calls. Its volume is accessible from any node.
+// createTestDisk creates the disk for the calls. Its volume is accessible from any node.
 func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 	env.disk = env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "immediate"}, nil).Text()
 	env.requiredDisks = []string{env.disk}
@@ -111,7 +110,7 @@ func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 		WithPolling(20 * time.Millisecond).Should(Equal(corev1.ClaimBound))
 }
 
-// createInterruptedCopy kills an update_disk, and waits until its copy counts as orphaned.
+// createInterruptedCopy kills an update_disk, and waits until the copy counts as orphaned.
 func (env *explorerTestEnv) createInterruptedCopy(ctx context.Context) {
 	callCtx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -144,54 +143,54 @@ func (env *explorerTestEnv) currentState(ctx context.Context) namespaceState {
 
 // listAllObjects returns all objects that calls create, sorted.
 func (env *explorerTestEnv) listAllObjects(ctx context.Context) []string {
-	all := env.listObjects(ctx)
+	objects := env.listObjects(ctx)
 	for _, snapshot := range env.listSnapshots(ctx) {
-		all = append(all, "VolumeSnapshot/"+snapshot)
+		objects = append(objects, "VolumeSnapshot/"+snapshot)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(objects)
+	return objects
 }
 
 // bystanderState describes the bystander VM and its disk, which no call may change.
 func (env *explorerTestEnv) bystanderState(now namespaceState) string {
-	var facts []string
+	var descriptions []string
 	for name, pod := range now.pods {
 		if name == "agent-bystander" || pod.Labels[manifest.LabelVM] == "agent-bystander" {
-			facts = append(facts, fmt.Sprint(name, pod.UID, pod.Status.PodIP, pod.DeletionTimestamp, pod.Labels, pod.Annotations))
+			descriptions = append(descriptions, fmt.Sprint(name, pod.UID, pod.Status.PodIP, pod.DeletionTimestamp, pod.Labels, pod.Annotations))
 		}
 	}
 	for name, pvc := range now.pvcs {
 		if pvc.Labels[manifest.LabelVM] == "agent-bystander" {
-			facts = append(facts, fmt.Sprint(name, pvc.UID, pvc.Labels, pvc.Annotations, pvc.DeletionTimestamp))
+			descriptions = append(descriptions, fmt.Sprint(name, pvc.UID, pvc.Labels, pvc.Annotations, pvc.DeletionTimestamp))
 		}
 	}
-	slices.Sort(facts)
-	return fmt.Sprint(facts)
+	slices.Sort(descriptions)
+	return fmt.Sprint(descriptions)
 }
 
-// invariantViolations returns what is wrong in this state, whether calls are running or not.
-func (env *explorerTestEnv) invariantViolations(now namespaceState) (found []string) {
+// invariantViolations returns the violations in this state of rules that always apply.
+func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations []string) {
 	for disk := range now.pvcs {
 		if writers := now.writers(disk); len(writers) > 1 {
-			found = append(found, fmt.Sprintf("disk %s can be written to by %v", disk, writers))
+			violations = append(violations, fmt.Sprintf("disk %s can be written to by %v", disk, writers))
 		}
 	}
 	for _, disk := range env.requiredDisks {
 		if !now.isComplete(disk) {
-			found = append(found, fmt.Sprintf("disk %s does not exist or is incomplete, but the director knows it", disk))
+			violations = append(violations, fmt.Sprintf("disk %s does not exist or is incomplete, but the director knows it", disk))
 		}
 	}
 	if env.disk != "" && !env.diskDeleted && !now.isComplete(env.disk) && !now.isComplete(env.successor) {
-		found = append(found, "the data is lost: neither the disk nor its copy exists")
+		violations = append(violations, "the data is lost: neither the disk nor its copy exists")
 	}
 	if current := env.bystanderState(now); current != env.bystanderBaseline {
-		found = append(found, "the bystander has changed: "+current+", before: "+env.bystanderBaseline)
+		violations = append(violations, "the bystander changed: "+current+", before: "+env.bystanderBaseline)
 	}
-	return found
+	return violations
 }
 
-// consistencyErrors returns what is wrong in this state, if no call is running and only calls have changed objects.
-func (env *explorerTestEnv) consistencyErrors(now namespaceState) (found []string) {
+// consistencyErrors returns the inconsistencies in this state, in which no call is running and only calls changed objects.
+func (env *explorerTestEnv) consistencyErrors(now namespaceState) (inconsistencies []string) {
 	for name, pvc := range now.pvcs {
 		owner, ok := manifest.DiskOwnerOf(pvc)
 		pod := now.pods[manifest.AttachmentName(name)]
@@ -199,20 +198,20 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState) (found []strin
 		case pvc.Labels[manifest.LabelRole] != manifest.RoleDisk:
 			continue
 		case !ok:
-			found = append(found, fmt.Sprintf("the owner record of disk %s is damaged: %v", name, owner))
+			inconsistencies = append(inconsistencies, fmt.Sprintf("the owner record of disk %s is damaged: %v", name, owner))
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
-			found = append(found, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
+			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
 		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:
-			found = append(found, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
+			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
 		}
 		if to := pvc.Annotations[manifest.AnnotationCopiedTo]; to != "" && now.pvcs[to] == nil {
-			found = append(found, fmt.Sprintf("disk %s is recorded as copied to %s, which does not exist", name, to))
+			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as copied to %s, which does not exist", name, to))
 		}
 	}
-	return found
+	return inconsistencies
 }
 
-// cleanup deletes what the calls have created, with the inverse calls, and returns the objects that remain even after a garbage
+// cleanup deletes the objects created by the calls, with the inverse calls. It returns the objects that remain even after a garbage
 // collection.
 func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 	now := env.currentState(ctx)
@@ -237,14 +236,14 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		env.mustCall(ctx, "delete_snapshot", snapshot)
 	}
 	remaining := func() []string {
-		vms := []string{"Pod/" + vmOne, "Secret/" + vmOne, "Pod/" + vmTwo, "Secret/" + vmTwo} // may be missing in the baseline after a cluster event
+		vms := []string{"Pod/" + vmOne, "Secret/" + vmOne, "Pod/" + vmTwo, "Secret/" + vmTwo} // the baseline may lack them after a cluster event
 		return slices.DeleteFunc(env.listAllObjects(ctx), func(object string) bool {
 			return slices.Contains(env.baseline, object) || slices.Contains(vms, object)
 		})
 	}
-	waitClean := func(within time.Duration) error {
+	waitClean := func(timeout time.Duration) error {
 		return InterceptGomegaFailure(func() {
-			Eventually(remaining).WithContext(ctx).WithTimeout(within).WithPolling(30 * time.Millisecond).Should(BeEmpty())
+			Eventually(remaining).WithContext(ctx).WithTimeout(timeout).WithPolling(30 * time.Millisecond).Should(BeEmpty())
 		})
 	}
 	if waitClean(2*time.Second) == nil {

@@ -24,20 +24,21 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// The interleaving explorer runs two calls with the same subjects at the same time, in each order that matters: call A is held at each
-// of its requests, before or after the API server handles it; call B runs meanwhile; a cluster event may follow; then A continues. Both
-// calls are repeated once, and the inverse calls delete what they created. The explorer checks the state after each step.
+// The interleaving explorer runs two concurrent calls with the same subjects, in each order that matters. The first call is held at each of
+// its requests, before or after the API server handles it. The second call runs meanwhile, and a cluster event may follow. Then the first
+// call continues. Both calls are retried once, and the inverse calls delete the created objects. The explorer checks the state after
+// each step.
 
 // explorePattern is "all", or a regular expression for the names of interleavings. If it is empty, the seed selects some of them.
 var explorePattern = envOr("EXPLORE", "")
 
-// interleavingParts is the number of runs without EXPLORE, with consecutive seeds, that together try all interleavings.
+// Without EXPLORE, a run tries one in interleavingParts interleavings. Runs with consecutive seeds together try all.
 const interleavingParts = 500
 
-// heldCallTimeout is how long B may run while A is held. After that, A continues.
+// heldCallTimeout limits the time for which the first call is held while the second one runs.
 const heldCallTimeout = 4 * time.Second
 
-// holdPoint says when A is held at a request: relative to its handling by the API server.
+// holdPoint is the point at which a request is held, relative to its handling by the API server.
 type holdPoint string
 
 const (
@@ -46,11 +47,11 @@ const (
 	responseLost    holdPoint = "after, with a lost response"
 )
 
-// clusterEvent is something that someone else does while A is held, after B has returned.
+// clusterEvent is a change by someone else while the first call is held, after the second one returned.
 type clusterEvent struct {
 	name   string
 	apply  func(ctx context.Context, env *explorerTestEnv)
-	revert func(ctx context.Context, env *explorerTestEnv) // after both calls were repeated; can be nil
+	revert func(ctx context.Context, env *explorerTestEnv) // after both calls were retried; can be nil
 }
 
 func clusterEvents() []clusterEvent {
@@ -67,9 +68,9 @@ func clusterEvents() []clusterEvent {
 	}
 }
 
-// refuseConnections does to the first call what a restart of the API server does: it breaks its connections, including the connection of
-// the held request, and refuses the next one, unless the call returns before that. Other specs use the API server too, so it cannot
-// really restart.
+// refuseConnections simulates a restart of the API server for the first call. It breaks the call's connections, including the connection of
+// the held request, and refuses the next one, unless the call returns before that. The API server cannot really restart, because other
+// specs use it, too.
 func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 	proxy := env.directors[0].proxy
 	proxy.BreakConnections()
@@ -86,27 +87,27 @@ func (env *explorerTestEnv) deletePod(ctx context.Context, name string) {
 	}
 }
 
-// interleaving is one way to run two calls at the same time.
+// interleaving is one order of the requests of two concurrent calls.
 type interleaving struct {
-	setup explorerSetup
-	a, b  explorerCall
-	n     int // A is held at its nth request
-	hold  holdPoint
-	event clusterEvent
-	// c is a third call, or nil. It runs while B is held before its request m.
-	c *explorerCall
-	m int
+	setup         explorerSetup
+	first, second explorerCall
+	firstHeldAt   int // the number of the request at which the first call is held
+	hold          holdPoint
+	event         clusterEvent
+	// third is a third call, or nil. It runs while the second call is held before its request secondHeldAt.
+	third        *explorerCall
+	secondHeldAt int
 }
 
 func (x interleaving) String() string {
-	text := fmt.Sprintf("%s: %s, held at request %d (%s), crossed by %s", x.setup.name, x.a.name, x.n, x.hold, x.b.name)
-	if x.c != nil {
-		text += fmt.Sprintf(", held at request %d, crossed by %s", x.m, x.c.name)
+	name := fmt.Sprintf("%s: %s, held at request %d (%s), crossed by %s", x.setup.name, x.first.name, x.firstHeldAt, x.hold, x.second.name)
+	if x.third != nil {
+		name += fmt.Sprintf(", held at request %d, crossed by %s", x.secondHeldAt, x.third.name)
 	}
 	if x.event.name != "" {
-		text += ", then " + x.event.name
+		name += ", then " + x.event.name
 	}
-	return text
+	return name
 }
 
 func (x interleaving) selected() bool {
@@ -127,15 +128,15 @@ var _ = Describe("Two calls at the same time", Label("faults"), func() {
 			}, NodeTimeout(time.Hour))
 			continue
 		}
-		for _, a := range setup.firstCalls {
-			It("leave one owner per disk, starting with "+setup.name+", holding "+a.name, func(ctx context.Context) {
-				explore(ctx, setup, []explorerCall{a})
+		for _, first := range setup.firstCalls {
+			It("leave one owner per disk, starting with "+setup.name+", holding "+first.name, func(ctx context.Context) {
+				explore(ctx, setup, []explorerCall{first})
 			}, NodeTimeout(3*time.Hour))
 		}
 	}
 })
 
-// explorerResult has the numbers of a spec and its failed interleavings.
+// explorerResult contains the counts of a spec and its failed interleavings.
 type explorerResult struct {
 	Pairs, Interleavings, Passed int
 	Failed                       []string
@@ -143,13 +144,13 @@ type explorerResult struct {
 
 const explorerReportEntry = "interleavings"
 
-// explore tries the interleavings of these first calls with all second calls of the setup.
-func explore(ctx context.Context, setup explorerSetup, first []explorerCall) {
+// explore tries the interleavings of firstCalls with all second calls of the setup.
+func explore(ctx context.Context, setup explorerSetup, firstCalls []explorerCall) {
 	var result explorerResult
 	var env *explorerTestEnv
 	done := func() {}
 	defer func() { done() }() //nolint:gocritic // done is reassigned
-	try := func(x interleaving) (short bool) {
+	try := func(x interleaving) (exhausted bool) {
 		if env == nil {
 			env, done = newExplorerTestEnv(ctx, 3)
 		}
@@ -171,11 +172,11 @@ func explore(ctx context.Context, setup explorerSetup, first []explorerCall) {
 		}
 		return !reached && failure == nil
 	}
-	for _, a := range first {
-		for _, b := range setup.crossingCalls() {
+	for _, first := range firstCalls {
+		for _, second := range setup.crossingCalls() {
 			tried := result.Interleavings
-			explorePair(setup, a, b, try)
-			exploreTriples(setup, a, b, try)
+			explorePair(setup, first, second, try)
+			exploreTriples(setup, first, second, try)
 			if result.Interleavings > tried {
 				result.Pairs++
 			}
@@ -190,37 +191,41 @@ func explore(ctx context.Context, setup explorerSetup, first []explorerCall) {
 // maxRequests is larger than the number of requests of any call.
 const maxRequests = 60
 
-// explorePair tries a pair with A held at its first request, its second, and so on, until A returns before that request.
-func explorePair(setup explorerSetup, a, b explorerCall, try func(interleaving) (short bool)) {
+// explorePair tries a pair with the first call held at its first request, its second, and so on, until the call returns before that.
+func explorePair(setup explorerSetup, first, second explorerCall, try func(interleaving) (exhausted bool)) {
 	events := clusterEvents()
 	for n := 1; n <= maxRequests; n++ {
-		all := []interleaving{{setup: setup, a: a, b: b, n: n, hold: heldBefore}}
-		if !b.independent {
-			all = append(all, interleaving{setup: setup, a: a, b: b, n: n, hold: responseDelayed}, interleaving{setup: setup, a: a, b: b, n: n, hold: responseLost})
+		newInterleaving := func(hold holdPoint, event clusterEvent) interleaving {
+			return interleaving{setup: setup, first: first, second: second, firstHeldAt: n, hold: hold, event: event}
 		}
-		all = append(all, interleaving{setup: setup, a: a, b: b, n: n, hold: heldBefore, event: events[n%len(events)]})
-		for _, x := range all {
+		interleavings := []interleaving{newInterleaving(heldBefore, clusterEvent{})}
+		if !second.independent {
+			interleavings = append(interleavings, newInterleaving(responseDelayed, clusterEvent{}), newInterleaving(responseLost, clusterEvent{}))
+		}
+		interleavings = append(interleavings, newInterleaving(heldBefore, events[n%len(events)]))
+		for _, x := range interleavings {
 			if x.selected() && try(x) {
 				return
 			}
 		}
 		if explorePattern == "" && n >= 12 {
-			return // counting the requests of A would cost an environment and a call
+			return // counting the requests of the first call would cost an environment and a call
 		}
 	}
 }
 
-// exploreTriples tries a pair with each third call, with A and B held at random requests.
-func exploreTriples(setup explorerSetup, a, b explorerCall, try func(interleaving) (short bool)) {
-	if !slices.ContainsFunc(setup.tripleCalls, a.equals) || !slices.ContainsFunc(setup.tripleCalls, b.equals) {
+// exploreTriples tries a pair with each third call. The first and the second call are held at random requests.
+func exploreTriples(setup explorerSetup, first, second explorerCall, try func(interleaving) (exhausted bool)) {
+	if !slices.ContainsFunc(setup.tripleCalls, first.equals) || !slices.ContainsFunc(setup.tripleCalls, second.equals) {
 		return
 	}
-	for _, c := range setup.tripleCalls {
+	for _, third := range setup.tripleCalls {
 		for drawn := range drawsPerTriple {
 			seed := fnv.New64a()
-			_, _ = fmt.Fprint(seed, setup.name, a.name, b.name, c.name, drawn)
+			_, _ = fmt.Fprint(seed, setup.name, first.name, second.name, third.name, drawn)
 			chance := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // not used for a secret
-			x := interleaving{setup: setup, a: a, b: b, c: &c, n: 1 + chance.IntN(maxHeldRequest), m: 1 + chance.IntN(maxHeldRequest), hold: heldBefore}
+			x := interleaving{setup: setup, first: first, second: second, third: &third, hold: heldBefore,
+				firstHeldAt: 1 + chance.IntN(maxHeldRequest), secondHeldAt: 1 + chance.IntN(maxHeldRequest)}
 			if x.selected() {
 				try(x)
 			}
@@ -228,13 +233,13 @@ func exploreTriples(setup explorerSetup, a, b explorerCall, try func(interleavin
 	}
 }
 
-// Each triple is tried drawsPerTriple times. A and B are held at one of their first maxHeldRequest requests.
+// Each triple is tried drawsPerTriple times. The first and the second call are held at one of their first maxHeldRequest requests.
 const (
 	drawsPerTriple = 3
 	maxHeldRequest = 6
 )
 
-// requestGate holds the nth request of a call, not counting those for Events and nodes. A watch is always held before it is sent.
+// requestGate holds the nth request of a call, not counting requests for Events and nodes. A watch is always held before it is forwarded.
 type requestGate struct {
 	reached  chan struct{} // closed when the request arrives
 	released chan struct{} // closed to let the request continue
@@ -276,7 +281,7 @@ func newRequestGate(n int, point holdPoint) (*requestGate, apiproxy.Fault) {
 	}
 }
 
-// runInterleaving tries one interleaving. reached is false if A returned before its nth request.
+// runInterleaving tries one interleaving. reached is false if the first call returned before the request at which it is held.
 func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving) (reached bool) {
 	env.recordSoloOutcome(ctx, x)
 	env.resetVMs(ctx)
@@ -292,40 +297,40 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		return now
 	}
 
-	gate, fault := newRequestGate(x.n, x.hold)
+	gate, fault := newRequestGate(x.firstHeldAt, x.hold)
 	var once sync.Once
 	release := func() { once.Do(func() { close(gate.released) }) }
 	defer release()
 	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, fault))
 	defer env.directors[0].proxy.Reset(nil)
-	first := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.a)
-	env.firstResponse, env.firstCall = first, x.a
+	first := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
+	env.firstResponse, env.firstCall = first, x.first
 	select {
 	case <-gate.reached:
 		reached = true
-		step("while " + x.a.name + " is held")
+		step("while " + x.first.name + " is held")
 	case response := <-first:
 		first <- response
 	}
 
-	undisturbed := x.event.name == "" // except by A and B
+	undisturbed := x.event.name == "" // except by both calls
 	if reached {
 		undisturbed = env.runSecondCall(ctx, x, release, step) && undisturbed
 	}
 	response := <-first
 	env.firstCall = explorerCall{}
-	env.recordResponse(x.a, response)
-	now := step("after " + x.a.name)
+	env.recordResponse(x.first, response)
+	now := step("after " + x.first.name)
 	if undisturbed {
-		env.expectConsistentOnce(x.a, states, response, now)
+		env.expectConsistentOnce(x.first, states, response, now)
 		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx)) }).WithContext(ctx).WithTimeout(10*time.Second).
-			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls have returned")
-		if x.b.independent && reached {
+			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls returned")
+		if x.second.independent && reached {
 			env.expectSoloOutcome(x, states[0], now, response)
 		}
 	}
 	if reached {
-		env.repeatCalls(ctx, x, step)
+		env.retryCalls(ctx, x, step)
 	}
 	if x.event.revert != nil {
 		x.event.revert(ctx, env)
@@ -337,8 +342,8 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	return reached
 }
 
-// runSecondCall runs the second call, and applies the cluster event, while the first call is held. Then it releases the first call.
-// undisturbed is false if the first call had to be released before the second one returned.
+// runSecondCall runs the second call and applies the cluster event while the first call is held. Then it releases the first call.
+// undisturbed is false if the first call was released before the second one returned.
 func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, release func(), step func(string) namespaceState) (undisturbed bool) {
 	env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 	second := env.startSecondCall(ctx, x)
@@ -351,11 +356,11 @@ func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, r
 		release()
 		response = <-second
 	}
-	env.recordResponse(x.b, response)
-	now := step("after " + x.b.name)
+	env.recordResponse(x.second, response)
+	now := step("after " + x.second.name)
 	if undisturbed && x.event.name == "" {
-		Expect(x.b.check(env, now, response)).To(BeEmpty(), func() string {
-			return fmt.Sprintf("%s returned %s while %s was held\n%s", x.b.name, response.Result, x.a.name, env.describe(now))
+		Expect(x.second.check(env, now, response)).To(BeEmpty(), func() string {
+			return fmt.Sprintf("%s returned %s while %s was held\n%s", x.second.name, response.Result, x.first.name, env.describe(now))
 		})
 	}
 	if x.event.name != "" {
@@ -366,34 +371,34 @@ func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, r
 	return undisturbed
 }
 
-// repeatCalls repeats both calls once.
-func (env *explorerTestEnv) repeatCalls(ctx context.Context, x interleaving, step func(string) namespaceState) {
-	for _, call := range []explorerCall{x.a, x.b} {
+// retryCalls retries both calls once.
+func (env *explorerTestEnv) retryCalls(ctx context.Context, x interleaving, step func(string) namespaceState) {
+	for _, call := range []explorerCall{x.first, x.second} {
 		env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 		response := <-env.startExplorerCall(ctx, env.directors[1].Director, call)
 		env.recordResponse(call, response)
-		step("after " + call.name + " again")
+		step("after the retry of " + call.name)
 	}
 }
 
-// startSecondCall starts the second call. If there is a third call, it runs first, while the second one is held.
+// startSecondCall starts the second call. A third call runs before that, while the second one is held.
 func (env *explorerTestEnv) startSecondCall(ctx context.Context, x interleaving) chan director.Response {
-	if x.c == nil {
-		return env.startExplorerCall(ctx, env.directors[1].Director, x.b)
+	if x.third == nil {
+		return env.startExplorerCall(ctx, env.directors[1].Director, x.second)
 	}
-	gate, fault := newRequestGate(x.m, heldBefore)
+	gate, fault := newRequestGate(x.secondHeldAt, heldBefore)
 	defer close(gate.released)
 	env.directors[1].proxy.Reset(fault)
-	second := env.startExplorerCall(ctx, env.directors[1].Director, x.b)
+	second := env.startExplorerCall(ctx, env.directors[1].Director, x.second)
 	select {
 	case <-gate.reached:
 	case response := <-second:
 		second <- response
 	}
-	third := env.startExplorerCall(ctx, env.directors[2].Director, *x.c)
+	third := env.startExplorerCall(ctx, env.directors[2].Director, *x.third)
 	select {
 	case response := <-third:
-		env.recordResponse(*x.c, response)
+		env.recordResponse(*x.third, response)
 	case <-time.After(heldCallTimeout):
 	}
 	return second
@@ -404,11 +409,11 @@ func (env *explorerTestEnv) firstDirector(setup explorerSetup) *director.Directo
 	if !setup.slow {
 		return env.directors[0].Director
 	}
-	callerEnv := env.testEnv
-	callerEnv.Director = env.directors[0].Director
+	firstEnv := env.testEnv
+	firstEnv.Director = env.directors[0].Director
 	timeouts := maps.Clone(explorerTimeouts)
 	timeouts["attach_disk"], timeouts["update_disk"] = "1500ms", "2500ms"
-	return callerEnv.directorWithTimeouts(timeouts)
+	return firstEnv.directorWithTimeouts(timeouts)
 }
 
 const holdAnnotation = "test/hold"
@@ -429,7 +434,7 @@ func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSe
 	}
 }
 
-// secondCallFault lets the Pod of the first call start, and copies succeed, when the second call starts to watch Pods.
+// secondCallFault lets the Pod of the first call start and lets copies succeed when the second call starts to watch Pods.
 func (env *explorerTestEnv) secondCallFault(ctx context.Context, setup explorerSetup) apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, "/pods") {
@@ -447,20 +452,20 @@ var soloErrorTypes = map[string]string{}
 
 // recordSoloOutcome runs the first call alone, and records its error type. If it fails, it must not change the owner of the disk.
 func (env *explorerTestEnv) recordSoloOutcome(ctx context.Context, x interleaving) {
-	key := x.setup.name + ": " + x.a.name
-	if _, known := soloErrorTypes[key]; known || !x.b.independent {
+	key := x.setup.name + ": " + x.first.name
+	if _, known := soloErrorTypes[key]; known || !x.second.independent {
 		return
 	}
 	env.resetVMs(ctx)
 	x.setup.prepare(ctx, env)
 	previous := env.currentState(ctx)
 	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }))
-	response := <-env.startExplorerCall(ctx, env.firstDirector(x.setup), x.a)
+	response := <-env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
 	env.directors[0].proxy.Reset(nil)
 	soloErrorTypes[key] = errorType(response)
 	if response.Error != nil {
 		now := env.currentState(ctx)
-		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed alone: %v\n%s", x.a.name, response.Error, env.describe(now))
+		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed alone: %v\n%s", x.first.name, response.Error, env.describe(now))
 	}
 	Expect(env.cleanup(ctx)).To(BeEmpty())
 }
@@ -473,17 +478,17 @@ func errorType(response director.Response) string {
 	return response.Error.Type
 }
 
-// expectSoloOutcome expects that A returns the same error type at the same time as an independent call as alone, and that a failed A does
-// not change the owner of the disk.
+// expectSoloOutcome expects that the first call returns the same error type as alone, although an independent call ran at the same time. If
+// the first call failed, it must not change the owner of the disk.
 func (env *explorerTestEnv) expectSoloOutcome(x interleaving, previous, now namespaceState, response director.Response) {
-	Expect(errorType(response)).To(Equal(soloErrorTypes[x.setup.name+": "+x.a.name]), "%s at the same time as %s: %v", x.a.name, x.b.name, response.Error)
+	Expect(errorType(response)).To(Equal(soloErrorTypes[x.setup.name+": "+x.first.name]), "%s at the same time as %s: %v", x.first.name, x.second.name, response.Error)
 	if response.Error != nil {
-		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed: %v\n%s", x.a.name, response.Error, env.describe(now))
+		Expect(now.owner(env.disk)).To(Equal(previous.owner(env.disk)), "%s failed: %v\n%s", x.first.name, response.Error, env.describe(now))
 	}
 }
 
-// startExplorerCall starts a call, and sends its response to the channel that it returns.
-func (env *explorerTestEnv) startExplorerCall(ctx context.Context, caller *director.Director, call explorerCall) chan director.Response {
+// startExplorerCall starts a call, and sends its response to the returned channel.
+func (env *explorerTestEnv) startExplorerCall(ctx context.Context, d *director.Director, call explorerCall) chan director.Response {
 	arguments := call.call(env)
 	env.releaseDisks(call)
 	method, _ := arguments[0].(string)
@@ -493,7 +498,7 @@ func (env *explorerTestEnv) startExplorerCall(ctx context.Context, caller *direc
 			responses <- call.run(ctx, env)
 			return
 		}
-		response, err := caller.Call(ctx, method, arguments[1:]...)
+		response, err := d.Call(ctx, method, arguments[1:]...)
 		if err != nil {
 			response.Error = &director.Error{Type: "the process", Message: err.Error()}
 		}
@@ -512,7 +517,7 @@ func (env *explorerTestEnv) recordResponse(call explorerCall, response director.
 			env.successor = successor
 			env.requiredDisks = append(env.requiredDisks, successor)
 			env.releaseDisks(env.firstCall)
-			if env.copyAbandoned { // by a call that succeeded meanwhile
+			if env.copyAbandoned {
 				env.releaseDisks(attachDiskCall(vmOne))
 			}
 		}
@@ -532,7 +537,7 @@ func (env *explorerTestEnv) releaseDisks(call explorerCall) {
 	}
 }
 
-// expectConsistentOnce fails if the response contradicts all states that were observed between the request and the response.
+// expectConsistentOnce fails if the response contradicts all states observed between the request and the response.
 func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []namespaceState, response director.Response, now namespaceState) {
 	var reason string
 	for _, state := range states {
@@ -546,7 +551,7 @@ func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []nam
 }
 
 var _ = ReportAfterSuite("interleavings", func(report Report) {
-	var all explorerResult
+	var total explorerResult
 	for _, spec := range report.SpecReports {
 		for _, entry := range spec.ReportEntries {
 			if entry.Name != explorerReportEntry {
@@ -556,10 +561,10 @@ var _ = ReportAfterSuite("interleavings", func(report Report) {
 			if !ok { // the entry is from another Ginkgo process
 				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
 			}
-			all.Pairs, all.Interleavings, all.Passed = all.Pairs+result.Pairs, all.Interleavings+result.Interleavings, all.Passed+result.Passed
+			total.Pairs, total.Interleavings, total.Passed = total.Pairs+result.Pairs, total.Interleavings+result.Interleavings, total.Passed+result.Passed
 		}
 	}
-	if all.Interleavings > 0 {
-		fmt.Fprintf(os.Stdout, "\npairs: %d  interleavings: %d  passed: %d (seed %d)\n", all.Pairs, all.Interleavings, all.Passed, report.SuiteConfig.RandomSeed)
+	if total.Interleavings > 0 {
+		fmt.Fprintf(os.Stdout, "\npairs: %d  interleavings: %d  passed: %d (seed %d)\n", total.Pairs, total.Interleavings, total.Passed, report.SuiteConfig.RandomSeed)
 	}
 })

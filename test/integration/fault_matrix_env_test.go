@@ -15,29 +15,28 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// scenarioEnv is the environment for the calls of one scenario, with a bystander: a VM with a disk that are not subjects of the calls.
+// scenarioEnv is the environment for the calls of one scenario. It has a bystander: a VM with a disk that no call may change.
 type scenarioEnv struct {
 	testEnv
 	vm, disk         string   // subjects of most calls
-	subject          string   // subject of the current test case, if each test case has its own
+	subject          string   // subject of the current test case, if each test case has a separate one
 	subjectCount     int      // number of subjects so far
 	bystanderObjects []string // objects of the bystander
 	baseline         []string // all objects before a call
 	baselineState    string   // see invariantState
 }
 
-// scenarioTimeouts are short enough for a request that is never answered, and long enough for a busy host.
+// scenarioTimeouts are short enough for a request without a response, and long enough for a busy host.
 var scenarioTimeouts = map[string]any{
 	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "update_disk": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
 }
 
-// newScenarioEnv prepares the environment of a scenario. All secrets that the CPI gets contain a canary, and the CPI logs at debug
-// level.
+// newScenarioEnv prepares the environment of a scenario. Each secret of the CPI contains a canary, and the CPI logs at debug level.
 func newScenarioEnv(ctx context.Context, sc scenario) *scenarioEnv {
 	return newScenarioEnvWithProxy(ctx, proxy, sc)
 }
 
-// newScenarioEnvWithProxy is newScenarioEnv with this proxy.
+// newScenarioEnvWithProxy is like newScenarioEnv, with this proxy.
 func newScenarioEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy, sc scenario) *scenarioEnv {
 	env := newTestEnvWithProxy(ctx, proxy).withDiskStrategy(diskStrategies[sc.strategy])
 	env.Director = env.directorWithConfig("timeouts", scenarioTimeouts)
@@ -67,29 +66,29 @@ func (s *scenarioEnv) nextSubject() string {
 
 // listAllObjects returns all objects that calls create, sorted.
 func (s *scenarioEnv) listAllObjects(ctx context.Context) []string {
-	all := s.listObjects(ctx)
+	objects := s.listObjects(ctx)
 	for _, snapshot := range s.listSnapshots(ctx) {
-		all = append(all, "VolumeSnapshot/"+snapshot)
+		objects = append(objects, "VolumeSnapshot/"+snapshot)
 	}
-	slices.Sort(all)
-	return all
+	slices.Sort(objects)
+	return objects
 }
 
-// invariantState describes what no call may change: the bystander's Pods, the VM's address (with samePod its Pod, too), and the PVCs of
-// the baseline.
+// invariantState describes what no call may change: the bystander's Pods, the VM's address, and the PVCs of the baseline. If samePod is
+// true, the call must also keep the VM's Pod.
 func (s *scenarioEnv) invariantState(ctx context.Context, samePod bool) string {
-	facts := []string{}
+	descriptions := []string{}
 	pods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range pods.Items {
 		bystander := pod.Name == "agent-bystander" || pod.Labels[manifest.LabelVM] == "agent-bystander"
 		if bystander {
-			facts = append(facts, fmt.Sprint(pod.Name, pod.UID, pod.Status.PodIP, pod.DeletionTimestamp, pod.Labels, pod.Annotations))
+			descriptions = append(descriptions, fmt.Sprint(pod.Name, pod.UID, pod.Status.PodIP, pod.DeletionTimestamp, pod.Labels, pod.Annotations))
 		}
 		if pod.Name == s.vm {
-			facts = append(facts, pod.Name+" "+pod.Status.PodIP)
+			descriptions = append(descriptions, pod.Name+" "+pod.Status.PodIP)
 			if samePod {
-				facts = append(facts, string(pod.UID))
+				descriptions = append(descriptions, string(pod.UID))
 			}
 		}
 	}
@@ -97,11 +96,11 @@ func (s *scenarioEnv) invariantState(ctx context.Context, samePod bool) string {
 	Expect(err).NotTo(HaveOccurred())
 	for _, pvc := range pvcs.Items {
 		if slices.Contains(s.baseline, "PersistentVolumeClaim/"+pvc.Name) || s.baseline == nil {
-			facts = append(facts, fmt.Sprint(pvc.Name, pvc.UID, pvc.Spec.VolumeName, pvc.DeletionTimestamp))
+			descriptions = append(descriptions, fmt.Sprint(pvc.Name, pvc.UID, pvc.Spec.VolumeName, pvc.DeletionTimestamp))
 		}
 	}
-	slices.Sort(facts)
-	return fmt.Sprint(facts)
+	slices.Sort(descriptions)
+	return fmt.Sprint(descriptions)
 }
 
 // deleteNewDisks deletes all disks that are not in the baseline, as a director deletes orphaned disks.
@@ -119,8 +118,8 @@ var (
 )
 
 // normalizeIDs replaces IDs and names that differ between test cases.
-func normalizeIDs(text string) string {
-	return namePattern.ReplaceAllString(idPattern.ReplaceAllString(text, "ID"), "NAME")
+func normalizeIDs(s string) string {
+	return namePattern.ReplaceAllString(idPattern.ReplaceAllString(s, "ID"), "NAME")
 }
 
 // normalizedResult returns the result of a response with normalized IDs.

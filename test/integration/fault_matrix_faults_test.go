@@ -23,13 +23,13 @@ type faultSpec struct {
 	name string
 	// inject returns the fault for request n. sendSignal sends a signal to the process of the call.
 	inject func(n int, sendSignal func(os.Signal)) apiproxy.Fault
-	// appliesTo reports whether the fault can be injected at a request. If it is nil, the fault applies to all requests.
+	// appliesTo reports whether the fault applies to a request. If it is nil, the fault applies to all requests.
 	appliesTo func(request string) bool
 	// tolerated means that the call returns the same result as without the fault.
 	tolerated bool
 	// shortTimeout means that the call has short timeouts.
 	shortTimeout bool
-	// deletePod deletes the Pod of a request before the API server gets the request. A call can only report that, not repair it.
+	// deletePod deletes the Pod of a request before the API server gets the request. A call can report that, but not repair it.
 	deletePod func(ctx context.Context, s *scenarioEnv, pod string)
 }
 
@@ -41,8 +41,8 @@ func isEvent(request string) bool {
 
 // allFaults returns all faults.
 func allFaults() []faultSpec {
-	all := append(processFaults(), connectionFaults()...)
-	for _, refusal := range []struct {
+	faults := append(processFaults(), connectionFaults()...)
+	for _, status := range []struct {
 		code      int
 		reason    metav1.StatusReason
 		tolerated bool
@@ -57,14 +57,14 @@ func allFaults() []faultSpec {
 		{http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable, true},
 		{http.StatusGatewayTimeout, metav1.StatusReasonTimeout, true},
 	} {
-		all = append(all, newFaultSpec(statusName(refusal.code), refusal.tolerated, apiproxy.Refused(refusal.code, refusal.reason)))
+		faults = append(faults, newFaultSpec(statusName(status.code), status.tolerated, apiproxy.ErrorStatus(status.code, status.reason)))
 	}
-	all = append(all,
+	faults = append(faults,
 		newFaultSpec(statusName(http.StatusTooManyRequests)+" with Retry-After", true, apiproxy.Throttled(1)),
 		newFaultSpec(statusName(http.StatusNotFound)+" of a proxy", false, apiproxy.ProxyErrorAt(http.StatusNotFound)),
 		newFaultSpec(statusName(http.StatusBadGateway)+" of a proxy", true, apiproxy.ProxyErrorAt(http.StatusBadGateway)),
 	)
-	return append(append(all, watchFaults()...), deletedPodFaults()...)
+	return append(append(faults, watchFaults()...), deletedPodFaults()...)
 }
 
 // statusName returns the name of an HTTP status, such as "404 Not Found".
@@ -98,7 +98,7 @@ func processFaults() []faultSpec {
 func connectionFaults() []faultSpec {
 	truncated := newFaultSpec("truncated response", true, apiproxy.TruncatedBody)
 	truncated.appliesTo = isNotWatch
-	hanging := newFaultSpec("no response", false, apiproxy.UnansweredRequest)
+	hanging := newFaultSpec("no response", false, apiproxy.NoResponse)
 	hanging.shortTimeout = true
 	return []faultSpec{
 		newFaultSpec("connection broken before the request", true, apiproxy.ResetBefore),
@@ -111,17 +111,17 @@ func connectionFaults() []faultSpec {
 
 // watchFaults returns faults of watches.
 func watchFaults() []faultSpec {
-	all := []faultSpec{
+	faults := []faultSpec{
 		newFaultSpec("watch that is closed at once", true, apiproxy.ClosedWatch),
 		newFaultSpec("watches that are closed every second", true, func(int) apiproxy.Fault { return apiproxy.ShortWatches(time.Second) }),
 		newFaultSpec("watch with an expired resource version", true, apiproxy.ExpiredWatch),
 		newFaultSpec("watch without events for two seconds", true, apiproxy.SilentWatch(2*time.Second)),
 		newFaultSpec("watches that send each event twice", true, apiproxy.DuplicatedEvents),
 	}
-	for i := range all {
-		all[i].appliesTo = isWatch
+	for i := range faults {
+		faults[i].appliesTo = isWatch
 	}
-	return all
+	return faults
 }
 
 // podRequestPattern matches a request about one Pod.
@@ -159,7 +159,7 @@ func (s *scenarioEnv) createForeignPod(ctx context.Context, pod string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// deleteForeignPods deletes the Pods of createForeignPod, and expects that the CPI has not started to delete them.
+// deleteForeignPods deletes the Pods of createForeignPod, and expects that the CPI did not start to delete them.
 func (s *scenarioEnv) deleteForeignPods(ctx context.Context) {
 	foreignPods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: foreignPodLabel})
 	Expect(err).NotTo(HaveOccurred())

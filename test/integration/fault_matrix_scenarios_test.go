@@ -3,33 +3,31 @@ package integration
 import (
 	"context"
 	"maps"
+	"slices"
 
 	. "github.com/onsi/gomega"
 )
 
-// scenario is a call with its setup, and the inverse call. A test case injects one fault at one request of the call.
+// scenario is a call with its setup and the inverse call. A test case injects one fault at one request of the call.
 type scenario struct {
 	name     string
 	strategy string         // key of diskStrategies
 	disk     map[string]any // cloud_properties of a disk with a volume; nil for no disk
 	serial   bool           // it changes cluster-scoped objects
-	core     bool           // it is a part of most deploys
-	selected bool           // by the seed of this run
+	core     bool           // most deploys make this call
+	selected bool           // the seed of this run selects it
 
 	setup         func(ctx context.Context, s *scenarioEnv) // once
 	beforeCall    func(ctx context.Context, s *scenarioEnv) // before each call
 	call          func(s *scenarioEnv) []any                // method and arguments
-	doneError     string                                    // the error type of a repeated call that finds nothing to do
+	doneError     string                                    // the error type of a retried call that finds nothing to do
 	notIdempotent bool                                      // a second call creates another object
-	undo          func(ctx context.Context, s *scenarioEnv) // the inverse call; succeeds if there is nothing to undo
+	undo          func(ctx context.Context, s *scenarioEnv) // the inverse call, which succeeds if there is nothing to undo
 }
 
 // scenarios returns the scenarios of all methods that send requests to the API server.
 func scenarios() []scenario {
-	all := append(vmScenarios(), createVMScenarios()...)
-	all = append(all, attachmentScenarios()...)
-	all = append(append(all, diskScenarios()...), networkScenarios()...)
-	return append(all, stemcellScenarios()...)
+	return slices.Concat(vmScenarios(), createVMScenarios(), attachmentScenarios(), diskScenarios(), networkScenarios(), stemcellScenarios())
 }
 
 // fixedCall returns the call for a scenario without subjects.
@@ -38,7 +36,7 @@ func fixedCall(arguments ...any) func(*scenarioEnv) []any {
 }
 
 func vmScenarios() []scenario {
-	all := []scenario{
+	calls := []scenario{
 		{name: "has_vm", call: func(s *scenarioEnv) []any { return []any{"has_vm", s.vm} }},
 		{name: "has_vm of an unknown VM", call: fixedCall("has_vm", "agent-none")},
 		{name: "set_vm_metadata", call: func(s *scenarioEnv) []any {
@@ -47,7 +45,7 @@ func vmScenarios() []scenario {
 		{name: "reboot_vm", call: func(s *scenarioEnv) []any { return []any{"reboot_vm", s.vm} }},
 	}
 	for _, strategy := range []string{"", recreateStrategy} {
-		all = append(all, scenario{
+		calls = append(calls, scenario{
 			name: "delete_vm with a disk" + strategy, strategy: strategy, disk: map[string]any{}, doneError: "VMNotFound", core: strategy == "",
 			beforeCall: func(ctx context.Context, s *scenarioEnv) {
 				s.subject = s.createVM(ctx, s.nextSubject(), s.disk)
@@ -56,18 +54,18 @@ func vmScenarios() []scenario {
 			call: func(s *scenarioEnv) []any { return []any{"delete_vm", s.subject} },
 		})
 	}
-	return append(all, scenario{name: "reboot_vm" + recreateStrategy, strategy: recreateStrategy, call: func(s *scenarioEnv) []any { return []any{"reboot_vm", s.vm} }})
+	return append(calls, scenario{name: "reboot_vm" + recreateStrategy, strategy: recreateStrategy, call: func(s *scenarioEnv) []any { return []any{"reboot_vm", s.vm} }})
 }
 
-// createVMScenario returns the scenario of a create_vm with cloud_properties in addition to those of the environment.
-func createVMScenario(name, strategy string, networks func() map[string]any, properties, env map[string]any) scenario {
+// createVMScenario returns the scenario of a create_vm. It adds extraProperties to the cloud_properties of the environment.
+func createVMScenario(name, strategy string, networks func() map[string]any, extraProperties, env map[string]any) scenario {
 	return scenario{
 		name: "create_vm " + name + strategy, strategy: strategy,
 		beforeCall: func(_ context.Context, s *scenarioEnv) { s.subject = s.nextSubject() },
 		call: func(s *scenarioEnv) []any {
-			all := maps.Clone(s.testEnv.vmProperties)
-			maps.Copy(all, properties)
-			return []any{"create_vm", s.subject, stemcellCID, all, networks(), []string{}, env}
+			properties := maps.Clone(s.testEnv.vmProperties)
+			maps.Copy(properties, extraProperties)
+			return []any{"create_vm", s.subject, stemcellCID, properties, networks(), []string{}, env}
 		},
 		undo: func(ctx context.Context, s *scenarioEnv) {
 			s.mustRetry(ctx, "VMNotFound", "delete_vm", "agent-"+s.subject)
@@ -91,7 +89,7 @@ func createVMScenarios() []scenario {
 	return []scenario{
 		plain,
 		createVMScenario("on a manual network", "", func() map[string]any { return manualNetwork("10.9.8.7") }, nil, secret),
-		createVMScenario("behind its own Service", "", dynamicNetwork, servicesProperties(map[string]any{"ports": []any{80}}), secret),
+		createVMScenario("behind a Service", "", dynamicNetwork, servicesProperties(map[string]any{"ports": []any{80}}), secret),
 		createVMScenario("behind a shared Service", "", dynamicNetwork, servicesProperties(namedService(nil)), secret),
 		createVMScenario("in a group with a PodDisruptionBudget", "", dynamicNetwork, maxOneUnavailable(), grouped),
 		createVMScenario("on a dynamic network", recreateStrategy, dynamicNetwork, nil, secret),
@@ -101,7 +99,7 @@ func createVMScenarios() []scenario {
 }
 
 func attachmentScenarios() []scenario {
-	var all []scenario
+	var calls []scenario
 	for _, variant := range []scenario{
 		{disk: map[string]any{}},
 		{name: " on a device", disk: map[string]any{"volume_mode": "Block"}},
@@ -113,7 +111,7 @@ func attachmentScenarios() []scenario {
 			s.mustRetry(ctx, "DiskNotAttached", "detach_disk", s.vm, s.disk)
 		}
 		core := variant.name == ""
-		all = append(all,
+		calls = append(calls,
 			scenario{
 				name: "attach_disk" + variant.name, strategy: variant.strategy, disk: variant.disk, core: core,
 				call: func(s *scenarioEnv) []any { return []any{"attach_disk", s.vm, s.disk} }, undo: detach,
@@ -127,7 +125,7 @@ func attachmentScenarios() []scenario {
 				call: func(s *scenarioEnv) []any { return []any{"get_disks", s.vm} },
 			})
 	}
-	return all
+	return calls
 }
 
 func diskScenarios() []scenario {
@@ -202,7 +200,7 @@ func networkScenarios() []scenario {
 	}
 }
 
-// stemcellScenarios returns the stemcell calls with stemcell.prefetch. Without it, these methods need no cluster, or only read from it.
+// stemcellScenarios returns the stemcell calls with stemcell.prefetch. Without prefetch, they do not change the cluster.
 func stemcellScenarios() []scenario {
 	enablePrefetch := func(ctx context.Context, s *scenarioEnv) {
 		s.Director = s.directorWithPrefetch(ctx, prefetchEnabled, nil)

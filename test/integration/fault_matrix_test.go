@@ -20,8 +20,8 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// A run without FAULTS tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, and many
-// runs together try all. In addition, each run kills the process after each request of the core scenarios.
+// A run without FAULTS tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, so that
+// many runs together try all. In addition, each run kills the process after each request of the core scenarios.
 const (
 	scenarioParts = 8
 	testCaseParts = 8
@@ -67,7 +67,7 @@ var _ = Describe("A fault at any request of", Label("faults"), func() {
 		if faultsPattern == "" && !sc.selected && !sc.core {
 			continue
 		}
-		const description = " lets the call be repeated and undone, and changes nothing else"
+		const description = " lets the call be retried and undone, and changes nothing else"
 		switch {
 		case sc.serial:
 			It(sc.name+description, Serial, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
@@ -83,7 +83,7 @@ var _ = Describe("A fault at any request of", Label("faults"), func() {
 	}
 })
 
-// scenarioResult has the numbers of a scenario and its failed test cases.
+// scenarioResult contains the counts of a scenario and its failed test cases.
 type scenarioResult struct {
 	Scenario          string
 	Requests          int
@@ -105,7 +105,7 @@ func (r *scenarioResult) record(tc testCase, run func()) (passed bool) {
 	return true
 }
 
-// addToReport adds the result to the report of the suite, and fails the spec unless all test cases have passed.
+// addToReport adds the result to the report of the suite, and fails the spec unless all test cases passed.
 func (r *scenarioResult) addToReport() {
 	AddReportEntry(testCaseReportEntry, *r, ReportEntryVisibilityNever)
 	if len(r.Failed) > 0 {
@@ -165,14 +165,14 @@ func (s *scenarioEnv) undoAndVerify(ctx context.Context, sc scenario) {
 	Expect(s.invariantState(ctx, sc.strategy == "")).To(Equal(s.baselineState))
 }
 
-// runTestCase makes the call with the fault, repeats it, and undoes it.
+// runTestCase makes the call with the fault, retries it, and undoes it.
 func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected string) {
 	s.runBeforeCall(ctx, tc.scenario)
 	arguments := tc.scenario.call(s)
 	first, requests, callErr := s.callWithFault(ctx, tc, arguments)
 	s.expectNoSecrets(first)
-	// A call has its result before it records an Event. The nth request can differ from the nth request without a fault: for example,
-	// the call has not watched if the state that it waits for was reached before.
+	// A call has its result before it records an Event. The nth request can differ from the nth request without a fault. For example, the
+	// call does not watch if it does not have to wait.
 	if tc.n <= len(requests) && isEvent(requests[tc.n-1]) {
 		tc.tolerated = true
 	}
@@ -180,28 +180,28 @@ func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected str
 		s.expectFaultedResponse(tc, first, expected)
 	}
 	if tc.deletePod != nil {
-		s.repeatAfterPodDeletion(ctx, arguments)
+		s.retryAfterPodDeletion(ctx, arguments)
 		s.deleteAllButBystander(ctx)
 		return
 	}
 	if succeeded := callErr == nil && first.Error == nil; !succeeded || !tc.scenario.notIdempotent {
-		s.expectRepeatSucceeds(ctx, tc, arguments, expected)
+		s.expectRetrySucceeds(ctx, tc, arguments, expected)
 	}
 	s.undoAndVerify(ctx, tc.scenario)
 }
 
-// shortTimeouts are for a call with a request that is never answered.
+// shortTimeouts are for a call with a request without a response.
 var shortTimeouts = map[string]any{
 	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
 }
 
 // callWithFault makes the call, and returns its response and its requests. An error means that its process exited without a response.
 func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments []any) (director.Response, []string, error) {
-	caller := s.Director
+	d := s.Director
 	if tc.shortTimeout && !isEvent(tc.request) {
-		caller = s.directorWithTimeouts(shortTimeouts)
+		d = s.directorWithTimeouts(shortTimeouts)
 	}
-	killable, sendSignal := caller.Killable()
+	killable, sendSignal := d.Killable()
 	s.proxy.Reset(s.testCaseFault(ctx, tc, func(signal os.Signal) { _ = sendSignal(signal) }))
 	defer s.proxy.Reset(nil)
 	method, _ := arguments[0].(string)
@@ -242,31 +242,31 @@ func (s *scenarioEnv) expectNoSecrets(response director.Response) {
 	Expect(canaryPattern.FindString(string(raw) + response.Stderr)).To(BeEmpty())
 }
 
-// expectRepeatSucceeds repeats the call, which returns the same result as without a fault, or the error that there is nothing to do.
-func (s *scenarioEnv) expectRepeatSucceeds(ctx context.Context, tc testCase, arguments []any, expected string) {
+// expectRetrySucceeds retries the call. It expects the same result as without a fault, or the error that there is nothing to do.
+func (s *scenarioEnv) expectRetrySucceeds(ctx context.Context, tc testCase, arguments []any, expected string) {
 	method, _ := arguments[0].(string)
-	repeated, err := s.Call(ctx, method, arguments[1:]...)
+	retried, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.expectNoSecrets(repeated)
-	if repeated.Error != nil {
-		Expect(repeated.Error.Type).To(Equal("Bosh::Clouds::"+tc.scenario.doneError), "the repeated call: %s", repeated.Stderr)
+	s.expectNoSecrets(retried)
+	if retried.Error != nil {
+		Expect(retried.Error.Type).To(Equal("Bosh::Clouds::"+tc.scenario.doneError), "the retried call: %s", retried.Stderr)
 		return
 	}
-	Expect(normalizedResult(repeated)).To(Equal(expected), "the result of the repeated call")
+	Expect(normalizedResult(retried)).To(Equal(expected), "the result of the retried call")
 }
 
-// repeatAfterPodDeletion repeats the call. It may fail with an error of a known type, because its VM or disk may be lost.
-func (s *scenarioEnv) repeatAfterPodDeletion(ctx context.Context, arguments []any) {
+// retryAfterPodDeletion retries the call. It may fail with an error of a known type, because its VM or disk may be lost.
+func (s *scenarioEnv) retryAfterPodDeletion(ctx context.Context, arguments []any) {
 	method, _ := arguments[0].(string)
-	repeated, err := s.Call(ctx, method, arguments[1:]...)
+	retried, err := s.Call(ctx, method, arguments[1:]...)
 	Expect(err).NotTo(HaveOccurred())
-	s.expectNoSecrets(repeated)
-	if repeated.Error != nil {
-		Expect(repeated.Error.Type).To(HavePrefix("Bosh::Clouds::"))
+	s.expectNoSecrets(retried)
+	if retried.Error != nil {
+		Expect(retried.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 	}
 }
 
-// deleteAllButBystander deletes everything except the bystander with a director's calls, after someone else has deleted Pods.
+// deleteAllButBystander deletes everything except the bystander with a director's calls, after someone else deleted Pods.
 func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 	s.deleteForeignPods(ctx)
 	for _, vm := range []string{s.vm, s.subject, "agent-" + s.subject} {
@@ -288,7 +288,7 @@ func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 const testCaseReportEntry = "test cases"
 
 var _ = ReportAfterSuite("test cases", func(report Report) {
-	var all scenarioResult
+	var total scenarioResult
 	results := map[string]scenarioResult{}
 	for _, spec := range report.SpecReports {
 		for _, entry := range spec.ReportEntries {
@@ -299,16 +299,16 @@ var _ = ReportAfterSuite("test cases", func(report Report) {
 			if !ok { // the entry is from another Ginkgo process
 				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
 			}
-			all.TestCases, all.Passed = all.TestCases+result.TestCases, all.Passed+result.Passed
+			total.TestCases, total.Passed = total.TestCases+result.TestCases, total.Passed+result.Passed
 			sum := results[result.Scenario]
 			result.TestCases, result.Passed = result.TestCases+sum.TestCases, result.Passed+sum.Passed
 			results[result.Scenario] = result
 		}
 	}
-	if all.TestCases == 0 {
+	if total.TestCases == 0 {
 		return
 	}
-	fmt.Fprintf(os.Stdout, "\ntest cases: %d passed: %d (seed %d)\n", all.TestCases, all.Passed, report.SuiteConfig.RandomSeed)
+	fmt.Fprintf(os.Stdout, "\ntest cases: %d passed: %d (seed %d)\n", total.TestCases, total.Passed, report.SuiteConfig.RandomSeed)
 	if path := os.Getenv("FAULTS_TABLE"); path != "" {
 		var table strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(results)) {

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-// interruptCall makes the call, and kills its process after the API server has handled the nth request. Killing it before request n+1
-// leaves the same state. It returns false if the call sent fewer requests.
+// interruptCall makes the call, and kills its process after the API server handled the nth request. Killing it before request n+1 leaves
+// the same state. It returns false if the call sent fewer requests.
 func (env testEnv) interruptCall(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
 	killable, sendSignal := env.Killable()
@@ -25,8 +25,8 @@ func (env testEnv) interruptCall(ctx context.Context, n int, method string, argu
 	return err != nil
 }
 
-// forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that
-// request. It expects that at least minRequests tries were interrupted.
+// forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that. It
+// expects that at least minRequests tries are interrupted.
 func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	GinkgoHelper()
 	n := 1
@@ -36,7 +36,7 @@ func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	Expect(n).To(BeNumerically(">", minRequests), "requests")
 }
 
-// mustRetry repeats an interrupted call: it succeeds, or fails with the error that there is nothing to do.
+// mustRetry retries an interrupted call. The call must succeed, or fail with the error that there is nothing to do.
 func (env testEnv) mustRetry(ctx context.Context, doneError, method string, arguments ...any) {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -46,7 +46,7 @@ func (env testEnv) mustRetry(ctx context.Context, doneError, method string, argu
 	}
 }
 
-// Checks that the fault matrix does not include.
+// These checks are not part of the fault matrix.
 var _ = Describe("A call that is killed after any of its requests", func() {
 	for name, strategy := range diskStrategies {
 		It("lets a disk of an interrupted detach_disk be attached again to a VM"+name, func(ctx context.Context) {
@@ -61,7 +61,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 			})
 		})
 
-		It("leaves no agent settings without an owner after a repeated create_vm of a VM"+name, func(ctx context.Context) {
+		It("leaves no agent settings without an owner after a retried create_vm of a VM"+name, func(ctx context.Context) {
 			env := newTestEnv(ctx).withDiskStrategy(strategy)
 			forEachRequest(1, func(n int) bool {
 				agent := fmt.Sprintf("killed-%d", n)
@@ -77,7 +77,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 		})
 	}
 
-	It("expands the disk when it is repeated, if it is a resize_disk", func(ctx context.Context) {
+	It("expands the disk when it is retried, if it is a resize_disk", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		forEachRequest(3, func(n int) bool {
@@ -93,7 +93,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 })
 
 var _ = Describe("A failed request", func() {
-	It("with an error page of a proxy does not count as a deleted VM or disk", func(ctx context.Context) {
+	It("with an error page of a proxy does not mean that the VM or disk was deleted", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		for _, code := range []int{http.StatusNotFound, http.StatusForbidden} {
 			proxy.Reset(apiproxy.ProxyError(code))

@@ -81,7 +81,7 @@ var _ = Describe("An instance group", func() {
 			return err
 		}).Should(Satisfy(apierrors.IsNotFound), "the attachment Pod is deleted with its VM")
 
-		// The next VM can be evicted only after the resurrector has replaced the first one.
+		// The next VM can be evicted only after the resurrector replaced the first one.
 		response, err := env.Call(ctx, "delete_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(Or(BeNil(), HaveField("Type", "Bosh::Clouds::VMNotFound")))
@@ -122,9 +122,9 @@ var _ = Describe("An instance group", func() {
 		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		var counted atomic.Int32
 		proxy.Reset(func(_ int, w http.ResponseWriter, request *http.Request, next http.Handler) {
-			verb, kind, _ := apiproxy.ParseRequest(request)
+			verb, resource, _ := apiproxy.ParseRequest(request)
 			selectsGroup := strings.Contains(request.URL.Query().Get("labelSelector"), "bosh.cloudfoundry.org/group=")
-			if verb == "list" && kind == "pods" && selectsGroup {
+			if verb == "list" && resource == "pods" && selectsGroup {
 				Expect(request.Header.Get("Accept")).To(ContainSubstring("as=PartialObjectMetadataList"))
 				counted.Add(1)
 			}
@@ -135,7 +135,7 @@ var _ = Describe("An instance group", func() {
 		Expect(counted.Load()).To(BeNumerically(">", 0))
 	})
 
-	It("does not count VMs that have terminated or are being deleted", func(ctx context.Context) {
+	It("does not count terminated VMs and VMs that are being deleted", func(ctx context.Context) {
 		for _, agent := range []string{"one", "two"} {
 			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 		}
@@ -168,7 +168,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(BeZero())
 	})
 
-	It("does not adopt a PodDisruptionBudget of someone else", func(ctx context.Context) {
+	It("does not adopt someone else's PodDisruptionBudget", func(ctx context.Context) {
 		_, err := cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: groupName}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))
@@ -194,7 +194,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(Equal(1))
 	})
 
-	It("has the correct PodDisruptionBudget after a create_vm is killed after any request and repeated", func(ctx context.Context) {
+	It("has the correct PodDisruptionBudget after a create_vm was killed after any request and retried", func(ctx context.Context) {
 		forEachRequest(6, func(n int) bool {
 			agent := fmt.Sprintf("killed-%d", n)
 			interrupted := env.interruptCall(ctx, n, "create_vm", agent, stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))

@@ -43,7 +43,7 @@ var _ = Describe("A heavy stemcell", func() {
 	}
 	deleteRequest := HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")
 
-	It("is created without a request to the cluster, and deleted with one, which finds VMs that use it", func(ctx context.Context) {
+	It("is created without a request to the cluster, and deleted with one that finds VMs that use it", func(ctx context.Context) {
 		Expect(proxy.Requests()).To(BeEmpty())
 		env.mustCall(ctx, "delete_stemcell", cid)
 		Expect(proxy.Requests()).To(ConsistOf("GET namespaces/" + env.namespace + "/pods"))
@@ -51,7 +51,7 @@ var _ = Describe("A heavy stemcell", func() {
 		env.mustCall(ctx, "delete_stemcell", cid)
 	})
 
-	It("keeps its image while a VM uses it, even if the VM has an earlier CID without architectures", func(ctx context.Context) {
+	It("keeps its image while a VM uses it, even if the VM has an older CID without architectures", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
 		Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM agent-one"))
 		formerCID, _, noted := strings.Cut(cid, "#")
@@ -62,7 +62,7 @@ var _ = Describe("A heavy stemcell", func() {
 		Expect(registry.Requests()).NotTo(ContainElement(deleteRequest))
 	})
 
-	It("is pulled with a Secret in the namespace, which has the credentials of the current configuration", func(ctx context.Context) {
+	It("is pulled with a Secret in the namespace that has the credentials of the current configuration", func(ctx context.Context) {
 		createVM(ctx, "one", cid)
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -87,7 +87,7 @@ var _ = Describe("A heavy stemcell", func() {
 		))
 	})
 
-	It("is not pulled with a Secret that the CPI did not create, which stays unchanged", func(ctx context.Context) {
+	It("is not pulled with a Secret that the CPI did not create, and the Secret stays unchanged", func(ctx context.Context) {
 		_, err := cluster.CoreV1().Secrets(env.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", cid, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})

@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// A kubelet does not start the container of a helper Pod, for example a reboot Pod, a second time.
+// A kubelet does not restart the container of a helper Pod, for example a reboot Pod.
 var _ = Describe("A helper Pod with a container that cannot be started", func() {
 	var (
 		env      testEnv

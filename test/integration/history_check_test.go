@@ -33,8 +33,8 @@ const (
 	historySizeMiB = 64
 )
 
-var _ = Describe("Random calls at the same time, some of them repeated or killed,", Label("faults"), func() {
-	It("have outcomes that fit some order of these calls", func(ctx context.Context) {
+var _ = Describe("Random concurrent calls, some of them retried or killed,", Label("faults"), func() {
+	It("have outcomes that fit some order of the calls", func(ctx context.Context) {
 		calls, seed := intFromEnv("HISTORY_CALLS", historyCalls), intFromEnv("HISTORY_SEED", int(GinkgoRandomSeed()))
 		GinkgoWriter.Println("HISTORY_SEED", seed)
 		recorder := newHistoryRecorder(ctx)
@@ -45,7 +45,7 @@ var _ = Describe("Random calls at the same time, some of them repeated or killed
 		impossible, undecided := recorder.checkHistories()
 		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.GroupBySubject(recorder.calls))))
 		if len(impossible) > 0 {
-			Fail("these outcomes do not fit any order of these calls:\n" + strings.Join(impossible, "\n"))
+			Fail("these outcomes do not fit any order of the calls:\n" + strings.Join(impossible, "\n"))
 		}
 		AddReportEntry(fmt.Sprintf("%d attachment Pods deleted by someone else", recorder.deletedAttachments.Load()))
 		Expect(recorder.deletedAttachments.Load()).To(BeNumerically(">", 0))
@@ -73,11 +73,11 @@ type historyRecorder struct {
 	startTime time.Time
 
 	mutex              sync.Mutex
-	disks              []string // the disks that are subjects of calls
-	agents             []string // agent IDs of the VMs that are subjects of calls
+	disks              []string // the disks for calls
+	agents             []string // the agent IDs of the VMs for calls
 	calls              []history.Call
 	agentCount         int
-	deletedAttachments atomic.Int64 // attachment Pods that deleteAttachments has deleted
+	deletedAttachments atomic.Int64 // attachment Pods deleted by deleteAttachments
 }
 
 // newHistoryRecorder returns a recorder with VMs and disks for the calls.
@@ -114,7 +114,7 @@ const (
 	maxPause              = 3 * time.Second
 )
 
-// randomFaults injects the faults of the explorer at random: it loses responses and pauses calls.
+// randomFaults loses responses and pauses calls at random, like the explorer.
 func randomFaults(seed uint64) apiproxy.Fault {
 	var mutex sync.Mutex
 	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // not used for a secret
@@ -175,7 +175,7 @@ func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
 	workers.Wait()
 }
 
-// makeRandomCall makes a random call, sometimes twice at the same time.
+// makeRandomCall makes a random call, and sometimes the same call concurrently.
 func (r *historyRecorder) makeRandomCall(ctx context.Context, chance *rand.Rand) {
 	drawn := r.drawCall(chance)
 	randomKillDelay := func() time.Duration {
@@ -258,7 +258,7 @@ func (r *historyRecorder) arguments(call history.Call) []any {
 	}
 }
 
-// makeCall makes the call, and kills its process after killDelay, unless that is 0.
+// makeCall makes the call, and kills its process after killDelay, unless killDelay is 0.
 func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killDelay time.Duration) {
 	killable, sendSignal := r.Killable()
 	if killDelay > 0 {
@@ -273,7 +273,7 @@ func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killD
 	r.calls = append(r.calls, call)
 }
 
-// outcomeOf returns the outcome of a call with this response. The error is that of its process.
+// outcomeOf returns the outcome of a call with this response. err is the error of its process.
 func outcomeOf(call history.Call, response director.Response, err error) history.Outcome {
 	switch {
 	case err != nil:
@@ -295,21 +295,21 @@ func boolOutcome(value bool) history.Outcome {
 	return history.No
 }
 
-// replaceDeleted replaces a deleted disk or VM with a new one, but only sometimes: calls with a deleted subject are a part of the
-// history, too.
+// replaceDeleted sometimes replaces a deleted disk or VM with a new one. Otherwise, calls with the deleted subject become part of the
+// history.
 func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, chance *rand.Rand) {
-	disk := strings.HasPrefix(deleted, "disk-")
-	if chance.IntN(3) > 0 || (!disk && chance.IntN(4) > 0) {
+	isDisk := strings.HasPrefix(deleted, "disk-")
+	if chance.IntN(3) > 0 || (!isDisk && chance.IntN(4) > 0) {
 		return
 	}
 	replacement := ""
-	if disk {
+	if isDisk {
 		replacement = r.createGrowingDisk(ctx)
 	}
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	subjects := r.disks
-	if !disk {
+	if !isDisk {
 		subjects, replacement = r.agents, r.nextAgent()
 	}
 	if i := slices.Index(subjects, deleted); i >= 0 {
@@ -317,7 +317,7 @@ func (r *historyRecorder) replaceDeleted(ctx context.Context, deleted string, ch
 	}
 }
 
-// checkHistories returns the histories that are impossible, and the number of those that could not be checked in time.
+// checkHistories returns the impossible histories, and the number of histories that could not be checked in time.
 func (r *historyRecorder) checkHistories() (impossible []string, undecided int) {
 	for subject, calls := range history.GroupBySubject(r.calls) {
 		violation, unknown := history.CheckVM(calls)

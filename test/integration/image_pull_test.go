@@ -26,7 +26,7 @@ var _ = Describe("A node that requires the registry for each start of a containe
 	)
 	BeforeEach(func(ctx context.Context) { env, vm, disk = newTestEnvWithDisk(ctx) })
 
-	It("does not block detach_disk while the registry does not answer", func(ctx context.Context) {
+	It("does not block detach_disk while the registry does not respond", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unpulled", new("dial tcp 10.0.0.1:443: i/o timeout"))).To(Succeed())
 		env.mustCall(ctx, "detach_disk", vm, disk)
@@ -47,7 +47,7 @@ var _ = Describe("A node that requires the registry for each start of a containe
 })
 
 var _ = Describe("A node with a full disk", func() {
-	It("rejects an attachment Pod, which attach_disk reports, and accepts it once the disk has space", func(ctx context.Context) {
+	It("rejects an attachment Pod, which attach_disk reports, and accepts it after the disk has space", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithDisk(ctx)
 		attachment := disk + "-attachment"
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -71,7 +71,7 @@ var _ = Describe("A node with a full disk", func() {
 	})
 })
 
-// annotateNewPod adds annotations to the Pod in the request, if the request creates a Pod.
+// annotateNewPod adds annotations to the Pod in a request that creates a Pod. It ignores other requests.
 func annotateNewPod(r *http.Request, annotations map[string]string) {
 	defer GinkgoRecover()
 	if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {

@@ -19,17 +19,17 @@ const (
 	notImplemented = "Bosh::Clouds::NotImplemented"
 )
 
-// Each response is one JSON document, with exit status 0: Director.CallRaw checks that. Nothing changes in the cluster.
+// Director.CallRaw checks that each response is one JSON document, and that the exit status is 0. Nothing changes in the cluster.
 var _ = Describe("Invalid input", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
 	DescribeTable("leads to an error that names the cause:",
-		func(ctx context.Context, request, kind, message string) {
+		func(ctx context.Context, request, wantType, message string) {
 			response, err := env.CallRaw(ctx, []byte(request))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(response.Error).NotTo(BeNil())
-			Expect(response.Error.Type).To(Equal(kind))
+			Expect(response.Error.Type).To(Equal(wantType))
 			Expect(response.Error.Message).To(ContainSubstring(message))
 			Expect(response.Error.OkToRetry).To(BeFalse())
 			Expect(response.Stderr).NotTo(ContainSubstring("panic"))
@@ -61,8 +61,8 @@ var _ = Describe("Invalid input", func() {
 		Entry("shared memory of 0", createVMRequest(`{"shared_memory":0}`, `{}`), cpiError, "cloud_properties.shared_memory must be greater than 0"),
 		Entry("negative memory", createVMRequest(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
 		Entry("an unknown value of attach", createDiskRequest(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is not valid; use device or bind`),
-		Entry("a block volume with attach: bind", createDiskRequest(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block and attach: bind exclude each other"),
-		Entry("a filesystem with attach: bind", createDiskRequest(`{"attach":"bind","filesystem":"xfs"}`), cpiError, "cloud_properties.filesystem xfs and attach: bind exclude each other"),
+		Entry("a block volume with attach: bind", createDiskRequest(`{"attach":"bind","volume_mode":"Block"}`), cpiError, "cloud_properties.volume_mode Block and attach: bind are mutually exclusive"),
+		Entry("a filesystem with attach: bind", createDiskRequest(`{"attach":"bind","filesystem":"xfs"}`), cpiError, "cloud_properties.filesystem xfs and attach: bind are mutually exclusive"),
 		Entry("preallocate with a block volume", createDiskRequest(`{"volume_mode":"Block","preallocate":true}`), cpiError, "cloud_properties.preallocate applies only to disks that are image files"),
 		Entry("preallocate with attach: bind", createDiskRequest(`{"attach":"bind","preallocate":true}`), cpiError, "cloud_properties.preallocate applies only to disks that are image files"),
 		Entry("an invalid label", createVMRequest(`{"labels":{"a":"b c"}}`, `{}`), cpiError, "labels.a"),
@@ -84,7 +84,7 @@ var _ = Describe("Invalid input", func() {
 		Entry("an unknown external traffic policy", createVMRequest(`{"services":[{"type":"NodePort","external_traffic_policy":"Near","ports":[1]}]}`, `{}`), cpiError, `services[0].external_traffic_policy "Near" is not valid; use Cluster or Local`),
 		Entry("an external traffic policy without external traffic", createVMRequest(`{"services":[{"external_traffic_policy":"Local","ports":[1]}]}`, `{}`), cpiError, `services[0].external_traffic_policy requires`),
 		Entry("an unknown session affinity", createVMRequest(`{"services":[{"session_affinity":"Cookie","ports":[1]}]}`, `{}`), cpiError, `services[0].session_affinity "Cookie" is not valid; use ClientIP or None`),
-		Entry("a session affinity of a headless Service", createVMRequest(`{"services":[{"headless":true,"session_affinity":"ClientIP"}]}`, `{}`), cpiError, `services[0].session_affinity and headless exclude each other`),
+		Entry("a session affinity of a headless Service", createVMRequest(`{"services":[{"headless":true,"session_affinity":"ClientIP"}]}`, `{}`), cpiError, `services[0].session_affinity and headless are mutually exclusive`),
 		Entry("an unknown external traffic policy of a vip network", createVMRequest(`{}`, `{"v":{"type":"vip","ip":"192.0.2.7","cloud_properties":{"ports":[1],"external_traffic_policy":"Near"}}}`), cpiError, `external_traffic_policy "Near"`),
 		Entry("an unknown key of a probe", createVMRequest(`{"readiness_probe":{"httpGet":{"prot":80}}}`, `{}`), cpiError, `unknown field "readiness_probe.httpGet.prot"`),
 		Entry("keep without a name of the Service", createVMRequest(`{"services":[{"keep":true,"ports":[1]}]}`, `{}`), cpiError, `services[0].keep requires`),
@@ -161,7 +161,7 @@ var _ = Describe("A configuration", func() {
 		Expect(response.Error.Message).To(ContainSubstring("/no/such/cpi.json"))
 	})
 
-	It("with an API server that does not answer leads to an error, but info succeeds", func(ctx context.Context) {
+	It("with an API server that does not respond leads to an error, but info succeeds", func(ctx context.Context) {
 		port, err := embedded.FreePort()
 		Expect(err).NotTo(HaveOccurred())
 		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:%d"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"users":[{"name":"c","user":{}}]}`, port)

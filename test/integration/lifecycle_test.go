@@ -24,7 +24,7 @@ var _ = Describe("A VM", Label("each-version"), func() {
 		Expect(secret.Data).To(HaveKey("settings.json"))
 	})
 
-	It("exists until it is deleted, and then no objects remain", func(ctx context.Context) {
+	It("exists until it is deleted, and leaves no objects", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		Expect(string(env.mustCall(ctx, "has_vm", vm).Result)).To(Equal("true"))
 		env.mustCall(ctx, "delete_vm", vm)
@@ -53,7 +53,7 @@ var _ = Describe("A VM", Label("each-version"), func() {
 		Expect(pod.Annotations).To(HaveKeyWithValue("cni.projectcalico.org/ipAddrs", `["10.9.8.7"]`))
 	})
 
-	It("is adopted by a repeated create_vm, and replaced by a create_vm with other arguments", func(ctx context.Context) {
+	It("is adopted by a retried create_vm, and replaced by a create_vm with other arguments", func(ctx context.Context) {
 		vm := env.createVM(ctx, "one")
 		first, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -133,7 +133,7 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		Expect(again.ResourceVersion).To(Equal(attachment.ResourceVersion))
 	})
 
-	It("that is attached to a VM cannot be attached to another one, and the error names the first VM", func(ctx context.Context) {
+	It("that is attached to a VM cannot be attached to another VM, and the error names the first one", func(ctx context.Context) {
 		other := env.createVM(ctx, "two")
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.mustFail(ctx, "attach_disk", other, disk).Message).To(ContainSubstring(vm))
@@ -161,7 +161,7 @@ var _ = Describe("A disk", Label("each-version"), func() {
 	It("that is being deleted does not exist for any method", func(ctx context.Context) {
 		release := env.blockDeletion(ctx, pvcResource, disk)
 		env.Director = env.directorWithTimeouts(map[string]any{"other": "1s"})
-		env.mustFail(ctx, "delete_disk", disk) // the deletion has started
+		env.mustFail(ctx, "delete_disk", disk) // starts the deletion
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
 		for _, arguments := range [][]any{
 			{"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"resize_disk", disk, 128},
@@ -174,7 +174,7 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		env.mustRetry(ctx, "DiskNotFound", "delete_disk", disk)
 	})
 
-	It("that has passed its exclusivity check is detached for all methods, even while its attachment Pod exists", func(ctx context.Context) {
+	It("that passed its exclusivity check is detached for all methods, even while its attachment Pod exists", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		release := env.blockDeletion(ctx, podResource, disk+"-attachment")

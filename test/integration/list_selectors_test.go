@@ -11,9 +11,9 @@ import (
 
 var _ = Describe("Lists and watches", func() {
 	It("select objects by a label or a field, over the life of a VM and its disk", func(ctx context.Context) {
-		var requests requestlog.Recorder
+		var recorder requestlog.Recorder
 		env := newTestEnv(ctx)
-		proxy.Reset(requests.Fault())
+		proxy.Reset(recorder.Middleware())
 		properties, agentEnv := maxOneUnavailable(), groupEnv(groupName)
 		properties["services"] = []any{namedService(nil)}
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, properties, manualNetwork("10.9.8.4"), []string{}, agentEnv)
@@ -27,7 +27,7 @@ var _ = Describe("Lists and watches", func() {
 		env.mustCall(ctx, "delete_vm", "agent-one")
 		env.mustCall(ctx, "delete_vm", "agent-two")
 		env.mustCall(ctx, "delete_disk", disk)
-		Expect(requests.Sent()).To(ContainElements("list pods", "watch pods"))
-		Expect(requests.Unfiltered()).To(BeEmpty())
+		Expect(recorder.Requests()).To(ContainElements("list pods", "watch pods"))
+		Expect(recorder.Unfiltered()).To(BeEmpty())
 	})
 })

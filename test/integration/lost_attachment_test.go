@@ -81,7 +81,8 @@ var _ = Describe("An attachment Pod that someone else is deleting", func() {
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 	})
-	// detachCountingChecks lets the attachment Pod exit while a detach_disk waits for it, and returns the number of exclusivity checks.
+	// detachCountingChecks detaches the disk, and returns the number of exclusivity checks. The attachment Pod exits when detach_disk
+	// waits for it.
 	detachCountingChecks := func(ctx context.Context) (checks int) {
 		GinkgoHelper()
 		var once sync.Once
@@ -187,7 +188,7 @@ var _ = Describe("A Pod with a higher priority than a VM, on the full node of th
 })
 
 var _ = Describe("An attachment Pod that was killed", func() {
-	It("runs again before delete_vm deletes it, so that it can release the devices of the node", func(ctx context.Context) {
+	It("runs again before delete_vm deletes it, so that it can release the node's devices", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.setCrashLoopBackOff(ctx, disk+"-attachment", 137)
 		watches, allow := holdRequests(func(_ int, r *http.Request) bool { return r.URL.Query().Get("watch") != "" })

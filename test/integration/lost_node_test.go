@@ -53,7 +53,7 @@ func nodeProperties(node string) map[string]any {
 	return map[string]any{"node_selector": map[string]any{"test/name": node}, "tolerations": []any{map[string]any{"key": testNodeTaint.Key, "operator": "Exists"}}}
 }
 
-// markNodeUnreachable simulates a node that does not answer: its status is unknown, and no Pod of the namespace exits on it.
+// markNodeUnreachable simulates a node that does not respond: its status is unknown, and no Pod of the namespace exits on it.
 func (env testEnv) markNodeUnreachable(ctx context.Context, node string) {
 	GinkgoHelper()
 	pods, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
@@ -85,7 +85,7 @@ func (env testEnv) markNodeReachable(ctx context.Context, node string) {
 
 const unreachableSince = "2026-01-02T03:04:05Z"
 
-// markPodsNotReady sets the status of Pods on a node that does not answer, as the node lifecycle controller does.
+// markPodsNotReady sets the status of Pods on an unreachable node, as the node lifecycle controller does.
 func (env testEnv) markPodsNotReady(ctx context.Context, pods ...string) {
 	GinkgoHelper()
 	for _, pod := range pods {
@@ -95,7 +95,7 @@ func (env testEnv) markPodsNotReady(ctx context.Context, pods ...string) {
 	}
 }
 
-var _ = Describe("A node that does not answer", func() {
+var _ = Describe("A node that does not respond", func() {
 	var (
 		env            testEnv
 		node, vm, disk string
@@ -145,7 +145,7 @@ var _ = Describe("A node that does not answer", func() {
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("ends waits that cannot succeed any more", func(ctx context.Context) {
+	It("ends waits that can no longer succeed", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(nameNodeAndRemedy())
 		Expect(attachmentPod(ctx).DeletionTimestamp).NotTo(BeNil())
 		other := env.createVM(ctx, "two")
@@ -153,7 +153,7 @@ var _ = Describe("A node that does not answer", func() {
 		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(nameNodeAndRemedy())
 	})
 
-	It("does not block detach_disk after the operator has marked it as out of service", func(ctx context.Context) {
+	It("does not block detach_disk after the operator marked it as out of service", func(ctx context.Context) {
 		env.markPodsNotReady(ctx, vm, disk+"-attachment")
 		_, err := plane.Kubectl(ctx, "taint", "nodes", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
 		Expect(err).NotTo(HaveOccurred())

@@ -29,8 +29,8 @@ var _ = Describe("A managed network", Ordered, func() {
 	var env testEnv
 	BeforeAll(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	subnet := func(network string, properties map[string]any) map[string]any {
-		return map[string]any{"type": "manual", "range": network, "gateway": strings.Replace(network, ".0/24", ".1", 1), "cloud_properties": properties}
+	subnet := func(cidr string, properties map[string]any) map[string]any {
+		return map[string]any{"type": "manual", "range": cidr, "gateway": strings.Replace(cidr, ".0/24", ".1", 1), "cloud_properties": properties}
 	}
 	pool := map[string]any{"calico": "ip_pool", "ip_pool": map[string]any{"vxlan_mode": "CrossSubnet", "nat_outgoing": true}, "zone": "z1"}
 	reservation := map[string]any{"calico": "ip_reservation"}
@@ -48,9 +48,9 @@ var _ = Describe("A managed network", Ordered, func() {
 		Expect(proxy.Requests()).To(BeEmpty())
 	})
 
-	DescribeTable("is refused if the subnet", func(ctx context.Context, kind string, network map[string]any, message string) {
+	DescribeTable("is rejected if the subnet", func(ctx context.Context, wantType string, network map[string]any, message string) {
 		failed := env.mustFail(ctx, "create_network", network)
-		Expect(failed.Type).To(Equal(kind))
+		Expect(failed.Type).To(Equal(wantType))
 		Expect(failed.Message).To(ContainSubstring(message))
 	},
 		Entry("has no range", "Bosh::Clouds::NotSupported", map[string]any{"netmask_bits": 24, "cloud_properties": reservation}, "the subnet has no range"),
@@ -60,7 +60,7 @@ var _ = Describe("A managed network", Ordered, func() {
 		Entry("is dynamic", "Bosh::Clouds::NotSupported", map[string]any{"type": "dynamic", "cloud_properties": reservation}, "dynamic"),
 	)
 
-	It("is refused in a cluster without Calico", func(ctx context.Context) {
+	It("is rejected in a cluster without Calico", func(ctx context.Context) {
 		for _, properties := range []map[string]any{pool, reservation} {
 			failed := env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", properties))
 			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
@@ -93,7 +93,7 @@ var _ = Describe("A managed network", Ordered, func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(spec).To(MatchJSON(`{"cidr": "10.70.0.0/24", "vxlanMode": "CrossSubnet", "natOutgoing": true, "nodeSelector": "!all()", "allowedUses": ["Workload"]}`))
 
-			Expect(env.mustCall(ctx, "create_network", subnet("10.70.0.0/24", pool)).Result).To(MatchJSON(response.Result), "a repeated call")
+			Expect(env.mustCall(ctx, "create_network", subnet("10.70.0.0/24", pool)).Result).To(MatchJSON(response.Result), "a retried call")
 			env.mustCall(ctx, "delete_network", "bosh-pool-10-70-0-0-24")
 			Expect(listCalicoResources(ctx)).To(BeEmpty())
 			Expect(env.mustFail(ctx, "delete_network", "bosh-pool-10-70-0-0-24").Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
@@ -104,7 +104,7 @@ var _ = Describe("A managed network", Ordered, func() {
 			const cid = "bosh-reservation-fd00-0070-0000-0000-0000-0000-0000-0000-64"
 			expected := `["` + cid + `", {"range": "fd00:70::/64", "gateway": "fd00:70::1", "reserved": []}, {"calico": "ip_reservation"}]`
 			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(expected))
-			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(expected), "a repeated call")
+			Expect(env.mustCall(ctx, "create_network", network).Result).To(MatchJSON(expected), "a retried call")
 			reserved, err := plane.Kubectl(ctx, "get", "ipreservation", cid, "-o", "jsonpath={.spec.reservedCIDRs}")
 			Expect(err).NotTo(HaveOccurred())
 			Expect(reserved).To(MatchJSON(`["fd00:70::/64"]`))
@@ -113,7 +113,7 @@ var _ = Describe("A managed network", Ordered, func() {
 			Expect(env.mustFail(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		})
 
-		It("does not overlap an existing pool, and objects of someone else are not changed or deleted", func(ctx context.Context) {
+		It("does not overlap an existing pool, and does not change or delete someone else's objects", func(ctx context.Context) {
 			Expect(plane.Apply(ctx, `
 apiVersion: crd.projectcalico.org/v1
 kind: IPPool
@@ -134,7 +134,7 @@ spec: {cidr: 10.71.0.0/24}
 			Expect(env.mustFail(ctx, "create_network", subnet("10.72.0.0/24", map[string]any{"calico": "ip_pool"})).Message).To(ContainSubstring("with other properties"))
 		})
 
-		It("is created and deleted by repeated calls after a call is killed at any request", func(ctx context.Context) {
+		It("is created and deleted by retried calls after a call was killed at any request", func(ctx context.Context) {
 			for name, properties := range map[string]map[string]any{"bosh-pool-10-73-0-0-24": pool, "bosh-reservation-10-73-0-0-24": reservation} {
 				forEachRequest(1, func(n int) bool {
 					interrupted := env.interruptCall(ctx, n, "create_network", subnet("10.73.0.0/24", properties))

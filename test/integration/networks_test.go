@@ -29,9 +29,9 @@ var _ = Describe("The address of a VM", func() {
 		env.createVM(ctx, "one")
 		adopted := getPod(ctx, vm.Name)
 		for _, existing := range []*corev1.Pod{vm, adopted} {
-			delete(existing.Annotations, callAnnotation) // the repeated call has adopted the Pod
+			delete(existing.Annotations, callAnnotation) // the retried call adopted the Pod
 		}
-		Expect(adopted.Annotations).To(Equal(vm.Annotations), "after a repeated create_vm")
+		Expect(adopted.Annotations).To(Equal(vm.Annotations), "after a retried create_vm")
 		env.mustCall(ctx, "set_vm_metadata", vm.Name, map[string]any{"ip-address": "a tag of the operator"})
 		Expect(getPod(ctx, vm.Name).Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/ip-address", vm.Status.PodIP))
 	})
@@ -46,7 +46,7 @@ var _ = Describe("The address of a VM", func() {
 		Expect(getPod(ctx, "agent-one").Annotations).NotTo(HaveKey("cni.projectcalico.org/ipAddrs"))
 	})
 
-	It("that differs from that of its manual network is an error with the reported Events, and no objects remain", func(ctx context.Context) {
+	It("that differs from the address in its manual network is an error that quotes Events, and no objects remain", func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/address": "10.66.0.6", "test/hold": "until the Event exists"}}
 		responses := make(chan director.Response, 1)
 		go func() {
@@ -72,20 +72,20 @@ var _ = Describe("The address of a VM", func() {
 		Eventually(responses).WithContext(ctx).Should(Receive(&response))
 		Expect(response.Error).NotTo(BeNil())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(response.Error.Message).To(ContainSubstring("network default requested address 10.9.8.7, but the Pod has 10.66.0.6"))
+		Expect(response.Error.Message).To(ContainSubstring("network default requires 10.9.8.7, Pod has 10.66.0.6"))
 		Expect(response.Error.Message).To(ContainSubstring("NoSuchPool: 10.9.8.7 is in no pool"))
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
 	It("that the Pod does not get in time is named in the error, and no objects remain", func(ctx context.Context) {
-		properties := map[string]any{"annotations": map[string]any{"test/hold": "for ever"}}
+		properties := map[string]any{"annotations": map[string]any{"test/hold": "forever"}}
 		shortTimeout := env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
 		response, err := shortTimeout.Call(ctx, "create_vm", "one", stemcellCID, properties, manualNetwork("10.9.8.7"), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(response.Error.OkToRetry).To(BeTrue())
-		Expect(response.Error.Message).To(ContainSubstring("the Pod, which requested 10.9.8.7 (network default), had no address by then"))
+		Expect(response.Error.Message).To(ContainSubstring("the Pod requested 10.9.8.7 (network default), but got no address"))
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
@@ -97,7 +97,7 @@ var _ = Describe("The address of a VM", func() {
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
-	It("on a network_attachment is accepted only if Multus has reported it, and no objects remain otherwise", func(ctx context.Context) {
+	It("on a network attachment is accepted only if Multus reports it, and no objects remain otherwise", func(ctx context.Context) {
 		networks := dynamicNetwork()
 		networks["storage"] = map[string]any{"type": "manual", "ip": "10.9.8.7", "netmask": "255.255.255.0", "cloud_properties": map[string]any{"network_attachment": "storage"}}
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
@@ -109,7 +109,7 @@ var _ = Describe("The address of a VM", func() {
 		Expect(getPod(ctx, "agent-two").Annotations["k8s.v1.cni.cncf.io/networks"]).To(MatchJSON(`[{"name":"storage","ips":["10.9.8.7/24"]}]`))
 	})
 
-	It("on a network_attachment that does not exist makes create_vm fail early, and no objects remain", func(ctx context.Context) {
+	It("on a network attachment that does not exist makes create_vm fail early, and no objects remain", func(ctx context.Context) {
 		networks := dynamicNetwork()
 		networks["storage"] = map[string]any{"type": "dynamic", "cloud_properties": map[string]any{"network_attachment": "infra/storage"}}
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "because Multus fails"}}

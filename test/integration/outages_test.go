@@ -23,7 +23,7 @@ import (
 type outage struct {
 	name     string
 	duration time.Duration
-	// prepare sets up what the outage requires, before any call starts. It can be nil.
+	// prepare sets up the outage before any call starts. It can be nil.
 	prepare func(ctx context.Context, runners []*scenarioRunner)
 	begin   func(runners []*scenarioRunner)
 	end     func(ctx context.Context)
@@ -31,14 +31,14 @@ type outage struct {
 
 // outages returns all outages that can be simulated on this host.
 func outages() []outage {
-	all := slices.Concat(controlPlaneOutages(), apiServerOutages())
+	supported := slices.Concat(controlPlaneOutages(), apiServerOutages())
 	if clock.Supported {
-		all = append(all, clockOutages()...)
+		supported = append(supported, clockOutages()...)
 	}
-	return all
+	return supported
 }
 
-// controlPlaneOutages returns outages of etcd, the controllers, the nodes and the only API server.
+// controlPlaneOutages returns outages of etcd, the controllers, the nodes and the single API server.
 func controlPlaneOutages() []outage {
 	pauseOutage := func(name string, processes func() []embedded.Process) outage {
 		signalAll := func(signal syscall.Signal) {
@@ -96,7 +96,7 @@ func apiServerOutages() []outage {
 	signalSecond := func(signal syscall.Signal) { Expect(syscall.Kill(second.PID(), signal)).To(Succeed()) }
 	return []outage{
 		{
-			name: "one of two API servers is paused for 10 seconds, and has stale data then", duration: 10 * time.Second, prepare: startSecondServer,
+			name: "one of two API servers is paused for 10 seconds, and then has stale data", duration: 10 * time.Second, prepare: startSecondServer,
 			begin: func([]*scenarioRunner) { signalSecond(syscall.SIGSTOP) }, end: func(context.Context) { signalSecond(syscall.SIGCONT) },
 		},
 		{
@@ -136,7 +136,7 @@ var outageTimeouts = map[string]any{
 	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "update_disk": "3m", "other": "3m", "request": "30s",
 }
 
-var _ = Describe("All calls at the same time, during an outage in which", Label("faults"), Ordered, Serial, func() {
+var _ = Describe("All calls, concurrently during an outage in which", Label("faults"), Ordered, Serial, func() {
 	if faultsPattern == "" {
 		return // it takes minutes
 	}
@@ -150,7 +150,7 @@ var _ = Describe("All calls at the same time, during an outage in which", Label(
 	}, NodeTimeout(20*time.Minute))
 
 	for _, event := range outages() {
-		It(event.name+", can be repeated and undone, and nothing else changes", func(ctx context.Context) {
+		It(event.name+", can be retried and undone, and nothing else changes", func(ctx context.Context) {
 			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // not used for a secret
 			unaffected := runOutage(ctx, event, runners, chance)
 			AddReportEntry(fmt.Sprintf("%d of %d calls succeeded: %s", unaffected, len(runners), event.name))
@@ -158,7 +158,7 @@ var _ = Describe("All calls at the same time, during an outage in which", Label(
 	}
 })
 
-// scenarioRunner runs the call of one scenario, in an environment with its own proxy.
+// scenarioRunner runs the call of one scenario, in an environment with a separate proxy.
 type scenarioRunner struct {
 	scenario
 	env      *scenarioEnv
@@ -182,8 +182,8 @@ func newScenarioRunner(ctx context.Context, sc scenario) *scenarioRunner {
 	return r
 }
 
-// runOutage makes the calls of all runners, and holds each at a random request until the outage begins. It returns the number of calls that
-// succeeded without a retry.
+// runOutage makes the calls of all runners, and holds each call at a random request until the outage begins. It returns the number of calls
+// that succeeded without a retry.
 func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, chance *rand.Rand) (unaffected int) {
 	GinkgoHelper()
 	if event.prepare != nil {
@@ -227,8 +227,8 @@ func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, cha
 	return unaffected
 }
 
-// restartExitedProcesses restarts processes of the cluster that have exited, as a kubelet would, until stop is called. For example, a
-// scheduler exits if it has missed changes of Pods that it has assigned to nodes.
+// restartExitedProcesses restarts exited processes of the cluster, as a kubelet would, until stop is called. For example, a scheduler exits
+// if it missed changes of Pods that it assigned to nodes.
 func restartExitedProcesses(ctx context.Context) (stop func()) {
 	loopCtx, cancel := context.WithCancel(ctx)
 	var restarts sync.WaitGroup
@@ -265,7 +265,7 @@ func holdUntil(matches func(i int, r *http.Request) bool, arrived func(), allowe
 	}
 }
 
-// verifyRecovery repeats the call, undoes it, and reports whether it had succeeded without a retry.
+// verifyRecovery retries the call, undoes it, and reports whether it succeeded without a retry.
 func (r *scenarioRunner) verifyRecovery(ctx context.Context) bool {
 	GinkgoHelper()
 	Expect(r.err).NotTo(HaveOccurred(), r.name)
@@ -278,7 +278,7 @@ func (r *scenarioRunner) verifyRecovery(ctx context.Context) bool {
 		Expect(normalizedResult(r.response)).To(Equal(r.expected), r.name)
 	}
 	if r.response.Error != nil || !r.notIdempotent {
-		r.env.expectRepeatSucceeds(ctx, tc, r.arguments, r.expected)
+		r.env.expectRetrySucceeds(ctx, tc, r.arguments, r.expected)
 	}
 	r.env.undoAndVerify(ctx, r.scenario)
 	return r.response.Error == nil

@@ -23,7 +23,7 @@ var _ = Describe("A VM in a cluster with several architectures", func() {
 		Entry("unknown", "", "node-[ab]"),
 	)
 
-	It("is not created without such a node", func(ctx context.Context) {
+	It("is not created if there is no such node", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithTimeouts(map[string]any{"unschedulable": "0s"})
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID+"#s390x", map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})

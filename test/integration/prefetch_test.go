@@ -25,12 +25,12 @@ var prefetchEnabled = map[string]any{"enabled": true}
 // lightStemcell has the cloud_properties of the stemcell with the CID stemcellCID.
 var lightStemcell = map[string]any{"image": stemcellCID}
 
-// directorWithPrefetch returns the director of the environment with these settings in stemcell.prefetch, and extra settings in stemcell.
-func (env testEnv) directorWithPrefetch(ctx context.Context, settings, extra map[string]any) *director.Director {
+// directorWithPrefetch returns the director of the environment with prefetch in stemcell.prefetch, and stemcellSettings in stemcell.
+func (env testEnv) directorWithPrefetch(ctx context.Context, prefetch, stemcellSettings map[string]any) *director.Director {
 	GinkgoHelper()
 	waitForRights(ctx, env.namespace, authorizationv1.ResourceAttributes{Verb: "create", Group: "apps", Resource: "daemonsets", Namespace: env.namespace})
-	section := map[string]any{"prefetch": settings}
-	maps.Copy(section, extra)
+	section := map[string]any{"prefetch": prefetch}
+	maps.Copy(section, stemcellSettings)
 	return env.directorWithConfig("stemcell", section)
 }
 
@@ -56,10 +56,10 @@ func (env testEnv) listPrefetchNodes(ctx context.Context) []string {
 	return nodes
 }
 
-// writeHeavyImage writes the image of a heavy stemcell, as the director unpacks it. It returns the path and the cloud_properties.
-func writeHeavyImage() (string, map[string]any) {
+// writeHeavyImage writes the unpacked image of a heavy stemcell, and returns its path and the cloud_properties.
+func writeHeavyImage() (path string, properties map[string]any) {
 	GinkgoHelper()
-	path := filepath.Join(GinkgoT().TempDir(), "image")
+	path = filepath.Join(GinkgoT().TempDir(), "image")
 	Expect(os.WriteFile(path, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 	return path, map[string]any{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
 }
@@ -97,7 +97,7 @@ var _ = Describe("A prefetched stemcell", func() {
 		Eventually(env.listPrefetchNodes).WithContext(ctx).Should(Equal([]string{"node-b"}))
 	})
 
-	It("has one DaemonSet after repeated uploads, which is recreated with other settings", func(ctx context.Context) {
+	It("has one DaemonSet after several uploads, which is recreated with other settings", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
 		first := env.listDaemonSets(ctx)[0]
@@ -160,9 +160,9 @@ var _ = Describe("A prefetched stemcell", func() {
 		nameMissingRight := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
 		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(nameMissingRight)
 		image, properties := writeHeavyImage()
-		refused, err := env.Call(ctx, "create_stemcell", image, properties)
+		failed, err := env.Call(ctx, "create_stemcell", image, properties)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(refused).To(nameMissingRight)
+		Expect(failed).To(nameMissingRight)
 		Expect(registry.UploadCounts()).To(BeEmpty())
 		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(nameMissingRight)
 		Expect(runCheck(ctx, env.Director).results["rights-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "docs/rbac-prefetch.yaml"))
@@ -181,12 +181,12 @@ var _ = Describe("A prefetched stemcell", func() {
 		Expect(env.listDaemonSets(ctx)).To(ConsistOf(HaveField("UID", foreign.UID)))
 	})
 
-	It("has an orphaned DaemonSet after the setting is disabled, and calls send no requests for it then", func(ctx context.Context) {
-		caller := env.directorWithPrefetch(ctx, prefetchEnabled, nil)
-		_, err := caller.Call(ctx, "create_stemcell", "image", lightStemcell)
+	It("has an orphaned DaemonSet after the setting is disabled, and calls no longer send requests for it", func(ctx context.Context) {
+		d := env.directorWithPrefetch(ctx, prefetchEnabled, nil)
+		_, err := d.Call(ctx, "create_stemcell", "image", lightStemcell)
 		Expect(err).NotTo(HaveOccurred())
 		name := env.listDaemonSets(ctx)[0].Name
-		Expect(env.listOrphans(ctx, caller.Config)).To(Equal([]string{"no orphaned resources"}))
+		Expect(env.listOrphans(ctx, d.Config)).To(Equal([]string{"no orphaned resources"}))
 
 		proxy.Reset(nil)
 		env.mustCall(ctx, "delete_stemcell", stemcellCID)

@@ -32,7 +32,7 @@ import (
 type escalation struct {
 	name string
 	try  func(context.Context, escalationClient, escalationTarget) error
-	// opensStream means that the response is an error even with the right: the request is for a stream, but does not open it.
+	// opensStream means that the response is an error even with the right, because the request does not open the requested stream.
 	opensStream bool
 }
 
@@ -113,7 +113,7 @@ func escalationsByRoles() []escalation {
 	}
 }
 
-// escalationsByCredentials returns attempts to get credentials of others, or to impersonate them.
+// escalationsByCredentials returns attempts to get credentials of other users, or to impersonate them.
 func escalationsByCredentials() []escalation {
 	impersonation := func(identity rest.ImpersonationConfig) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
@@ -134,7 +134,7 @@ func escalationsByCredentials() []escalation {
 			return err
 		}
 	}
-	same, victim := func(t escalationTarget) string { return t.namespace }, func(t escalationTarget) string { return t.victimNamespace }
+	ownNamespace, victim := func(t escalationTarget) string { return t.namespace }, func(t escalationTarget) string { return t.victimNamespace }
 	system := func(escalationTarget) string { return metav1.NamespaceSystem }
 	return []escalation{
 		{name: "impersonation of the group system:masters", try: impersonation(rest.ImpersonationConfig{UserName: "attacker", Groups: []string{"system:masters"}})},
@@ -145,11 +145,11 @@ func escalationsByCredentials() []escalation {
 		}},
 		{name: "a token of a service account of kube-system", try: token(system, "default")},
 		{name: "a token of a service account of another namespace", try: token(victim, "default")},
-		{name: "a token of another service account of the namespace", try: token(same, "other")},
-		{name: "a token of the default service account of the namespace", try: token(same, "default")},
+		{name: "a token of another service account of the namespace", try: token(ownNamespace, "other")},
+		{name: "a token of the default service account of the namespace", try: token(ownNamespace, "default")},
 		{name: "a Secret with a token of a service account of kube-system", try: tokenSecret(system, "default")},
 		{name: "a Secret with a token of a service account of another namespace", try: tokenSecret(victim, "default")},
-		{name: "a Secret with a token of another service account of the namespace", try: tokenSecret(same, "other")},
+		{name: "a Secret with a token of another service account of the namespace", try: tokenSecret(ownNamespace, "other")},
 		{name: "a CertificateSigningRequest for a client certificate", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CertificatesV1().CertificateSigningRequests().Create(ctx, newCSR("escalation"), dryCreate)
 			return err
@@ -170,12 +170,12 @@ func escalationsByCredentials() []escalation {
 
 // escalationsByPods returns attempts to access or change existing Pods, or to create Pods.
 func escalationsByPods() []escalation {
-	subresource := func(verb, namespace, rest string) func(context.Context, escalationClient, escalationTarget) error {
+	subresource := func(verb, namespace, path string) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			if namespace == "victim" {
-				return c.sendRequest(ctx, verb, "/api/v1/namespaces/"+t.victimNamespace+"/"+rest)
+				return c.sendRequest(ctx, verb, "/api/v1/namespaces/"+t.victimNamespace+"/"+path)
 			}
-			return c.sendRequest(ctx, verb, "/api/v1/namespaces/"+namespace+"/"+rest)
+			return c.sendRequest(ctx, verb, "/api/v1/namespaces/"+namespace+"/"+path)
 		}
 	}
 	return []escalation{
@@ -220,14 +220,14 @@ func escalationsByPods() []escalation {
 	}
 }
 
-// escalationsByControllers returns attempts to create workloads with another service account of the namespace: controllers create the Pods.
+// escalationsByControllers returns attempts to create workloads with another service account of the namespace. Controllers create the Pods.
 func escalationsByControllers() []escalation {
 	labels, meta := map[string]string{"a": "b"}, metav1.ObjectMeta{Name: "escalation"}
 	template := corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: podWithServiceAccount("", "other").Spec}
 	selector, jobTemplate := &metav1.LabelSelector{MatchLabels: labels}, template
 	jobTemplate.Spec.RestartPolicy = corev1.RestartPolicyNever
 	job := batchv1.JobSpec{Template: jobTemplate}
-	var all []escalation
+	var attempts []escalation
 	for _, object := range []runtime.Object{
 		&appsv1.DaemonSet{ObjectMeta: meta, Spec: appsv1.DaemonSetSpec{Selector: selector, Template: template}},
 		&appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{Selector: selector, Template: template}},
@@ -241,7 +241,7 @@ func escalationsByControllers() []escalation {
 		Expect(err).NotTo(HaveOccurred())
 		object.GetObjectKind().SetGroupVersionKind(kinds[0])
 		gvr, _ := apimeta.UnsafeGuessKindToResource(kinds[0])
-		all = append(all, escalation{name: "a " + kinds[0].Kind + " with another service account of the namespace",
+		attempts = append(attempts, escalation{name: "a " + kinds[0].Kind + " with another service account of the namespace",
 			try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 				content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 				Expect(err).NotTo(HaveOccurred())
@@ -251,10 +251,10 @@ func escalationsByControllers() []escalation {
 				return err
 			}})
 	}
-	return all
+	return attempts
 }
 
-// escalationsByReading returns attempts to read Secrets, and other configuration of other namespaces or of the API server.
+// escalationsByReading returns attempts to read Secrets, or the configuration of other namespaces or of the API server.
 func escalationsByReading() []escalation {
 	secrets := func(namespace func(escalationTarget) string) func(context.Context, escalationClient, escalationTarget) error {
 		return func(ctx context.Context, c escalationClient, t escalationTarget) error {
@@ -309,7 +309,7 @@ func escalationsByNodes() []escalation {
 			_, err := c.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}}, dryCreate)
 			return err
 		}},
-		{name: "a PersistentVolume for a folder of a node", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
+		{name: "a PersistentVolume for a directory of a node", try: func(ctx context.Context, c escalationClient, _ escalationTarget) error {
 			_, err := c.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "escalation"}, Spec: corev1.PersistentVolumeSpec{
 				Capacity: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 				PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/etc"}}}}, dryCreate)
@@ -347,7 +347,7 @@ func escalationsByAdmission() []escalation {
 			_, err := c.CoreV1().ConfigMaps(t.namespace).Patch(ctx, "bosh-cpi-limits", types.MergePatchType, []byte(`{"data": {"images": "/"}}`), dryPatch)
 			return err
 		}},
-		{name: "the deletion of the scripts that the admission policy allows in helper Pods", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "the deletion of the scripts that the admission policy admits in helper Pods", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			return c.CoreV1().ConfigMaps(t.namespace).Delete(ctx, "bosh-cpi-scripts", dryDelete)
 		}},
 	}

@@ -33,10 +33,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// escalationTarget has the objects that a subject with a role of this project should not be able to access or change.
+// escalationTarget contains objects that a subject with a role of this project must not access or change.
 type escalationTarget struct {
-	namespace       string // the namespace of the role, with a service account called other
-	victimNamespace string // another namespace, with a Secret and a Pod called victim
+	namespace       string // the namespace of the role, with a service account named other
+	victimNamespace string // another namespace, with a Secret and a Pod named victim
 	csr             string // a CertificateSigningRequest that was not approved
 	vm              string // a VM in namespace
 }
@@ -70,14 +70,14 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	return t
 }
 
-// rbacSubject is a user or service account with the rights in these files.
+// rbacSubject is a user or service account with the rights in files.
 type rbacSubject struct {
 	files  []string
 	user   string
 	config *rest.Config
 }
 
-// newServiceAccountSubject returns the service account as a subject that authenticates with a token.
+// newServiceAccountSubject returns a subject that authenticates with a token of the service account.
 func newServiceAccountSubject(ctx context.Context, namespace, account string, files ...string) rbacSubject {
 	GinkgoHelper()
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, account, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
@@ -168,50 +168,50 @@ func podWithServiceAccount(name, account string) *corev1.Pod {
 		Containers: []corev1.Container{{Name: "c", Image: "registry.example.com/image:1"}}}}
 }
 
-// isRefused reports whether a request failed because of a missing right, or of a rule of the admission policy.
-func isRefused(err error) bool {
+// isDenied reports whether a request was denied by RBAC, or by a rule of the admission policy.
+func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "denied request: rule ")
 }
 
-// wasAllowed reports whether the outcome is that of a subject with the right: success, an error about the stream that the request does not
-// open, or an error because the admission policy has no limits for the namespace.
+// wasAllowed reports whether the subject had the required right. In that case, the attempt succeeds, does not open the requested stream, or
+// fails because the admission policy has no limits for the namespace.
 func (e escalation) wasAllowed(err error) bool {
-	return err == nil || e.opensStream && !isRefused(err) || strings.Contains(err.Error(), "no params found for policy binding")
+	return err == nil || e.opensStream && !isDenied(err) || strings.Contains(err.Error(), "no params found for policy binding")
 }
 
 var _ = Describe("Every role that this project ships", func() {
 	It("gives no access to other namespaces, and no way to get more rights", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		t := newEscalationTarget(ctx, env)
-		all := escalations()
-		Expect(len(all)).To(BeNumerically(">=", 60))
+		attempts := escalations()
+		Expect(len(attempts)).To(BeNumerically(">=", 60))
 
 		// An attempt is valid only if an administrator succeeds with it.
 		administrator, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
 		Expect(err).NotTo(HaveOccurred())
 		administrator.QPS = -1
 		var invalid []string
-		for _, attempt := range all {
+		for _, attempt := range attempts {
 			if err := attempt.try(ctx, newEscalationClient(administrator), t); !attempt.wasAllowed(err) {
 				invalid = append(invalid, attempt.name+": "+err.Error())
 			}
 		}
-		Expect(invalid).To(BeEmpty(), "these attempts fail for other reasons than missing rights")
+		Expect(invalid).To(BeEmpty(), "these attempts fail even with all rights")
 
 		var table strings.Builder
 		rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)
 		var succeeded []string
 		for _, subject := range rbacSubjects(ctx, env) {
 			count := 0
-			for _, attempt := range all {
+			for _, attempt := range attempts {
 				err := attempt.try(ctx, newEscalationClient(subject.config), t)
-				if isRefused(err) {
+				if isDenied(err) {
 					count++
 				} else {
 					succeeded = append(succeeded, fmt.Sprintf("%s, with %s: %s: %v", subject.user, strings.Join(subject.files, ", "), attempt.name, err))
 				}
 			}
-			fmt.Fprintf(rows, "%s\t%s\t%d of %d refused\n", subject.user, strings.Join(subject.files, ", "), count, len(all))
+			fmt.Fprintf(rows, "%s\t%s\t%d of %d denied\n", subject.user, strings.Join(subject.files, ", "), count, len(attempts))
 		}
 		Expect(rows.Flush()).To(Succeed())
 		AddReportEntry("privilege escalation attempts", "\n"+table.String(), ReportEntryVisibilityAlways)
@@ -220,8 +220,8 @@ var _ = Describe("Every role that this project ships", func() {
 
 	It("is a part of this test", func() {
 		var shipped []string
-		for _, folder := range []string{"docs", "manifests", "jobs"} {
-			Expect(filepath.WalkDir("../../"+folder, func(path string, entry os.DirEntry, err error) error {
+		for _, dir := range []string{"docs", "manifests", "jobs"} {
+			Expect(filepath.WalkDir("../../"+dir, func(path string, entry os.DirEntry, err error) error {
 				if err != nil || entry.IsDir() {
 					return err
 				}
@@ -239,9 +239,9 @@ var _ = Describe("Every role that this project ships", func() {
 	It("grants only read access to cluster-scoped objects, except for the IPPools and IPReservations of managed networks", func() {
 		var writable []string
 		for _, path := range []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-check.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"} {
-			for text := range strings.SplitSeq(readRepoFile(path), "\n---\n") {
+			for document := range strings.SplitSeq(readRepoFile(path), "\n---\n") {
 				var role rbacv1.ClusterRole
-				Expect(yaml.Unmarshal([]byte(text), &role)).To(Succeed())
+				Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 				for _, rule := range role.Rules {
 					isWrite := func(verb string) bool { return !slices.Contains([]string{"get", "list", "watch"}, verb) }
 					if role.Kind == "ClusterRole" && !slices.ContainsFunc(rule.Verbs, isWrite) {
@@ -257,7 +257,7 @@ var _ = Describe("Every role that this project ships", func() {
 	})
 })
 
-// encodeCertificateRequest returns a request for a client certificate. The API server would reject any request for system:masters.
+// encodeCertificateRequest returns a request for a client certificate. It is not for system:masters, because the API server rejects that.
 func encodeCertificateRequest() []byte {
 	GinkgoHelper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -50,7 +50,7 @@ var _ = Describe("A namespace with a ResourceQuota", func() {
 			env.createQuota(ctx, hard)
 			proxy.Reset(nil)
 			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring(message))
-			Expect(countCreateRequests("pods")).To(BeNumerically("<=", 2), "one retry, because the API server might have just started")
+			Expect(countCreateRequests("pods")).To(BeNumerically("<=", 2), "one retry, in case the API server just started")
 			Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		},
 		Entry("for Pods", resourceList("pods", "1"), "exceeded quota: small"),

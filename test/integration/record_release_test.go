@@ -19,7 +19,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// updateRecorded is the environment variable with the name of this release: if it is set, the test writes a recording under that name.
+// updateRecorded is an environment variable. If it is set to the name of this release, the test writes a recording under that name.
 const updateRecorded = "UPDATE_RECORDED"
 
 // recordedNamespace replaces the name of the namespace in recordings.
@@ -35,15 +35,15 @@ var _ = Describe("A recording of the objects that this release creates", func() 
 	})
 })
 
-// writeRecording creates objects in the namespace, and records them in the folder.
-func (env testEnv) writeRecording(ctx context.Context, folder string) {
+// writeRecording creates objects in the namespace, and records them in dir.
+func (env testEnv) writeRecording(ctx context.Context, dir string) {
 	GinkgoHelper()
 	recording := env.createRecordedObjects(ctx)
-	Expect(os.MkdirAll(folder, 0o755)).To(Succeed())
+	Expect(os.MkdirAll(dir, 0o755)).To(Succeed())
 	names, err := yaml.Marshal(recording)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(os.WriteFile(filepath.Join(folder, "names.yaml"), names, 0o644)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(folder, "objects.yaml"), env.recordObjects(ctx), 0o644)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(dir, "names.yaml"), names, 0o644)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(dir, "objects.yaml"), env.recordObjects(ctx), 0o644)).To(Succeed())
 }
 
 // createRecordedObjects creates at least one object of each kind that the CPI creates.
@@ -79,12 +79,11 @@ func (env testEnv) createRecordedObjects(ctx context.Context) releaseRecording {
 	return recording
 }
 
-// excludedKinds are kinds of objects with the CPI's label that are not recorded: Events, and Endpoints, which a controller creates for
+// excludedKinds are kinds of objects with the CPI's label that are not recorded: Events, and the Endpoints that a controller creates for
 // Services.
 var excludedKinds = []string{"Event", "Endpoints"}
 
-// listManagedObjects returns the objects in the namespace that the CPI itself has created, of all kinds. It excludes objects of
-// controllers.
+// listManagedObjects returns the objects of all kinds created by the CPI in the namespace. It excludes objects of controllers.
 func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstructured {
 	GinkgoHelper()
 	served, err := cluster.Discovery().ServerPreferredNamespacedResources()
@@ -97,10 +96,10 @@ func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstru
 			if !slices.Contains(kind.Verbs, "list") || slices.Contains(excludedKinds, kind.Kind) {
 				continue
 			}
-			all, err := dynamicClient.Resource(version.WithResource(kind.Name)).Namespace(env.namespace).List(ctx,
+			list, err := dynamicClient.Resource(version.WithResource(kind.Name)).Namespace(env.namespace).List(ctx,
 				metav1.ListOptions{LabelSelector: manifest.LabelManagedBy + "=" + manifest.ManagedBy})
 			Expect(err).NotTo(HaveOccurred())
-			for _, object := range all.Items {
+			for _, object := range list.Items {
 				if metav1.GetControllerOf(&object) == nil {
 					found = append(found, object)
 				}
@@ -110,10 +109,10 @@ func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstru
 	return found
 }
 
-// recordObjects returns the objects that the CPI has created as YAML, without fields that the API server and controllers add.
+// recordObjects returns the objects created by the CPI as YAML, without fields added by the API server and controllers.
 func (env testEnv) recordObjects(ctx context.Context) []byte {
 	GinkgoHelper()
-	var all bytes.Buffer
+	var recording bytes.Buffer
 	for _, object := range env.listManagedObjects(ctx) {
 		meta := object.Object["metadata"].(map[string]any)
 		for _, field := range []string{"resourceVersion", "generation", "creationTimestamp", "managedFields"} {
@@ -142,22 +141,22 @@ func (env testEnv) recordObjects(ctx context.Context) []byte {
 		}
 		content, err := yaml.Marshal(object.Object)
 		Expect(err).NotTo(HaveOccurred())
-		all.WriteString("---\n")
-		all.Write(content)
+		recording.WriteString("---\n")
+		recording.Write(content)
 	}
-	return bytes.ReplaceAll(all.Bytes(), []byte(env.namespace), []byte(recordedNamespace))
+	return bytes.ReplaceAll(recording.Bytes(), []byte(env.namespace), []byte(recordedNamespace))
 }
 
-// restoreObjects creates the objects in the file, owners first: the API server assigns new UIDs, which replace the old ones in owner
+// restoreObjects creates the objects in the file, owners first. The API server assigns new UIDs, which replace the recorded ones in owner
 // references.
 func (env testEnv) restoreObjects(ctx context.Context, path string) {
 	GinkgoHelper()
 	raw, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
-	text := strings.ReplaceAll(string(raw), recordedNamespace, env.namespace)
+	content := strings.ReplaceAll(string(raw), recordedNamespace, env.namespace)
 	var pending []string
 	restoredUIDs := map[types.UID]types.UID{}
-	for document := range strings.SplitSeq(strings.TrimPrefix(text, "---\n"), "\n---\n") {
+	for document := range strings.SplitSeq(strings.TrimPrefix(content, "---\n"), "\n---\n") {
 		pending = append(pending, document)
 	}
 	for len(pending) > 0 {

@@ -15,10 +15,10 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// recordings is the path of a folder with a subfolder for each recorded release, if there are any; see record_release_test.go.
+// recordings is the path of the directory with a subdirectory for each recorded release. See record_release_test.go.
 const recordings = "testdata/recorded"
 
-// releaseRecording has the CIDs of the objects that a release has created in a namespace.
+// releaseRecording contains the CIDs of the objects created by a release in a namespace.
 type releaseRecording struct {
 	// Disks are the CIDs of the disks, by the names attached, bound, recreated, used and unused.
 	Disks    map[string]string `json:"disks"`
@@ -27,9 +27,9 @@ type releaseRecording struct {
 
 // The VMs of every recording.
 const (
-	recordedVM          = "agent-recorded"  // with a Service and an instance group; it has the disk attached
-	recordedRecreateVM  = "agent-recreated" // with disk_strategy: recreate; it has the disk recreated
-	recordedBindVM      = "agent-bound"     // with a static address; it has the disk bound
+	recordedVM          = "agent-recorded"  // with a Service, an instance group and the disk "attached"
+	recordedRecreateVM  = "agent-recreated" // with disk_strategy: recreate and the disk "recreated"
+	recordedBindVM      = "agent-bound"     // with a static address and the disk "bound"
 	recordedInterrupted = "agent-cut"       // of an interrupted create_vm
 )
 
@@ -54,20 +54,20 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 		Context("in the recording "+release, Ordered, func() {
 			var (
 				env          testEnv
-				folder       = filepath.Join(recordings, release)
+				dir          = filepath.Join(recordings, release)
 				recording    releaseRecording
 				previousUIDs map[string]types.UID
 			)
 			BeforeAll(func(ctx context.Context) {
 				if release == thisRelease {
-					folder = GinkgoT().TempDir()
-					newTestEnv(ctx).writeRecording(ctx, folder)
+					dir = GinkgoT().TempDir()
+					newTestEnv(ctx).writeRecording(ctx, dir)
 				}
 				env = newTestEnv(ctx)
-				raw, err := os.ReadFile(filepath.Join(folder, "names.yaml"))
+				raw, err := os.ReadFile(filepath.Join(dir, "names.yaml"))
 				Expect(err).NotTo(HaveOccurred())
 				Expect(yaml.UnmarshalStrict(raw, &recording)).To(Succeed())
-				env.restoreObjects(ctx, filepath.Join(folder, "objects.yaml"))
+				env.restoreObjects(ctx, filepath.Join(dir, "objects.yaml"))
 				env.allowFormerScripts(ctx)
 				env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 				previousUIDs = env.objectUIDs(ctx)
@@ -82,10 +82,10 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 				}
 			}
 			getDisks := func(ctx context.Context, vm string) string { return string(env.mustCall(ctx, "get_disks", vm).Result) }
-			listWith := func(disk string) string { return `["` + recording.Disks[disk] + `"]` }
+			diskList := func(disk string) string { return `["` + recording.Disks[disk] + `"]` }
 
 			It("include all kinds of objects that the CPI creates", func() {
-				raw, err := os.ReadFile(filepath.Join(folder, "objects.yaml"))
+				raw, err := os.ReadFile(filepath.Join(dir, "objects.yaml"))
 				Expect(err).NotTo(HaveOccurred())
 				for _, kind := range []string{"Pod", "PodTemplate", "Secret", "PersistentVolumeClaim", "Service", "PodDisruptionBudget", "VolumeSnapshot", "DaemonSet"} {
 					Expect(string(raw)).To(ContainSubstring("\nkind: " + kind + "\n"))
@@ -99,9 +99,9 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 				for _, disk := range recording.Disks {
 					Expect(string(env.mustCall(ctx, "has_disk", disk).Result)).To(Equal("true"))
 				}
-				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(listWith("attached")))
-				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(listWith("recreated")))
-				Expect(getDisks(ctx, recordedBindVM)).To(MatchJSON(listWith("bound")))
+				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(diskList("attached")))
+				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(diskList("recreated")))
+				Expect(getDisks(ctx, recordedBindVM)).To(MatchJSON(diskList("bound")))
 				Expect(env.objectUIDs(ctx)).To(Equal(previousUIDs))
 			})
 
@@ -117,14 +117,14 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 			It("support all calls of a running deployment, and none is recreated", func(ctx context.Context) {
 				env.mustCall(ctx, "set_vm_metadata", recordedVM, map[string]any{"deployment": "cf", "job": "web", "index": "0", "name": "web/0", "new": "yes"})
 				env.mustCall(ctx, "set_disk_metadata", recording.Disks["attached"], map[string]any{"deployment": "cf"})
-				env.mustCall(ctx, "attach_disk", recordedVM, recording.Disks["attached"]) // is attached already
+				env.mustCall(ctx, "attach_disk", recordedVM, recording.Disks["attached"]) // already attached
 				env.mustCall(ctx, "attach_disk", recordedBindVM, recording.Disks["bound"])
 				expectSameObjects(ctx)
 				Eventually(env.objectUIDs).WithContext(ctx).Should(HaveLen(len(previousUIDs)-len([]string{"Pod", "Secret"})), "the objects of %s were deleted, and none was added", recordedInterrupted)
 
 				Expect(env.annotatePod(ctx, recordedVM, "test/reboots", new("yes"))).To(Succeed())
 				env.mustCall(ctx, "reboot_vm", recordedVM)
-				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(listWith("attached")))
+				Expect(getDisks(ctx, recordedVM)).To(MatchJSON(diskList("attached")))
 				expectSameObjects(ctx)
 			})
 
@@ -148,7 +148,7 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 				env.mustCall(ctx, "detach_disk", recordedRecreateVM, recording.Disks["recreated"])
 				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(`[]`))
 				env.mustCall(ctx, "attach_disk", recordedRecreateVM, recording.Disks["recreated"])
-				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(listWith("recreated")))
+				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(diskList("recreated")))
 			})
 
 			It("are deleted completely", func(ctx context.Context) {
@@ -172,7 +172,7 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 	}
 })
 
-// objectUIDs returns the UIDs of the objects that the CPI has created in the namespace, by kind/name.
+// objectUIDs returns the UIDs of the objects created by the CPI in the namespace, by kind/name.
 func (env testEnv) objectUIDs(ctx context.Context) map[string]types.UID {
 	GinkgoHelper()
 	found := map[string]types.UID{}
@@ -191,7 +191,7 @@ func ownerUIDs(object metav1.Object) []types.UID {
 	return uids
 }
 
-// allowFormerScripts adds the scripts in helper Pods of the recorded release to the admission policy, as manifests/admission-scripts.yaml
+// allowFormerScripts adds the scripts of the recorded release's helper Pods to the admission policy, as manifests/admission-scripts.yaml
 // requires while two releases are in use.
 func (env testEnv) allowFormerScripts(ctx context.Context) {
 	GinkgoHelper()

@@ -68,7 +68,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::DiskNotAttached"))
 	})
 
-	It("has its Pod and its disk again after any call that follows the deletion of its Pod", func(ctx context.Context) {
+	It("gets its Pod and its disk back by any call after its Pod was deleted", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		for method, arguments := range map[string][]any{
 			"has_vm": {vm}, "get_disks": {vm}, "set_vm_metadata": {vm, map[string]any{"job": "web"}}, "reboot_vm": {vm}, "attach_disk": {vm, disk},
@@ -79,7 +79,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		}
 	})
 
-	It("gets a disk after the Pod that another call has created is scheduled", func(ctx context.Context) {
+	It("gets a disk after the Pod created by another call is scheduled", func(ctx context.Context) {
 		pods := cluster.CoreV1().Pods(env.namespace)
 		setSchedulingGates(ctx, `[{"name":"test/wait"}]`)
 		env.deletePodAndWait(ctx, vm)
@@ -105,7 +105,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		"get_disks":   func() []any { return []any{vm} },
 		"detach_disk": func() []any { return []any{vm, disk} },
 	} {
-		It("is restored by "+method+" after a drain has deleted its Pod and the attachment Pod", func(ctx context.Context) {
+		It("is restored by "+method+" after a drain deleted its Pod and the attachment Pod", func(ctx context.Context) {
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			env.deletePodAndWait(ctx, vm)
 			env.deletePodAndWait(ctx, disk+"-attachment")
@@ -133,7 +133,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		env.mustCall(ctx, "attach_disk", other, disk)
 	})
 
-	It("is recreated without the disk if it does not start with it", func(ctx context.Context) {
+	It("is recreated without the disk if it does not start with the disk", func(ctx context.Context) {
 		setSchedulingGates(ctx, `[{"name":"test/wait"}]`)
 		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "4s"})
 		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
@@ -144,7 +144,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 
-	It("starts again after another Pod has used its capacity on a full node, and the error quotes the scheduler", func(ctx context.Context) {
+	It("starts again after another Pod used its capacity on a full node, and the error quotes the scheduler", func(ctx context.Context) {
 		node := "full-" + env.namespace
 		createNode(ctx, node)
 		properties := maps.Clone(env.vmProperties)
@@ -171,7 +171,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
 	})
 
-	It("is not changed by detach_disk while its node does not answer", func(ctx context.Context) {
+	It("is not changed by detach_disk while its node does not respond", func(ctx context.Context) {
 		node := "recreate-" + env.namespace
 		createNode(ctx, node)
 		properties := maps.Clone(env.vmProperties)
@@ -264,7 +264,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 				next.ServeHTTP(rw, r)
 				return
 			}
-			annotateNewPod(r, map[string]string{"test/hold": "because the node has rejected the Pod"})
+			annotateNewPod(r, map[string]string{"test/hold": "because the node rejects the Pod"})
 			response := httptest.NewRecorder()
 			next.ServeHTTP(response, r)
 			if response.Code == http.StatusCreated {
@@ -281,13 +281,13 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(countCreateRequests("pods")).To(And(BeNumerically(">", 1), BeNumerically("<", 20)))
 	})
 
-	It("keeps the PodTemplate that a repeated create_vm has adopted, when the first one fails", func(ctx context.Context) {
+	It("keeps the PodTemplate adopted by a retried create_vm when the first one fails", func(ctx context.Context) {
 		arguments := []any{"two", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{}}
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
 			return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 		})
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "3s"}), "create_vm", arguments...)
-		Eventually(createStarted).WithContext(ctx).Should(BeClosed(), "the first call has created the PodTemplate")
+		Eventually(createStarted).WithContext(ctx).Should(BeClosed(), "the first call created the PodTemplate")
 		env.mustCallAsAdmin(ctx, "create_vm", arguments...)
 		Expect((<-late).Error).NotTo(BeNil())
 		allow()

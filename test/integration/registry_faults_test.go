@@ -20,7 +20,7 @@ import (
 // A run without FAULTS tries one in registryTestCaseParts test cases of registries. The seed selects them.
 const registryTestCaseParts = 40
 
-// registryEnv is an environment with its own registry, which is empty at first. Faults can be injected into requests to it.
+// registryEnv is an environment with a separate registry, which is initially empty. Faults can be injected into requests to the registry.
 type registryEnv struct {
 	testEnv
 	registry *stemcells.Registry
@@ -47,7 +47,7 @@ func (r *registryEnv) createStemcellArguments() []any {
 	return []any{"create_stemcell", image, properties}
 }
 
-// hasImage reports whether the registry has the image of the stemcell. It expects that a manifest is complete.
+// hasImage reports whether the registry has the image of the stemcell. It fails if the image has no blob for a digest in its manifest.
 func (r *registryEnv) hasImage(cid string) bool {
 	GinkgoHelper()
 	reference, _, _ := strings.Cut(strings.TrimPrefix(cid, "heavy://"), "#")
@@ -73,7 +73,7 @@ type registryCall struct {
 	name       string
 	beforeCall func(ctx context.Context, r *registryEnv)
 	call       func(r *registryEnv) []any
-	// check checks the registry after the call was repeated. result is the result of the call.
+	// check checks the registry after the call was retried. result is the result of the call.
 	check func(ctx context.Context, r *registryEnv, result string)
 }
 
@@ -113,11 +113,11 @@ func registryCalls() []registryCall {
 
 var _ = Describe("A fault at any request to a registry of", Label("faults"), func() {
 	for _, call := range registryCalls() {
-		It(call.name+" lets the call be repeated and undone", func(ctx context.Context) { runRegistryCall(ctx, newTestEnv(ctx), call) })
+		It(call.name+" lets the call be retried and undone", func(ctx context.Context) { runRegistryCall(ctx, newTestEnv(ctx), call) })
 	}
 })
 
-// runRegistryCall runs the selected test cases of the call, each with its own registry.
+// runRegistryCall runs the selected test cases of the call, each with a separate registry.
 func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
 	expected, requests := call.callWithoutFault(ctx, newRegistryEnv(env))
 	result := scenarioResult{Scenario: call.name + " at the registry", Requests: len(requests)}
@@ -158,14 +158,14 @@ func (r *registryEnv) normalizeHost(response director.Response) string {
 	return strings.ReplaceAll(normalizedResult(response), r.host, "REGISTRY")
 }
 
-// runTestCase makes the call with the fault, and repeats it.
+// runTestCase makes the call with the fault, and retries it.
 func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc testCase, expected string) {
 	arguments := call.prepareArguments(ctx, r)
-	caller := r.Director
+	d := r.Director
 	if tc.shortTimeout {
-		caller = r.directorWithTimeouts(shortTimeouts)
+		d = r.directorWithTimeouts(shortTimeouts)
 	}
-	killable, sendSignal := caller.Killable()
+	killable, sendSignal := d.Killable()
 	r.requests.Reset(tc.inject(tc.n, func(signal os.Signal) { _ = sendSignal(signal) }))
 	method, _ := arguments[0].(string)
 	first, callErr := killable.Call(ctx, method, arguments[1:]...)
@@ -179,15 +179,15 @@ func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc tes
 		Expect(first.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 		Expect(first.Error.Message).To(ContainSubstring(r.host))
 	}
-	repeated := r.mustCall(ctx, method, arguments[1:]...)
-	Expect(r.normalizeHost(repeated)).To(Equal(expected), "the result of the repeated call")
-	call.check(ctx, r, repeated.Text())
+	retried := r.mustCall(ctx, method, arguments[1:]...)
+	Expect(r.normalizeHost(retried)).To(Equal(expected), "the result of the retried call")
+	call.check(ctx, r, retried.Text())
 }
 
 // registryFaults returns the faults for requests to a registry.
 func registryFaults() []faultSpec {
-	all := append(processFaults(), connectionFaults()...)
-	for _, refusal := range []struct {
+	faults := append(processFaults(), connectionFaults()...)
+	for _, registryError := range []struct {
 		status    int
 		code      string
 		tolerated bool
@@ -201,12 +201,12 @@ func registryFaults() []faultSpec {
 		{http.StatusServiceUnavailable, "UNAVAILABLE", true},
 		{http.StatusGatewayTimeout, "UNAVAILABLE", true},
 	} {
-		all = append(all, newFaultSpec(statusName(refusal.status)+" of the registry", refusal.tolerated, func(n int) apiproxy.Fault {
+		faults = append(faults, newFaultSpec(statusName(registryError.status)+" of the registry", registryError.tolerated, func(n int) apiproxy.Fault {
 			return apiproxy.ReplaceResponse(n, func(w http.ResponseWriter, request *http.Request) {
 				_, _ = io.Copy(io.Discard, request.Body)
-				stemcells.WriteError(w, refusal.status, refusal.code, "injected by a test")
+				stemcells.WriteError(w, registryError.status, registryError.code, "injected by a test")
 			})
 		}))
 	}
-	return all
+	return faults
 }

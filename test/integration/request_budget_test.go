@@ -34,7 +34,7 @@ var _ = Describe("The number of requests", func() {
 	It("stays within the budget over the life of a VM and its disk", func(ctx context.Context) {
 		// One request searches for an orphaned VM with the same address.
 		expectAtMost(ctx, 3+1+eventRequests, "create_vm", "manual", stemcellCID, map[string]any{}, manualNetwork("10.9.8.3"), []string{}, map[string]any{})
-		// The address that the cluster has assigned is known only after the Pod has started. One request records it as the requested address.
+		// The assigned address is known only after the Pod starts. One request records it as the requested address.
 		expectAtMost(ctx, 3+1+eventRequests, "create_vm", "budget", stemcellCID, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
 		vm := "agent-budget"
 		expectAtMost(ctx, 1, "has_vm", vm)
@@ -42,8 +42,8 @@ var _ = Describe("The number of requests", func() {
 		expectAtMost(ctx, 1+eventRequests, "create_disk", 64, map[string]any{}, vm)
 		disk := env.createDisk(ctx)
 		expectAtMost(ctx, 1, "has_disk", disk)
-		// The attachment Pod starts only after the PVC of the disk records it as the owner, so that no Pod of a late request opens the
-		// disk. That requires two requests. After the first attachment the PVC records the filesystem.
+		// The attachment Pod starts only after the PVC records it as the owner, so that no Pod of a late request opens the disk. That
+		// requires two requests. After the first attachment, the PVC records the filesystem.
 		expectAtMost(ctx, 4+2+1+eventRequests, "attach_disk", vm, disk)
 		expectAtMost(ctx, 1+1, "get_disks", vm)
 		expectAtMost(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
@@ -55,7 +55,7 @@ var _ = Describe("The number of requests", func() {
 
 	It("stays within the budget if a disk is resized", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, env.createVM(ctx, "one"), map[string]any{"storage_class": "growing"})
-		// One request records the size after the volume was expanded.
+		// One request records the size after the expansion.
 		expectAtMost(ctx, 5+1+eventRequests, "resize_disk", disk, 128)
 		expectAtMost(ctx, 2+eventRequests, "resize_disk", disk, 128)
 	})
@@ -74,7 +74,7 @@ var _ = Describe("The number of requests", func() {
 		expectAtMost(ctx, 1, "delete_stemcell", stemcellCID)
 	})
 
-	It("is larger by one for a prefetched heavy stemcell: the CPI checks its rights before it pushes the image", func(ctx context.Context) {
+	It("is larger by one for a prefetched heavy stemcell, because the CPI checks its rights before it pushes the image", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))

@@ -20,14 +20,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rbacFiles grant the rights that all specs have. checkRBACFile grants additional rights for some preflight checks.
+// rbacFiles grant the rights of all specs. checkRBACFile grants additional rights for some preflight checks.
 var (
 	rbacFiles     = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
 	checkRBACFile = "../../docs/rbac-check.yaml"
 )
 
 // createServiceAccount creates the documented service account in the namespace, with exactly the documented rights, and returns a token.
-// Tests use this token, and fail if a right is missing.
+// Specs use this token, so that they fail without a required right.
 func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))
@@ -125,14 +125,14 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 
 const rightsReportEntry = "rights used"
 
-// reportRights adds the rights that the specs of this process have used to the report.
+// reportRights adds the rights used by the specs of this process to the report.
 func reportRights() {
 	AddReportEntry(rightsReportEntry, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
 }
 
 var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 	if !report.SuiteSucceeded || report.SuiteConfig.FocusStrings != nil || report.SuiteConfig.LabelFilter != "" {
-		return // not all specs have run
+		return // some specs did not run
 	}
 	var used []string
 	for _, spec := range report.SpecReports {
@@ -152,13 +152,13 @@ var _ = ReportAfterSuite("every documented right is used", func(report Report) {
 // readRBACFiles returns the content of the files as one YAML stream.
 func readRBACFiles(paths ...string) string {
 	GinkgoHelper()
-	var all []string
+	var documents []string
 	for _, path := range paths {
 		raw, err := os.ReadFile(path)
 		Expect(err).NotTo(HaveOccurred())
-		all = append(all, string(raw))
+		documents = append(documents, string(raw))
 	}
-	return strings.Join(all, "\n---\n")
+	return strings.Join(documents, "\n---\n")
 }
 
 // listDocumentedRights returns the rights in rbacFiles and checkRBACFile, as "verb resource".

@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Each secret that the CPI gets contains a canary, a unique text that identifies the secret in an output.
+// Each secret of the CPI contains a canary: a unique string that identifies the secret in an output.
 const canaryPrefix = "c4nary-"
 
 var canaryPattern = regexp.MustCompile(canaryPrefix + `[a-z-]+?-end`)
@@ -124,7 +124,7 @@ func (c *canaryEnv) callAllMethods(ctx context.Context) {
 // findCanaries returns the canaries in the recorded outputs, and in all objects except Secrets, including Events.
 func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 	GinkgoHelper()
-	texts := slices.Clone(c.outputs)
+	outputs := slices.Clone(c.outputs)
 	kinds := map[string]func() (any, error){
 		"pods":     func() (any, error) { return cluster.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{}) },
 		"events":   func() (any, error) { return cluster.CoreV1().Events(c.namespace).List(ctx, metav1.ListOptions{}) },
@@ -142,12 +142,12 @@ func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 		Expect(err).NotTo(HaveOccurred())
 		raw, err := json.Marshal(items)
 		Expect(err).NotTo(HaveOccurred())
-		texts = append(texts, kind+": "+string(raw))
+		outputs = append(outputs, kind+": "+string(raw))
 	}
 	found := []string{}
-	for _, text := range texts {
-		source, _, _ := strings.Cut(text, ":")
-		for _, canary := range canaryPattern.FindAllString(text+decodeBase64(text), -1) {
+	for _, output := range outputs {
+		source, _, _ := strings.Cut(output, ":")
+		for _, canary := range canaryPattern.FindAllString(output+decodeBase64(output), -1) {
 			found = append(found, source+" contains "+canary)
 		}
 	}
@@ -155,26 +155,26 @@ func (c *canaryEnv) findCanaries(ctx context.Context) []string {
 	return slices.Compact(found)
 }
 
-// base64Pattern matches texts that can be a canary in base64.
+// base64Pattern matches strings that can be a canary in base64.
 var base64Pattern = regexp.MustCompile(`[A-Za-z0-9+/]{12,}={0,2}`)
 
-// decodeBase64 returns the decoded parts of the text that are base64.
-func decodeBase64(text string) string {
-	var all strings.Builder
-	for _, encoded := range base64Pattern.FindAllString(text, -1) {
+// decodeBase64 returns the decoded base64 parts of s.
+func decodeBase64(s string) string {
+	var decoded strings.Builder
+	for _, encoded := range base64Pattern.FindAllString(s, -1) {
 		if raw, err := base64.StdEncoding.DecodeString(encoded); err == nil {
-			all.Write(raw)
+			decoded.Write(raw)
 		}
 	}
-	return all.String()
+	return decoded.String()
 }
 
-var _ = Describe("Secrets that the CPI gets", func() {
+var _ = Describe("Secrets of the CPI", func() {
 	It("are not in its responses, its log at debug level, or any object except Secrets, over the life of a VM", func(ctx context.Context) {
 		c := newCanaryEnv(ctx)
 		proxy.Reset(nil)
 		c.callAllMethods(ctx)
-		// The calls have used the secrets.
+		// The calls used the secrets.
 		settings, err := cluster.CoreV1().Secrets(c.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(settings.Data["settings.json"])).To(And(

@@ -21,8 +21,8 @@ func readRepoFile(path string) string {
 	return string(raw)
 }
 
-// suiteAdmissionLimits are the values for manifests/admission-limits.yaml that the specs require. The recorded director uses stemcells of
-// registry.local, and stemcells with names that start with sc-.
+// suiteAdmissionLimits are the values in manifests/admission-limits.yaml that the specs require. The recorded director uses stemcells from
+// registry.local, and stemcells with the name prefix sc-.
 var suiteAdmissionLimits = map[string]string{
 	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
@@ -32,7 +32,7 @@ var suiteAdmissionLimits = map[string]string{
 	"external_ips":     "true",
 }
 
-// admissionPolicyLabels has the label that enables the admission policy in a namespace.
+// admissionPolicyLabels enable the admission policy in a namespace.
 var admissionPolicyLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
 // createAdmissionConfigMaps creates the ConfigMaps of the admission policy in a namespace. Without them, the policy rejects all objects of
@@ -70,7 +70,7 @@ var _ = Describe("An unprivileged VM", func() {
 })
 
 var _ = Describe("A VM with pods.lxcfs_path", func() {
-	It("has a read-only mount of the lxcfs of its node, and the admission policy allows it", func(ctx context.Context) {
+	It("has a read-only mount of the lxcfs of its node, and the admission policy admits it", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithConfig("pods", map[string]any{"lxcfs_path": "/var/lib/lxcfs"})
 		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, env.createVM(ctx, "one"), metav1.GetOptions{})

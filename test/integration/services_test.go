@@ -29,7 +29,7 @@ func servicesProperties(services ...map[string]any) map[string]any {
 	return map[string]any{"services": services}
 }
 
-// namedService returns the service web, which VMs can share, with extra properties.
+// namedService returns the service web with extra properties. VMs can share it.
 func namedService(extra map[string]any) map[string]any {
 	service := map[string]any{"name": "web", "type": "NodePort", "ports": []any{map[string]any{"port": 80, "target_port": 8080}}}
 	maps.Copy(service, extra)
@@ -101,7 +101,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-three")))
 	})
 
-	It("of someone else is not changed, and the VM is not created", func(ctx context.Context) {
+	It("that belongs to someone else is not changed, and the VM is not created", func(ctx context.Context) {
 		_, err := cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 		}, metav1.CreateOptions{})
@@ -176,7 +176,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
 	})
 
-	It("is correct after a create_vm or delete_vm is killed after any request and repeated", func(ctx context.Context) {
+	It("is correct after a create_vm or delete_vm is killed after any request and retried", func(ctx context.Context) {
 		properties := servicesProperties(namedService(nil), map[string]any{"ports": []any{8443}})
 		env.createVMWithProperties(ctx, "first", properties, nil)
 		uid := env.getService(ctx, "web").UID

@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("A VM with an injected sidecar container", func() {
-	It("is rebooted by a restart of the VM container only", func(ctx context.Context) {
+	It("is rebooted by a restart of only the VM container", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx, "one")
 		pods := cluster.CoreV1().Pods(env.namespace)

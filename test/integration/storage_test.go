@@ -17,7 +17,7 @@ var _ = Describe("The volume of a disk", func() {
 	)
 	BeforeEach(func(ctx context.Context) { env, vm = newTestEnvWithVM(ctx) })
 
-	It("is expanded by resize_disk, and not changed by a repeated call", func(ctx context.Context) {
+	It("is expanded by resize_disk, and not changed by a retried call", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "volume_mode": "Block"})
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.getPVC(ctx, disk).Status.Capacity.Storage().String()).To(Equal("128Mi"))

@@ -1,5 +1,5 @@
-// Package integration tests the CPI's program with a real API server, etcd, controller manager and scheduler. kwok simulates the nodes,
-// and a provisioner simulates volumes, without storage behind them.
+// Package integration tests the CPI's program with a real API server, etcd, controller manager and scheduler. kwok simulates the nodes, and
+// a provisioner simulates volumes that have no storage.
 package integration
 
 import (
@@ -42,10 +42,10 @@ func TestIntegration(t *testing.T) {
 	RunSpecs(t, "integration")
 }
 
-// Each Ginkgo process has its own clients and its own proxy. All processes share the rest.
+// Each Ginkgo process has separate clients and a separate proxy. All processes share the rest.
 var (
 	sharedDir     string
-	plane         *embedded.ControlPlane // the first process runs it; other processes know its folder
+	plane         *embedded.ControlPlane // run by the first process; the other processes know its directory
 	kwok          embedded.Process       // set in the first process only
 	cluster       kubernetes.Interface
 	dynamicClient dynamic.Interface
@@ -53,7 +53,7 @@ var (
 	cpiPath       string
 )
 
-// The first process starts what all processes share, and passes the path of the shared folder to the others.
+// The first process starts the shared parts, and passes the path of the shared directory to the others.
 var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	shared := GinkgoT().TempDir()
 	build := exec.CommandContext(ctx, "go", "build", "-o", filepath.Join(shared, "cpi"), "bosh-kubernetes-cpi/cmd/cpi")
@@ -106,7 +106,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	DeferCleanup(reportRights)
 }, NodeTimeout(5*time.Minute))
 
-// initClients creates the clients of this process for the control plane in the shared folder.
+// initClients creates the clients of this process for the control plane in the shared directory.
 func initClients(shared string) {
 	GinkgoHelper()
 	sharedDir, cpiPath = shared, filepath.Join(shared, "cpi")
@@ -132,7 +132,7 @@ kind: Node
 metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, kubernetes.io/arch: arm64, topology.kubernetes.io/zone: b, test/name: node-b}}
 `
 
-// testEnv is a namespace, with a director that uses it through the proxy.
+// testEnv is a namespace with a director that uses it through the proxy.
 type testEnv struct {
 	*director.Director
 	namespace string
@@ -140,7 +140,7 @@ type testEnv struct {
 	diskStrategy
 }
 
-// diskStrategy has the cloud_properties of the VMs and disks of an environment.
+// diskStrategy contains the cloud_properties of the VMs and disks of an environment.
 type diskStrategy struct{ vmProperties, diskProperties map[string]any }
 
 // recreateStrategy is the key of the strategy that recreates VM Pods.
@@ -163,7 +163,7 @@ func newTestEnv(ctx context.Context) testEnv { return newTestEnvWithProxy(ctx, p
 // namespacePrefix begins the names of the environments' namespaces.
 const namespacePrefix = "integration-"
 
-// newTestEnvWithProxy creates an environment with this proxy: with several proxies, a test can inject faults into the calls of several
+// newTestEnvWithProxy creates an environment with this proxy. With several proxies, a test can inject faults into the calls of several
 // environments at the same time.
 func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	GinkgoHelper()
@@ -212,7 +212,7 @@ func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk stri
 	return env, vm, disk
 }
 
-// directorWithConfig returns the director of the environment with other content in this section of its configuration.
+// directorWithConfig returns the director of the environment, with content as this section of its configuration.
 func (env testEnv) directorWithConfig(section string, content map[string]any) *director.Director {
 	GinkgoHelper()
 	raw, err := os.ReadFile(env.Config)
@@ -263,7 +263,7 @@ func (env testEnv) mustCallAsAdmin(ctx context.Context, method string, arguments
 	return env.mustCall(ctx, method, arguments...)
 }
 
-// mustFail makes a call, and expects that it fails. It returns the error.
+// mustFail makes a call, expects an error from the CPI, and returns the error.
 func (env testEnv) mustFail(ctx context.Context, method string, arguments ...any) director.Error {
 	GinkgoHelper()
 	response, err := env.Call(ctx, method, arguments...)
@@ -297,7 +297,7 @@ func countCreateRequests(resource string) (n int) {
 
 // createVM creates a VM on a dynamic network, and returns its CID.
 //
-// Like the director, it names the disks of the VM, because each of their volumes is accessible from only one node.
+// Like the director, it passes the disks of the VM, because each of their volumes is accessible from only one node.
 func (env testEnv) createVM(ctx context.Context, agent string, disks ...string) string {
 	GinkgoHelper()
 	env.mustCall(ctx, "create_vm", agent, stemcellCID, env.vmProperties, dynamicNetwork(), append([]string{}, disks...), map[string]any{})
@@ -314,7 +314,7 @@ func (env testEnv) annotatePod(ctx context.Context, pod, key string, value *stri
 	return err
 }
 
-// Resources of objects that specs keep with blockDeletion.
+// Resources for blockDeletion.
 var (
 	podResource     = corev1.SchemeGroupVersion.WithResource("pods")
 	pvcResource     = corev1.SchemeGroupVersion.WithResource("persistentvolumeclaims")
@@ -342,7 +342,7 @@ func (env testEnv) deletePodAndWait(ctx context.Context, pod string) {
 	Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + pod))
 }
 
-// markEvicted sets the status that the kubelet reports for a Pod that it has evicted. The object remains.
+// markEvicted sets the status that the kubelet reports for an evicted Pod. The object remains.
 func (env testEnv) markEvicted(ctx context.Context, pod string) {
 	GinkgoHelper()
 	evicted := []byte(`{"status":{"phase":"Failed","reason":"Evicted"}}`)
@@ -350,7 +350,7 @@ func (env testEnv) markEvicted(ctx context.Context, pod string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// setCrashLoopBackOff reports that the Pod's container has exited with this code, and waits for its restart.
+// setCrashLoopBackOff reports that the Pod's container exited with this code, and waits to be restarted.
 func (env testEnv) setCrashLoopBackOff(ctx context.Context, pod string, exitCode int) {
 	GinkgoHelper()
 	env.setContainerState(ctx, pod, fmt.Sprintf(`{"waiting":{"reason":"CrashLoopBackOff"}},"lastState":{"terminated":{"exitCode":%d,"message":"message of the script"}}`, exitCode))
@@ -374,7 +374,7 @@ func (env testEnv) setContainerState(ctx context.Context, pod, state string) {
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// nilIfNotFound returns the object that a Get has returned, or nil if there is none.
+// nilIfNotFound returns the object returned by a Get, or nil if the error is NotFound.
 func nilIfNotFound[T any](found *T, err error) *T {
 	GinkgoHelper()
 	if apierrors.IsNotFound(err) {
@@ -390,19 +390,19 @@ func (env testEnv) createDisk(ctx context.Context) string {
 	return env.mustCall(ctx, "create_disk", 64, env.diskProperties, nil).Text()
 }
 
-// listObjects returns the objects in the namespace, of the kinds that the CPI creates, as kind/name.
+// listObjects returns the objects in the namespace of the kinds that the CPI creates, as kind/name.
 func (env testEnv) listObjects(ctx context.Context) []string {
 	GinkgoHelper()
-	found, core, all := []string{}, cluster.CoreV1(), metav1.ListOptions{}
+	found, core, options := []string{}, cluster.CoreV1(), metav1.ListOptions{}
 	for kind, list := range map[string]func() (runtime.Object, error){
-		"Pod":                   func() (runtime.Object, error) { return core.Pods(env.namespace).List(ctx, all) },
-		"Secret":                func() (runtime.Object, error) { return core.Secrets(env.namespace).List(ctx, all) },
-		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(env.namespace).List(ctx, all) },
-		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(env.namespace).List(ctx, all) },
-		"Service":               func() (runtime.Object, error) { return core.Services(env.namespace).List(ctx, all) },
-		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(env.namespace).List(ctx, all) },
+		"Pod":                   func() (runtime.Object, error) { return core.Pods(env.namespace).List(ctx, options) },
+		"Secret":                func() (runtime.Object, error) { return core.Secrets(env.namespace).List(ctx, options) },
+		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(env.namespace).List(ctx, options) },
+		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(env.namespace).List(ctx, options) },
+		"Service":               func() (runtime.Object, error) { return core.Services(env.namespace).List(ctx, options) },
+		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(env.namespace).List(ctx, options) },
 		"PodDisruptionBudget": func() (runtime.Object, error) {
-			return cluster.PolicyV1().PodDisruptionBudgets(env.namespace).List(ctx, all)
+			return cluster.PolicyV1().PodDisruptionBudgets(env.namespace).List(ctx, options)
 		},
 	} {
 		items, err := list()

@@ -24,9 +24,9 @@ const (
 // createUsedDisk creates a disk, and attaches and detaches it once, so that it has a volume. It returns the CID.
 func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map[string]any) string {
 	GinkgoHelper()
-	all := maps.Clone(env.diskProperties)
-	maps.Copy(all, properties)
-	disk := env.mustCall(ctx, "create_disk", 64, all, nil).Text()
+	merged := maps.Clone(env.diskProperties)
+	maps.Copy(merged, properties)
+	disk := env.mustCall(ctx, "create_disk", 64, merged, nil).Text()
 	env.mustCall(ctx, "attach_disk", vm, disk)
 	env.mustCall(ctx, "detach_disk", vm, disk)
 	return disk
@@ -85,7 +85,7 @@ func (env testEnv) waitCopyRunning(ctx context.Context, disk string) {
 
 var (
 	toBlock = map[string]any{"volume_mode": "Block"}
-	// toXFS requires a copy Pod that the simulated nodes run until setCopyExitCode is called.
+	// toXFS requires a copy Pod. The simulated nodes run it until setCopyExitCode is called.
 	toXFS = map[string]any{"filesystem": "xfs"}
 )
 
@@ -96,7 +96,7 @@ var _ = Describe("update_disk", func() {
 	)
 	BeforeEach(func(ctx context.Context) { env, vm = newTestEnvWithVM(ctx) })
 
-	// createInterruptedCopy returns a disk with a running copy Pod. The call that created the Pod was killed.
+	// createInterruptedCopy returns a disk with a running copy Pod of a killed call.
 	createInterruptedCopy := func(ctx context.Context) string {
 		GinkgoHelper()
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
@@ -113,7 +113,7 @@ var _ = Describe("update_disk", func() {
 	}
 
 	Describe("in place", func() {
-		It("expands a disk, sets labels and annotations, and changes nothing if it is repeated", func(ctx context.Context) {
+		It("expands a disk, sets labels and annotations, and changes nothing if it is retried", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 			properties := map[string]any{"storage_class": "growing", "labels": map[string]any{"team": "a"}, "annotations": map[string]any{"note": "b c"}}
 			Expect(env.mustCall(ctx, "update_disk", disk, 128, properties).Text()).To(Equal(disk))
@@ -171,7 +171,7 @@ var _ = Describe("update_disk", func() {
 				Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 				Expect(env.getPVC(ctx, successor).Labels).NotTo(HaveKey(copyLabel))
 				Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + successor + `"]`))
-				Expect(env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "a repeated call, as after a lost response")
+				Expect(env.mustCall(ctx, "update_disk", disk, change.size, change.properties).Text()).To(Equal(successor), "a retried call, as after a lost response")
 			})
 		}
 
@@ -192,7 +192,7 @@ var _ = Describe("update_disk", func() {
 			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
-		It("can be repeated for the successor", func(ctx context.Context) {
+		It("can be called again for the successor", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
 			second := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
 			third := env.mustCall(ctx, "update_disk", second, 64, map[string]any{}).Text()
@@ -303,7 +303,7 @@ var _ = Describe("update_disk", func() {
 	})
 
 	Describe("while the copy Pod of an interrupted call runs", func() {
-		It("completes the copy if it is repeated, and other calls refuse the disk", func(ctx context.Context) {
+		It("completes the copy if it is retried, and other calls reject the disk", func(ctx context.Context) {
 			disk := createInterruptedCopy(ctx)
 			Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("is being copied to disk"))
 			Expect(env.mustFail(ctx, "delete_disk", disk).Message).To(ContainSubstring("is being copied to disk"))
@@ -320,7 +320,7 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(HaveLen(1))
 		})
 
-		It("does not block attach_disk any more after the copy Pod has failed", func(ctx context.Context) {
+		It("no longer blocks attach_disk after the copy Pod failed", func(ctx context.Context) {
 			disk := createInterruptedCopy(ctx)
 			env.setCopyExitCode(ctx, disk, "1")
 			Eventually(func() *director.Error {
@@ -342,7 +342,7 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	It("leaves an incomplete copy that delete_disk deletes only after the original was deleted", func(ctx context.Context) {
+	It("leaves an incomplete copy that delete_disk deletes only after the deletion of the original", func(ctx context.Context) {
 		disk := createInterruptedCopy(ctx)
 		env.setCopyExitCode(ctx, disk, "1")
 		successor := env.getPVC(ctx, disk).Annotations["bosh.cloudfoundry.org/copied-to"]
@@ -352,10 +352,10 @@ var _ = Describe("update_disk", func() {
 		Eventually(env.listDisks).WithContext(ctx).Should(BeEmpty())
 	})
 
-	// In the following tests, each update copies the successor of the previous update, and thereby accepts that successor.
+	// In the following specs, each update copies the successor of the previous update, which accepts that successor.
 	modes := []map[string]any{{}, toBlock}
 
-	It("that is killed after any request, and repeated, returns one successor", func(ctx context.Context) {
+	It("that is killed after any request, and retried, returns one successor", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		forEachRequest(15, func(n int) bool {
 			interrupted := env.interruptCall(ctx, n, "update_disk", disk, 64, modes[n%2])
@@ -381,7 +381,7 @@ var _ = Describe("update_disk", func() {
 		})
 	})
 
-	It("is completed by an attach_disk of the successor that is killed after any request, and repeated", func(ctx context.Context) {
+	It("is completed by an attach_disk of the successor that is killed after any request, and retried", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		forEachRequest(6, func(n int) bool {
 			successor := env.mustCall(ctx, "update_disk", disk, 64, modes[n%2]).Text()

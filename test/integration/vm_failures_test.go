@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// vmFailure is a cause for which create_vm cannot succeed, and the expected error.
+// vmFailure is a cause of a failed create_vm, and the expected error.
 type vmFailure struct {
 	properties         map[string]any
 	timeouts           map[string]any
@@ -60,7 +60,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		if f.waitsForAutoscaler {
 			limit = 45 * time.Second
 		}
-		Expect(time.Since(started)).To(BeNumerically("<", limit), "it waited although waiting does not help")
+		Expect(time.Since(started)).To(BeNumerically("<", limit), "the call waited although it could not succeed")
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	},
 	Entry("an image that does not exist", vmFailure{
@@ -69,22 +69,22 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 	Entry("an image without the right to pull it", vmFailure{
 		properties: waitingProperties("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
 		messages:   []string{"401 Unauthorized"}}),
-	Entry("a registry that does not answer, which may be temporary", vmFailure{untilTimeout: true, retry: true,
+	Entry("a registry that does not respond, which may be temporary", vmFailure{untilTimeout: true, retry: true,
 		properties: waitingProperties("ErrImagePull", "dial tcp 10.0.0.1:443: i/o timeout"),
 		messages:   []string{"i/o timeout"}}),
-	Entry("an image for another architecture than that of the node", vmFailure{retry: true,
+	Entry("an image for another architecture than the node's", vmFailure{retry: true,
 		properties: waitingProperties("ErrImagePull", `failed to pull and unpack image "registry.example.com/stemcell": no match for platform in manifest: not found`),
 		messages:   []string{"no match for platform", "kubernetes.io/arch"}}),
 	Entry("an image with an invalid name", vmFailure{
 		properties: waitingProperties("InvalidImageName", "couldn't parse image name"),
 		messages:   []string{"InvalidImageName", "couldn't parse image name"}}),
-	Entry("a Secret that is missing", vmFailure{
+	Entry("a Secret that does not exist", vmFailure{
 		properties: waitingProperties("CreateContainerConfigError", `secret "operators" not found`),
 		messages:   []string{`secret "operators" not found`}}),
 	Entry("a crash loop", vmFailure{
-		properties: waitingProperties("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "the image is not that of a BOSH stemcell"),
-		messages:   []string{"CrashLoopBackOff", "the image is not that of a BOSH stemcell", "status 1"}}),
-	Entry("a VM that has crashed once, which may be temporary", vmFailure{untilTimeout: true, retry: true,
+		properties: waitingProperties("CrashLoopBackOff", "back-off 40s restarting failed container", "test/restarts", "3", "test/log", "the image is not a BOSH stemcell"),
+		messages:   []string{"CrashLoopBackOff", "the image is not a BOSH stemcell", "status 1"}}),
+	Entry("a VM that crashed once, which may be temporary", vmFailure{untilTimeout: true, retry: true,
 		properties: waitingProperties("CrashLoopBackOff", "back-off 10s", "test/restarts", "1", "test/log", "a temporary failure"),
 		messages:   []string{"a temporary failure"}}),
 	Entry("no node, without a wait", vmFailure{retry: true,
@@ -142,17 +142,17 @@ func enforceRestricted(ctx context.Context, env testEnv) {
 	namespace.Labels["pod-security.kubernetes.io/enforce"] = "restricted"
 	_, err = cluster.CoreV1().Namespaces().Update(ctx, namespace, metav1.UpdateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	waitForPodRefusal(ctx, env, `violates PodSecurity`)
+	waitForPodRejection(ctx, env, `violates PodSecurity`)
 }
 
 // denyAllPods makes an admission webhook deny all Pods of the namespace.
 func denyAllPods(ctx context.Context, env testEnv) {
 	env.denyPods(ctx, "VMs are not allowed", func(*corev1.Pod) bool { return true })
-	waitForPodRefusal(ctx, env, "VMs are not allowed")
+	waitForPodRejection(ctx, env, "VMs are not allowed")
 }
 
-// waitForPodRefusal waits until the API server rejects a privileged Pod with this message: policies take effect with a delay.
-func waitForPodRefusal(ctx context.Context, env testEnv, message string) {
+// waitForPodRejection waits until the API server rejects a privileged Pod with this message, because policies take effect with a delay.
+func waitForPodRejection(ctx context.Context, env testEnv, message string) {
 	GinkgoHelper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "try", Image: "i:1", SecurityContext: &corev1.SecurityContext{Privileged: new(true)}}}}}

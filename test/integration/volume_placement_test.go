@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The scheduler counts the volumes of each Pod, but a VM Pod does not have the volumes of the VM's disks.
+// The scheduler counts the volumes of each Pod, but a VM Pod does not contain the volumes of the VM's disks.
 var _ = Describe("A VM that is created for a disk, on nodes with volume limits,", func() {
 	var (
 		env                       testEnv
@@ -104,12 +104,12 @@ var _ = Describe("A VM that is created for a disk, on nodes with volume limits,"
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.OkToRetry).To(BeTrue())
 		Expect(failed.Message).To(ContainSubstring("nodes that cannot attach its disks: " + first + ": driver " + driver +
-			" can attach 1 volumes, has 1 and would need 1 more"))
+			" has 1 of 1 volumes attached and would need 1 more"))
 		_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-one", metav1.GetOptions{})
 		Expect(err).To(MatchError(ContainSubstring("not found")))
 	})
 
-	It("is adopted by a repeated create_vm, even if its node is at its limit by then", func(ctx context.Context) {
+	It("is adopted by a retried create_vm, even if its node is at its limit by then", func(ctx context.Context) {
 		createCSINode(ctx, second, 2)
 		Expect(createVMAndGetNode(ctx, "one", eitherNode, disk)).To(Equal(first))
 		env.mustCall(ctx, "set_vm_metadata", "agent-one", map[string]any{"director": "d", "deployment": "d", "job": "j", "index": "0", "id": "i", "name": "j/i"})

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// admissionReview has the parts of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
+// admissionReview contains the parts of an AdmissionReview (admission.k8s.io/v1) that these webhooks read and write.
 type admissionReview struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
@@ -35,7 +35,7 @@ type admissionReview struct {
 	} `json:"response"`
 }
 
-// serveWebhook starts an admission webhook that allows all requests, unless review changes the response. It stops after the spec.
+// serveWebhook starts an admission webhook that allows all requests, unless review changes the response. The webhook stops after the spec.
 func serveWebhook(review func(*admissionReview)) admission.WebhookClientConfig {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		defer GinkgoRecover()
@@ -161,7 +161,7 @@ var podMutations = map[string]func(*corev1.Pod){
 var _ = Describe("In a cluster with a webhook", func() {
 	for suffix, strategy := range diskStrategies {
 		for mutation, change := range podMutations {
-			It("that "+mutation+", a VM"+suffix+" and its disk can be used, and are not recreated by repeated calls", func(ctx context.Context) {
+			It("that "+mutation+", a VM"+suffix+" and its disk can be used, and are not recreated by retried calls", func(ctx context.Context) {
 				env := newTestEnv(ctx).withDiskStrategy(strategy)
 				env.mutatePods(ctx, func(pod *corev1.Pod) {
 					if pod.Labels == nil {
@@ -180,7 +180,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 				vm := env.createVM(ctx, "one")
 				first := uid(vm)
 				Expect(env.createVM(ctx, "one")).To(Equal(vm))
-				Expect(uid(vm)).To(Equal(first), "a repeated create_vm has recreated the Pod")
+				Expect(uid(vm)).To(Equal(first), "a retried create_vm recreated the Pod")
 
 				disk := env.createDisk(ctx)
 				env.mustCall(ctx, "attach_disk", vm, disk)
@@ -215,7 +215,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pods.Delete(ctx, vm, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement("Pod/" + vm))
-		env.mustCall(ctx, "has_vm", vm) // recreates the missing Pod
+		env.mustCall(ctx, "has_vm", vm) // recreates the deleted Pod
 		gated, err := pods.Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(gated.Spec.NodeName).To(BeEmpty())

@@ -31,7 +31,7 @@ var variableValues = map[string]any{
 	"east_kubeconfig": "", "east_namespace": "bosh", "west_kubeconfig": "", "west_namespace": "bosh-west",
 }
 
-// template is a file for the BOSH CLI, with ops files and the names of its variables.
+// template is a manifest or config for the BOSH CLI, with ops files and the names of its variables.
 type template struct {
 	base string
 	ops  []string
@@ -40,12 +40,13 @@ type template struct {
 	values map[string]any
 }
 
-// manifestPath returns the path of a file in manifests/, and fixturePath the path of a fixture, which stands for a file of another
-// project.
+// manifestPath returns the path of a file in manifests/.
 func manifestPath(name string) string { return filepath.Join(manifestsDir, name) }
-func fixturePath(name string) string  { return filepath.Join(fixturesDir, name) }
 
-// valueOf returns the value of a variable. The kubeconfigs exist once the cluster runs.
+// fixturePath returns the path of a fixture. A fixture replaces a file of another project.
+func fixturePath(name string) string { return filepath.Join(fixturesDir, name) }
+
+// valueOf returns the value of a variable. Kubeconfigs are available only after startCluster.
 func (t template) valueOf(name string) any {
 	GinkgoHelper()
 	if value, ok := t.values[name]; ok {
@@ -56,54 +57,54 @@ func (t template) valueOf(name string) any {
 		return kubeconfig
 	}
 	value, ok := variableValues[name]
-	Expect(ok).To(BeTrue(), "the tests have no value for the variable %s", name)
+	Expect(ok).To(BeTrue(), "variableValues does not contain %s", name)
 	return value
 }
 
-// arguments returns the arguments with which a command of the BOSH CLI uses the template. Variables and credentials are in files in the
-// folder.
-func (t template) arguments(folder string) []string {
+// arguments returns the arguments for a command of the BOSH CLI that uses the template. The files with variables and credentials are in
+// dir.
+func (t template) arguments(dir string) []string {
 	GinkgoHelper()
 	values := map[string]any{}
 	for _, name := range t.vars {
 		values[name] = t.valueOf(name)
 	}
-	vars, store := filepath.Join(folder, "vars.yml"), filepath.Join(folder, "creds.yml")
-	writeYAML(vars, values)
-	arguments := []string{t.base, "--vars-file", vars, "--vars-store", store}
+	varsFile, varsStore := filepath.Join(dir, "vars.yml"), filepath.Join(dir, "creds.yml")
+	writeYAML(varsFile, values)
+	arguments := []string{t.base, "--vars-file", varsFile, "--vars-store", varsStore}
 	for _, opsFile := range t.ops {
 		arguments = append(arguments, "--ops-file", opsFile)
 	}
 	return arguments
 }
 
-// interpolate returns the YAML that the BOSH CLI renders. It fails if a variable is missing or not used.
+// interpolate returns the YAML that the BOSH CLI renders. The test fails if a variable is missing or unused.
 func (t template) interpolate(ctx context.Context) map[string]any {
 	GinkgoHelper()
-	folder := GinkgoT().TempDir()
-	t.storeCredentials(ctx, folder)
-	output := bosh(ctx, append([]string{"interpolate", "--var-errs", "--var-errs-unused"}, t.arguments(folder)...)...)
+	dir := GinkgoT().TempDir()
+	t.storeCredentials(ctx, dir)
+	output := bosh(ctx, append([]string{"interpolate", "--var-errs", "--var-errs-unused"}, t.arguments(dir)...)...)
 	var manifest map[string]any
 	Expect(yaml.Unmarshal(output, &manifest)).To(Succeed())
 	return manifest
 }
 
-// credentials are the values of all variables that the BOSH CLI generates. They are generated only once, because generating keys takes
-// long.
+// credentials are the values of all variables that the BOSH CLI generates. They are generated only once, because the generation of keys
+// is slow.
 var credentials map[string]any
 
 func generateCredentials(ctx context.Context) {
 	GinkgoHelper()
-	all := template{base: fixturePath("bosh.yml"), ops: userOptions[1].ops}
-	folder := GinkgoT().TempDir()
-	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, all.arguments(folder)...)...)
-	content, err := os.ReadFile(filepath.Join(folder, "creds.yml"))
+	withAllVariables := template{base: fixturePath("bosh.yml"), ops: userOptions[1].ops}
+	dir := GinkgoT().TempDir()
+	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, withAllVariables.arguments(dir)...)...)
+	content, err := os.ReadFile(filepath.Join(dir, "creds.yml"))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(yaml.Unmarshal(content, &credentials)).To(Succeed())
 }
 
-// storeCredentials writes the credentials that the template uses to the folder.
-func (t template) storeCredentials(ctx context.Context, folder string) {
+// storeCredentials writes the credentials that the template uses to dir.
+func (t template) storeCredentials(ctx context.Context, dir string) {
 	GinkgoHelper()
 	arguments := []string{"interpolate", t.base}
 	for _, opsFile := range t.ops {
@@ -118,10 +119,10 @@ func (t template) storeCredentials(ctx context.Context, folder string) {
 		Expect(credentials).To(HaveKey(variable.Name))
 		stored[variable.Name] = credentials[variable.Name]
 	}
-	writeYAML(filepath.Join(folder, "creds.yml"), stored)
+	writeYAML(filepath.Join(dir, "creds.yml"), stored)
 }
 
-// bosh runs the BOSH CLI, which must succeed, and returns its standard output.
+// bosh runs the BOSH CLI and returns its standard output. The test fails if the command fails.
 func bosh(ctx context.Context, arguments ...string) []byte {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bosh", append([]string{"--non-interactive"}, arguments...)...)
@@ -138,7 +139,7 @@ func writeYAML(path string, content any) {
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
 }
 
-// lookup returns the value at the path. The elements of the path are keys of hashes and names of list elements.
+// lookup returns the value at the path. The path consists of keys of hashes and names of list elements.
 func lookup(value any, path ...string) any {
 	GinkgoHelper()
 	for i, key := range path {

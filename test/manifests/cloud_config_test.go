@@ -28,16 +28,16 @@ var cloudConfigNetworks = []option{
 var zonesOption = option{name: "zones.yml", ops: []string{manifestPath("zones.yml")}, vars: []string{"zone1", "zone2", "zone3"}}
 
 // cloudConfig returns a cloud config with these options.
-func cloudConfig(name string, choices ...option) template {
+func cloudConfig(name string, options ...option) template {
 	config := template{base: manifestPath(name)}
-	for _, choice := range choices {
-		config.ops = append(config.ops, choice.ops...)
-		config.vars = append(config.vars, choice.vars...)
+	for _, o := range options {
+		config.ops = append(config.ops, o.ops...)
+		config.vars = append(config.vars, o.vars...)
 	}
 	return config
 }
 
-// usedByCF are the names that cf-deployment and its ops files use from a cloud config. Sources: texts/on-cloud-configs.md and
+// usedByCF are the names in a cloud config that cf-deployment and its ops files use. Sources: texts/on-cloud-configs.md and
 // operations/add-persistent-isolation-segment-router.yml in cf-deployment.
 var usedByCF = map[string][]string{
 	"azs":        {"z1", "z2", "z3"},
@@ -53,13 +53,13 @@ var _ = Describe("A cloud config", func() {
 
 	for _, name := range []string{"cloud-config.yml", "cloud-config-cf.yml"} {
 		for _, network := range cloudConfigNetworks {
-			for _, choices := range [][]option{{network}, {network, zonesOption}} {
+			for _, options := range [][]option{{network}, {network, zonesOption}} {
 				names := []string{name}
-				for _, choice := range choices {
-					names = append(names, choice.name)
+				for _, o := range options {
+					names = append(names, o.name)
 				}
 				It("defines VMs and disks that the CPI can create: "+strings.Join(names, ", "), func(ctx context.Context) {
-					config := cloudConfig(name, choices...).interpolate(ctx)
+					config := cloudConfig(name, options...).interpolate(ctx)
 					expectConsistent(config)
 					for _, kind := range []string{"azs", "vm_types", "vm_extensions"} {
 						for _, element := range lookup(config, kind).([]any) {
@@ -83,7 +83,7 @@ var _ = Describe("A cloud config", func() {
 	})
 })
 
-// expectConsistent checks that the cloud config defines all names that it refers to.
+// expectConsistent expects that the cloud config defines all names that it uses.
 func expectConsistent(config map[string]any) {
 	GinkgoHelper()
 	azs := namesOf(config, "azs")
@@ -107,8 +107,8 @@ func namesOf(config map[string]any, kind string) []string {
 	return names
 }
 
-// expectVMs creates a VM of each VM type, VMs of the first VM type with each extension, and a disk of each disk type. The CPI has the
-// configuration in the director's manifest.
+// expectVMs creates a VM of each VM type, a VM of the first VM type with each extension, and a disk of each disk type. The CPI has the
+// configuration of the director's manifest.
 func expectVMs(ctx context.Context, config map[string]any) {
 	GinkgoHelper()
 	group := lookup(directorManifest(networkOptions[0]).interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
@@ -120,12 +120,12 @@ func expectVMs(ctx context.Context, config map[string]any) {
 	createVM := func(types ...any) {
 		properties := cloudProperties(append([]any{azs[requested%len(azs)]}, types...)...)
 		requested++
-		agent := fmt.Sprintf("vm-%d", requested)
-		response, err := boshDirector.Call(ctx, "create_vm", agent, "registry.example.com/stemcell@sha256:"+strings.Repeat("0", 64),
+		agentID := fmt.Sprintf("vm-%d", requested)
+		response, err := boshDirector.Call(ctx, "create_vm", agentID, "registry.example.com/stemcell@sha256:"+strings.Repeat("0", 64),
 			properties, networkSettings(config, subnet, requested), []string{}, map[string]any{"bosh": map[string]any{"group": "web"}})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil(), "%v: %s", properties, response.Stderr)
-		pod, err := cluster.CoreV1().Pods(namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
+		pod, err := cluster.CoreV1().Pods(namespace).Get(ctx, "agent-"+agentID, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		expectVMPod(pod, properties)
 		// The nodes do not have the capacity for all VMs at the same time.
@@ -144,8 +144,8 @@ func expectVMs(ctx context.Context, config map[string]any) {
 	}
 }
 
-// cloudProperties merges the cloud_properties of these elements as the director does: it merges only top-level keys, and later
-// elements take precedence. The director merges those of the AZ first, then those of the VM type and of the extensions.
+// cloudProperties merges the cloud_properties of these elements like the director: it merges only top-level keys, and later elements
+// take precedence. The director's order is AZ, VM type, extensions.
 func cloudProperties(elements ...any) map[string]any {
 	merged := map[string]any{}
 	for _, element := range elements {
@@ -155,7 +155,7 @@ func cloudProperties(elements ...any) map[string]any {
 	return merged
 }
 
-// networkSettings returns the networks that a director sends for the n-th VM of a deployment.
+// networkSettings returns the networks that a director sends for the nth VM of a deployment.
 func networkSettings(config map[string]any, subnet any, n int) map[string]any {
 	GinkgoHelper()
 	network := map[string]any{
@@ -168,7 +168,7 @@ func networkSettings(config map[string]any, subnet any, n int) map[string]any {
 	return map[string]any{"default": network}
 }
 
-// expectVMPod checks that the VM Pod has the properties.
+// expectVMPod expects that the VM Pod has the properties.
 func expectVMPod(pod *corev1.Pod, properties map[string]any) {
 	GinkgoHelper()
 	if zone, ok := properties["zone"]; ok {
@@ -237,8 +237,8 @@ var (
 var _ = Describe("A file in manifests/", func() {
 	entries, err := os.ReadDir(manifestsDir)
 	for _, entry := range entries {
-		if entry.IsDir() || strings.HasSuffix(entry.Name(), ".md") || strings.HasSuffix(entry.Name(), ".go") { // manifests/examples has a separate test
-			continue
+		if entry.IsDir() || strings.HasSuffix(entry.Name(), ".md") || strings.HasSuffix(entry.Name(), ".go") {
+			continue // a separate test covers manifests/examples
 		}
 		It("documents its variables and the command in its header: "+entry.Name(), func() {
 			raw, err := os.ReadFile(manifestPath(entry.Name()))

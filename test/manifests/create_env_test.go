@@ -19,7 +19,7 @@ import (
 	tarballs "bosh-kubernetes-cpi/test/stemcells"
 )
 
-// directorVM contains the objects of the director's VM that create-env has created.
+// directorVM contains the objects of a director's VM created by create-env.
 type directorVM struct {
 	pod      corev1.Pod
 	services map[string]corev1.ServiceSpec
@@ -29,8 +29,8 @@ type directorVM struct {
 var _ = Describe("bosh create-env", func() {
 	AfterEach(emptyNamespace)
 
-	// The real BOSH CLI validates the manifest, renders and installs the CPI, and calls it. Then it waits for an agent, which a
-	// simulated VM does not have.
+	// The real BOSH CLI validates the manifest, renders and installs the CPI, and calls it. Then it waits for an agent in vain, because
+	// a simulated VM does not have one.
 	for i, network := range networkOptions {
 		account := accountOptions[i%2]
 		It("creates the director's VM: "+network.name+", "+account.name, func(ctx context.Context) {
@@ -49,7 +49,7 @@ var _ = Describe("bosh create-env", func() {
 	}
 })
 
-// expectReachable checks the VM's address and Services.
+// expectReachable expects that the VM has the address and the Services of the manifest.
 func expectReachable(created directorVM, manifest template) {
 	GinkgoHelper()
 	ip := manifest.valueOf("internal_ip").(string)
@@ -60,23 +60,23 @@ func expectReachable(created directorVM, manifest template) {
 	} else {
 		Expect(created.pod.Status.PodIP).To(Equal(ip))
 	}
-	expected, types := map[string]corev1.ServiceType{}, map[string]corev1.ServiceType{}
+	expectedTypes, types := map[string]corev1.ServiceType{}, map[string]corev1.ServiceType{}
 	for _, exposed := range []struct {
 		file, service string
-		kind          corev1.ServiceType
+		serviceType   corev1.ServiceType
 	}{
 		{"service.yml", "bosh-director", corev1.ServiceTypeClusterIP},
 		{"nodeport.yml", "bosh-director-nodes", corev1.ServiceTypeNodePort},
 		{"vip.yml", "vip-203-0-113-7", corev1.ServiceTypeLoadBalancer},
 	} {
 		if slices.Contains(manifest.ops, manifestPath(exposed.file)) {
-			expected[exposed.service] = exposed.kind
+			expectedTypes[exposed.service] = exposed.serviceType
 		}
 	}
 	for name, service := range created.services {
 		types[name] = service.Type
 	}
-	Expect(types).To(Equal(expected))
+	Expect(types).To(Equal(expectedTypes))
 	if service, ok := created.services["bosh-director-nodes"]; ok {
 		Expect(service.Ports).To(ContainElement(And(HaveField("Port", int32(6868)), HaveField("NodePort", int32(30868)))))
 	}
@@ -94,15 +94,15 @@ func portsOf(service corev1.ServiceSpec) []int32 {
 	return ports
 }
 
-// createEnv runs `bosh create-env` until the CPI has created the VM.
+// createEnv runs `bosh create-env`, and waits until create_vm is complete.
 func createEnv(ctx context.Context, manifest template) directorVM {
 	GinkgoHelper()
-	folder := GinkgoT().TempDir()
-	manifest.storeCredentials(ctx, folder)
-	arguments := []string{"--non-interactive", "create-env", "--state", filepath.Join(folder, "state.json")}
-	command := exec.Command("bosh", append(arguments, manifest.arguments(folder)...)...)
-	// The proxy keeps it from connecting to an agent elsewhere.
-	command.Env = append(os.Environ(), "HOME="+folder, "BOSH_ALL_PROXY=socks5://127.0.0.1:1")
+	stateDir := GinkgoT().TempDir()
+	manifest.storeCredentials(ctx, stateDir)
+	arguments := []string{"--non-interactive", "create-env", "--state", filepath.Join(stateDir, "state.json")}
+	command := exec.Command("bosh", append(arguments, manifest.arguments(stateDir)...)...)
+	// The proxy does not exist, so that create-env cannot connect to another agent.
+	command.Env = append(os.Environ(), "HOME="+stateDir, "BOSH_ALL_PROXY=socks5://127.0.0.1:1")
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	output := gbytes.NewBuffer()
 	command.Stdout, command.Stderr = output, output
@@ -127,7 +127,7 @@ func createEnv(ctx context.Context, manifest template) directorVM {
 	return readDirectorVM(ctx)
 }
 
-// hasMetadata reports whether the VM has the metadata that create-env sets right after create_vm.
+// hasMetadata reports whether the VM has the metadata that create-env sets after create_vm.
 func hasMetadata(ctx context.Context) (bool, error) {
 	pods, err := cluster.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/job=bosh"})
 	return err == nil && len(pods.Items) == 1, err
@@ -151,30 +151,30 @@ func readDirectorVM(ctx context.Context) directorVM {
 	return created
 }
 
-// createReleases creates the releases and the stemcell in the manifests. The jobs of other projects are empty. The CPI's release
+// createReleases creates the releases and the stemcell of the manifests. The jobs of other projects are empty. The CPI's release
 // contains its real job and program.
 func createReleases(ctx context.Context) {
 	GinkgoHelper()
-	releases := filepath.Join(dir, "releases")
+	releases := filepath.Join(suiteDir, "releases")
 	for name, jobs := range map[string][]string{
 		"bosh": {"nats", "postgres", "blobstore", "director", "health_monitor"},
 		"bpm":  {"bpm"}, "uaa": {"uaa"}, "credhub": {"credhub"}, "os-conf": {"user_add"},
 	} {
-		source := filepath.Join(dir, "sources", name)
+		source := filepath.Join(suiteDir, "sources", name)
 		for _, job := range jobs {
 			writeFile(source, "jobs/"+job+"/spec", "{name: "+job+", templates: {}, packages: []}")
 			writeFile(source, "jobs/"+job+"/monit", "")
 		}
 		createRelease(ctx, name, source, filepath.Join(releases, name+".tgz"))
 	}
-	source := filepath.Join(dir, "sources", "bosh-kubernetes-cpi")
+	source := filepath.Join(suiteDir, "sources", "bosh-kubernetes-cpi")
 	Expect(os.CopyFS(filepath.Join(source, "jobs/kubernetes_cpi"), os.DirFS(jobDir))).To(Succeed())
 	writeFile(source, "packages/kubernetes_cpi/spec", "{name: kubernetes_cpi, files: [kubernetes_cpi/cpi]}")
 	writeFile(source, "packages/kubernetes_cpi/packaging", "set -e\ninstall -D -m 0755 kubernetes_cpi/cpi $BOSH_INSTALL_TARGET/bin/cpi\n")
 	Expect(os.MkdirAll(filepath.Join(source, "src/kubernetes_cpi"), 0o755)).To(Succeed())
 	Expect(os.Link(program, filepath.Join(source, "src/kubernetes_cpi/cpi"))).To(Succeed())
 	createRelease(ctx, "bosh-kubernetes-cpi", source, filepath.Join(releases, "bosh-kubernetes-cpi.tgz"))
-	// There is no registry at this address. Only nodes access the image.
+	// No registry listens on this address, because only nodes would access the image.
 	tarballs.Tarball(filepath.Join(releases, "stemcell.tgz"), nil, map[string]string{
 		"stemcell_formats": "[docker-light]",
 		"cloud_properties": "{image_reference: '127.0.0.1:1/stemcell', digest: 'sha256:" + strings.Repeat("0", 64) + "'}",
@@ -193,9 +193,9 @@ func createRelease(ctx context.Context, name, source, tarball string) {
 	bosh(ctx, "create-release", "--force", "--dir", source, "--version", "1", "--tarball", tarball)
 }
 
-func writeFile(folder, name, content string) {
+func writeFile(dir, name, content string) {
 	GinkgoHelper()
-	path := filepath.Join(folder, name)
+	path := filepath.Join(dir, name)
 	Expect(os.MkdirAll(filepath.Dir(path), 0o755)).To(Succeed())
 	Expect(os.WriteFile(path, []byte(content), 0o644)).To(Succeed())
 }

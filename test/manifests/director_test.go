@@ -11,7 +11,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// option is a choice of an operator: ops files and their variables.
+// option is an option that an operator can choose, with its ops files and their variables.
 type option struct {
 	name string
 	ops  []string
@@ -23,7 +23,7 @@ var baseOption = option{ops: []string{manifestPath("cpi.yml")}, vars: []string{
 	"director_name", "internal_ip", "namespace", "kubeconfig", "kubernetes_cpi_url", "stemcell_url", "releases",
 }}
 
-// networkOptions are the kinds of a director's address.
+// networkOptions determine how a director gets its address.
 var networkOptions = []option{
 	{name: "a requested address", vars: rangeVariables},
 	{name: "service.yml", ops: []string{manifestPath("service.yml")}},
@@ -40,7 +40,7 @@ var (
 	registryVariables = []string{"registry_repository", "registry_username", "registry_password"}
 )
 
-// accountOptions are the ways in which a director authenticates to the cluster.
+// accountOptions determine how a director authenticates to the cluster.
 var accountOptions = []option{
 	{name: "create-env's kubeconfig"},
 	{name: "in-cluster.yml", ops: []string{manifestPath("in-cluster.yml")}},
@@ -56,7 +56,7 @@ var userOptions = []option{
 	},
 }
 
-// imageOptions are the sources of stemcells and their images, and the verification of downloads.
+// imageOptions determine the source of stemcells and their images, and the verification of downloads.
 var imageOptions = []option{
 	{name: "light stemcells"},
 	{name: "registry.yml", ops: []string{manifestPath("registry.yml")}, vars: registryVariables},
@@ -74,11 +74,11 @@ var storageOptions = []option{
 }
 
 // directorManifest returns the manifest with these options.
-func directorManifest(choices ...option) template {
+func directorManifest(options ...option) template {
 	manifest := template{base: fixturePath("bosh.yml")}
-	for _, choice := range append([]option{baseOption}, choices...) {
-		manifest.ops = append(manifest.ops, choice.ops...)
-		manifest.vars = append(manifest.vars, choice.vars...)
+	for _, o := range append([]option{baseOption}, options...) {
+		manifest.ops = append(manifest.ops, o.ops...)
+		manifest.vars = append(manifest.vars, o.vars...)
 	}
 	if slices.Contains(manifest.ops, manifestPath("service.yml")) {
 		manifest.values = map[string]any{"internal_ip": serviceAddress}
@@ -92,20 +92,20 @@ func directorManifest(choices ...option) template {
 // serviceAddress is an address in the Service range of the API server.
 const serviceAddress = "10.246.0.60"
 
-// combinations returns all combinations of networkOptions, accountOptions and userOptions. Each option of imageOptions and
-// storageOptions is part of some of them.
+// combinations returns all combinations of networkOptions, accountOptions and userOptions. Some of them also contain each of the
+// imageOptions and storageOptions.
 func combinations() []TableEntry {
 	var entries []TableEntry
 	for _, network := range networkOptions {
 		for _, account := range accountOptions {
 			for _, user := range userOptions {
 				i := len(entries)
-				choices := []option{network, account, user, imageOptions[i%len(imageOptions)], storageOptions[i%len(storageOptions)]}
+				options := []option{network, account, user, imageOptions[i%len(imageOptions)], storageOptions[i%len(storageOptions)]}
 				var names []string
-				for _, choice := range choices {
-					names = append(names, choice.name)
+				for _, o := range options {
+					names = append(names, o.name)
 				}
-				entries = append(entries, Entry(strings.Join(names, ", "), choices))
+				entries = append(entries, Entry(strings.Join(names, ", "), options))
 			}
 		}
 	}
@@ -114,8 +114,8 @@ func combinations() []TableEntry {
 
 var _ = Describe("A director's manifest", func() {
 	DescribeTable("uses exactly the documented variables, and configures the CPI for create-env and for the director",
-		func(ctx context.Context, choices []option) {
-			source := directorManifest(choices...)
+		func(ctx context.Context, options []option) {
+			source := directorManifest(options...)
 			manifest := source.interpolate(ctx)
 			ip := source.valueOf("internal_ip")
 
@@ -145,7 +145,7 @@ var _ = Describe("A director's manifest", func() {
 			expectBlobstores(source, forDirector, forCLI)
 		}, combinations())
 
-	It("with in-cluster.yml mounts the files of the service account in BPM containers", func(ctx context.Context) {
+	It("with in-cluster.yml mounts the service account's files in BPM containers", func(ctx context.Context) {
 		manifest := directorManifest(networkOptions[0], accountOptions[1]).interpolate(ctx)
 		group := lookup(manifest, "instance_groups", "bosh", "properties")
 		Expect(lookup(group, "director", "cpi_additional_volumes")).To(ConsistOf(map[string]any{"path": serviceAccountMount, "mount_only": true}))
@@ -172,11 +172,10 @@ var _ = Describe("A director's manifest", func() {
 	})
 })
 
-// serviceAccountMount is the folder in which the kubelet mounts the token of a Pod's service account.
+// serviceAccountMount is the directory in which the kubelet mounts the token of a Pod's service account.
 const serviceAccountMount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// expectBlobstores checks the blobstore in the configurations of the CPI: the director's own dav blobstore, or none if agents get
-// it in their env.
+// expectBlobstores expects the director's dav blobstore in the CPI's configurations, or none if agents get their blobstore in their env.
 func expectBlobstores(source template, forDirector, forCLI renderedFiles) {
 	GinkgoHelper()
 	blobstore := forDirector.config().Agent.Blobstore

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cpi"
 )
 
-// renderedFiles are the job's files as rendered from properties, by their paths in the job's folder.
+// renderedFiles are the rendered files of the job, by their paths in the job's directory.
 type renderedFiles map[string]string
 
 // render renders the job's files from the properties of a manifest.
@@ -44,7 +44,7 @@ func mustRender(ctx context.Context, properties any) renderedFiles {
 	return rendered
 }
 
-// config returns the CPI's configuration, as the CPI loads it.
+// config returns the configuration that the CPI loads from config/cpi.json.
 func (f renderedFiles) config() cpi.Config {
 	GinkgoHelper()
 	config, err := cpi.LoadConfig(f.configFile())
@@ -52,7 +52,7 @@ func (f renderedFiles) config() cpi.Config {
 	return config
 }
 
-// configFile writes the CPI's configuration to a file and returns its path.
+// configFile writes config/cpi.json to a file and returns its path.
 func (f renderedFiles) configFile() string {
 	GinkgoHelper()
 	path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
@@ -60,7 +60,7 @@ func (f renderedFiles) configFile() string {
 	return path
 }
 
-// expectScript checks the syntax of bin/cpi.
+// expectScript expects that bin/cpi is a valid shell script.
 func (f renderedFiles) expectScript(ctx context.Context) {
 	GinkgoHelper()
 	check := exec.CommandContext(ctx, "bash", "-n")

@@ -14,11 +14,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const exampleJobs = manifestsDir + "/examples/release/jobs"
+const exampleJobsDir = manifestsDir + "/examples/release/jobs"
 
 // exampleCloudConfig returns the cloud config with the ops file of the examples.
-func exampleCloudConfig(choices ...option) template {
-	return cloudConfig("cloud-config.yml", append(choices, option{ops: []string{manifestPath("examples/cloud-config.yml")}})...)
+func exampleCloudConfig(options ...option) template {
+	return cloudConfig("cloud-config.yml", append(options, option{ops: []string{manifestPath("examples/cloud-config.yml")}})...)
 }
 
 // exampleJob is the spec of a job in the release of the examples.
@@ -33,14 +33,14 @@ type jobLink struct{ Name, Type string }
 
 func readJobSpec(name string) exampleJob {
 	GinkgoHelper()
-	raw, err := os.ReadFile(filepath.Join(exampleJobs, name, "spec"))
+	raw, err := os.ReadFile(filepath.Join(exampleJobsDir, name, "spec"))
 	Expect(err).NotTo(HaveOccurred())
 	var spec exampleJob
 	Expect(yaml.Unmarshal(raw, &spec)).To(Succeed())
 	return spec
 }
 
-// renderExample renders a job's templates for the first of three instances. Each link contains all three.
+// renderExample renders a job's templates for the first of three instances. Each link contains all three instances.
 func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 	GinkgoHelper()
 	instances := []any{}
@@ -54,7 +54,7 @@ func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 	spec := map[string]any{"name": "group", "id": "id-10.0.0.11", "address": "10.0.0.11"}
 	instance, err := json.Marshal(map[string]any{"spec": spec, "links": links})
 	Expect(err).NotTo(HaveOccurred())
-	command := exec.CommandContext(ctx, "ruby", fixturePath("render.rb"), filepath.Join(exampleJobs, job.Name), string(instance))
+	command := exec.CommandContext(ctx, "ruby", fixturePath("render.rb"), filepath.Join(exampleJobsDir, job.Name), string(instance))
 	command.Stdin = bytes.NewReader([]byte("{}"))
 	command.Stderr = GinkgoWriter
 	out, err := command.Output()
@@ -111,11 +111,11 @@ var _ = Describe("The examples", func() {
 	}
 
 	It("have jobs with templates that render to valid shell scripts", func(ctx context.Context) {
-		folders, err := filepath.Glob(exampleJobs + "/*/spec")
+		specs, err := filepath.Glob(exampleJobsDir + "/*/spec")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(folders).NotTo(BeEmpty())
-		for _, folder := range folders {
-			job := readJobSpec(filepath.Base(filepath.Dir(folder)))
+		Expect(specs).NotTo(BeEmpty())
+		for _, spec := range specs {
+			job := readJobSpec(filepath.Base(filepath.Dir(spec)))
 			for path, content := range renderExample(ctx, job) {
 				check := exec.CommandContext(ctx, "bash", "-n")
 				check.Stdin = bytes.NewReader([]byte(content))

@@ -18,7 +18,7 @@ const (
 	cloudConfigPage = repositoryRoot + "/docs/cloud-config.md"
 )
 
-var codeBlock = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
+var codeBlockPattern = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
 
 // codeBlocks returns the code blocks in this language below the heading, or in the whole page if heading is empty.
 func codeBlocks(page, heading, language string) []string {
@@ -32,7 +32,7 @@ func codeBlocks(page, heading, language string) []string {
 		content, _, _ = strings.Cut(below, "\n## ")
 	}
 	var blocks []string
-	for _, block := range codeBlock.FindAllStringSubmatch(content, -1) {
+	for _, block := range codeBlockPattern.FindAllStringSubmatch(content, -1) {
 		if block[1] == language {
 			blocks = append(blocks, block[2])
 		}
@@ -41,33 +41,33 @@ func codeBlocks(page, heading, language string) []string {
 	return blocks
 }
 
-// docReader runs the commands of a page as a reader would, as the cluster's administrator, in a folder with the docs and manifests
-// of this repository.
-type docReader struct{ folder string }
+// docReader runs the commands of a page like a reader who is the cluster's administrator, in a directory with the docs and manifests of
+// this repository.
+type docReader struct{ dir string }
 
 func newDocReader() docReader {
 	GinkgoHelper()
-	folder := GinkgoT().TempDir()
+	dir := GinkgoT().TempDir()
 	for _, name := range []string{"docs", "manifests"} {
 		target, err := filepath.Abs(filepath.Join(repositoryRoot, name))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.Symlink(target, filepath.Join(folder, name))).To(Succeed())
+		Expect(os.Symlink(target, filepath.Join(dir, name))).To(Succeed())
 	}
-	return docReader{folder}
+	return docReader{dir}
 }
 
-// run runs setup, which the page does not show, and then the commands, and returns their output.
+// run runs setup and then the commands, and returns their output. setup is not part of the page.
 func (r docReader) run(ctx context.Context, setup string, commands ...string) string {
 	GinkgoHelper()
 	command := exec.CommandContext(ctx, "bash", "-c", "set -euo pipefail\n"+setup+"\n"+strings.Join(commands, "\n"))
-	command.Dir = r.folder
+	command.Dir = r.dir
 	command.Env = append(os.Environ(), "KUBECONFIG="+plane.Kubeconfig("admin"))
 	out, err := command.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), "%s\n%s", strings.Join(commands, "\n"), out)
 	return string(out)
 }
 
-// boshStub makes commands that require a director only check their arguments.
+// boshStub replaces commands that require a director or a real cluster. bosh only checks the arguments.
 const boshStub = `
 bosh() {
   local arguments=()
@@ -89,14 +89,14 @@ kubectl() { echo 10.96.0.10; } # the address of the cluster's name server
 var _ = Describe("docs/install.md", func() {
 	It("has commands that render the director's manifest and the configs in all variants", func(ctx context.Context) {
 		r := newDocReader()
-		Expect(os.WriteFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"), []byte(kubeconfig), 0o600)).To(Succeed())
-		Expect(os.MkdirAll(filepath.Join(r.folder, "bosh-deployment", "runtime-configs"), 0o755)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(r.dir, "bosh-cpi.kubeconfig"), []byte(kubeconfig), 0o600)).To(Succeed())
+		Expect(os.MkdirAll(filepath.Join(r.dir, "bosh-deployment", "runtime-configs"), 0o755)).To(Succeed())
 		for source, name := range map[string]string{"bosh.yml": "bosh.yml", "dns.yml": "runtime-configs/dns.yml"} {
 			raw, err := os.ReadFile(fixturePath(source))
 			Expect(err).NotTo(HaveOccurred())
-			Expect(os.WriteFile(filepath.Join(r.folder, "bosh-deployment", name), raw, 0o600)).To(Succeed())
+			Expect(os.WriteFile(filepath.Join(r.dir, "bosh-deployment", name), raw, 0o600)).To(Succeed())
 		}
-		template{base: fixturePath("bosh.yml")}.storeCredentials(ctx, r.folder)
+		template{base: fixturePath("bosh.yml")}.storeCredentials(ctx, r.dir)
 		for _, command := range codeBlocks(installPage, "5. Run create-env", "sh") {
 			Expect(r.run(ctx, boshStub, command)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
 		}
@@ -118,9 +118,9 @@ var _ = Describe("docs/install.md", func() {
 })
 
 var (
-	link        = regexp.MustCompile(`\]\(([^):]*)\)`)
-	heading     = regexp.MustCompile(`(?m)^#+ (.*)$`)
-	punctuation = regexp.MustCompile(`[^\pL\pN _-]`)
+	linkPattern        = regexp.MustCompile(`\]\(([^):]*)\)`)
+	headingPattern     = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	punctuationPattern = regexp.MustCompile(`[^\pL\pN _-]`)
 )
 
 // anchors returns the anchors of the page's headings.
@@ -128,17 +128,17 @@ func anchors(page string) []string {
 	GinkgoHelper()
 	raw, err := os.ReadFile(page)
 	Expect(err).NotTo(HaveOccurred())
-	var anchors []string
-	for _, match := range heading.FindAllStringSubmatch(string(raw), -1) {
-		anchors = append(anchors, strings.ReplaceAll(punctuation.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
+	var found []string
+	for _, match := range headingPattern.FindAllStringSubmatch(string(raw), -1) {
+		found = append(found, strings.ReplaceAll(punctuationPattern.ReplaceAllString(strings.ToLower(match[1]), ""), " ", "-"))
 	}
-	return anchors
+	return found
 }
 
 var _ = DescribeTable("The links of a page lead to existing files and headings", func(page string) {
 	raw, err := os.ReadFile(page)
 	Expect(err).NotTo(HaveOccurred())
-	for _, match := range link.FindAllStringSubmatch(string(raw), -1) {
+	for _, match := range linkPattern.FindAllStringSubmatch(string(raw), -1) {
 		file, anchor, _ := strings.Cut(match[1], "#")
 		target := filepath.Join(filepath.Dir(page), file)
 		if file == "" { // a heading of the same page
@@ -160,9 +160,9 @@ var _ = Describe("docs/cloud-config.md", func() {
 		for _, block := range codeBlocks(cloudConfigPage, "", "yaml") {
 			var config map[string][]map[string]any
 			Expect(yaml.Unmarshal([]byte(block), &config)).To(Succeed(), block)
-			for kind, schema := range map[string]string{"azs": "vm", "vm_types": "vm", "vm_extensions": "vm", "disk_types": "disk"} {
+			for kind, definition := range map[string]string{"azs": "vm", "vm_types": "vm", "vm_extensions": "vm", "disk_types": "disk"} {
 				for _, example := range config[kind] {
-					expectProperties(example["cloud_properties"], schema)
+					expectProperties(example["cloud_properties"], definition)
 				}
 			}
 		}

@@ -23,9 +23,9 @@ func expectProperties(properties any, kind string) {
 	}
 	raw, err := os.ReadFile(repositoryRoot + "/docs/cloud-properties.schema.json")
 	Expect(err).NotTo(HaveOccurred())
-	var all schema
-	Expect(json.Unmarshal(raw, &all)).To(Succeed())
-	Expect(all.violations("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
+	var parsed schema
+	Expect(json.Unmarshal(raw, &parsed)).To(Succeed())
+	Expect(parsed.violations("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
 }
 
 // schema is a JSON Schema, restricted to the keywords that docs/cloud-properties.schema.json uses.
@@ -43,7 +43,7 @@ type schemaRule struct {
 	Items                *schemaRule           `json:"items"`
 }
 
-// violations validates the value at path against a definition.
+// violations returns the violations of a definition in the value at path.
 func (s schema) violations(reference, path string, value any) []string {
 	definition, ok := s.Definitions[strings.TrimPrefix(reference, "#/$defs/")]
 	if !ok {
@@ -52,7 +52,7 @@ func (s schema) violations(reference, path string, value any) []string {
 	return definition.violations(s, path, value)
 }
 
-// violations returns the violations of the rule in the value at path, each with its own path.
+// violations returns the violations of the rule in the value at path. Each starts with the path of the invalid value.
 func (r schemaRule) violations(s schema, path string, value any) []string {
 	switch {
 	case r.Reference != "":
@@ -86,7 +86,7 @@ func (r schemaRule) violations(s schema, path string, value any) []string {
 	return messages
 }
 
-// keyViolations validates the value of a key of a hash.
+// keyViolations returns the violations of the rule in a key of a hash, and in its value.
 func (r schemaRule) keyViolations(s schema, path, key string, value any) []string {
 	if property, ok := r.Properties[key]; ok {
 		return property.violations(s, path, value)
@@ -165,10 +165,10 @@ func (o operation) properties() []string {
 }
 
 var _ = Describe("An ops file", func() {
-	It("sets only properties that the CPI's job has", func() {
+	It("sets only properties of the CPI's job", func() {
 		paths, err := filepath.Glob(manifestPath("*.yml"))
 		Expect(err).NotTo(HaveOccurred())
-		known, set := jobProperties(), 0
+		known, checked := jobProperties(), 0
 		for _, path := range paths {
 			raw, err := os.ReadFile(path)
 			Expect(err).NotTo(HaveOccurred())
@@ -179,10 +179,10 @@ var _ = Describe("An ops file", func() {
 			for _, o := range operations {
 				for _, name := range o.properties() {
 					Expect(known).To(ContainElement(name), path)
-					set++
+					checked++
 				}
 			}
 		}
-		Expect(set).To(BeNumerically(">", 10))
+		Expect(checked).To(BeNumerically(">", 10))
 	})
 })

@@ -1,5 +1,5 @@
-// Package manifests tests the files in manifests/ with the real BOSH CLI, with the job's templates as ERB renders them, and with
-// the CPI against a real API server, for which kwok simulates nodes.
+// Package manifests tests the files in manifests/ with the real BOSH CLI, with ERB for the job's templates, and with the CPI. The CPI
+// uses a real API server with nodes simulated by kwok.
 package manifests
 
 import (
@@ -39,15 +39,15 @@ const (
 const namespace = "bosh"
 
 var (
-	dir        string // for files of the suite
+	suiteDir   string // directory of the suite's files
 	program    string // path of the CPI
 	plane      *embedded.ControlPlane
 	cluster    kubernetes.Interface
-	kubeconfig string // of the service account of docs/rbac.yaml
+	kubeconfig string // of the service account in docs/rbac.yaml
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
-	dir = GinkgoT().TempDir()
+	suiteDir = GinkgoT().TempDir()
 	buildProgram(ctx)
 	generateCredentials(ctx)
 	createReleases(ctx)
@@ -57,7 +57,7 @@ var _ = BeforeSuite(func(ctx context.Context) {
 // buildProgram builds the CPI.
 func buildProgram(ctx context.Context) {
 	GinkgoHelper()
-	program = filepath.Join(dir, "cpi")
+	program = filepath.Join(suiteDir, "cpi")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
@@ -68,7 +68,7 @@ func buildProgram(ctx context.Context) {
 func startCluster(ctx context.Context) {
 	GinkgoHelper()
 	var err error
-	plane, err = embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
+	plane, err = embedded.NewTestControlPlane(filepath.Join(suiteDir, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
@@ -82,7 +82,7 @@ func startCluster(ctx context.Context) {
 
 	Expect(plane.Apply(ctx, nodeManifests)).To(Succeed())
 	applyRBAC(ctx)
-	Eventually(func() error { // the controller manager creates it; without it no Pod is admitted
+	Eventually(func() error { // the controller manager creates it; Pods are not admitted without it
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
@@ -95,7 +95,7 @@ func applyRBAC(ctx context.Context) {
 	r.run(ctx, "", codeBlocks(installPage, "1. Create the namespace and rights", "sh")...)
 	output := r.run(ctx, "", codeBlocks(installPage, "2. Create a kubeconfig", "sh")...)
 	Expect(output).To(HaveSuffix("yes\n"))
-	content, err := os.ReadFile(filepath.Join(r.folder, "bosh-cpi.kubeconfig"))
+	content, err := os.ReadFile(filepath.Join(r.dir, "bosh-cpi.kubeconfig"))
 	Expect(err).NotTo(HaveOccurred())
 	kubeconfig = string(content)
 }
@@ -114,7 +114,7 @@ kind: Node
 metadata: {name: node-c, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-c}}
 `
 
-// emptyNamespace deletes the objects that the tests have created, without grace periods.
+// emptyNamespace deletes the objects created by the tests, without grace periods.
 func emptyNamespace(ctx context.Context) {
 	GinkgoHelper()
 	_, err := plane.Kubectl(ctx, "delete", "--namespace", namespace, "--all", "--force", "--grace-period=0",

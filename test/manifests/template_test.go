@@ -13,9 +13,9 @@ import (
 
 var _ = Describe("The job's templates", func() {
 	withAgent := func(properties map[string]any) map[string]any {
-		all := map[string]any{"agent": map[string]any{"mbus": "nats://10.0.0.6:4222"}}
-		maps.Copy(all, properties)
-		return all
+		merged := map[string]any{"agent": map[string]any{"mbus": "nats://10.0.0.6:4222"}}
+		maps.Copy(merged, properties)
+		return merged
 	}
 	agentBlobstore := func(ctx context.Context, properties map[string]any) agentsettings.Blobstore {
 		GinkgoHelper()
@@ -53,7 +53,7 @@ var _ = Describe("The job's templates", func() {
 		}))
 	})
 
-	DescribeTable("do not pass the director's account for the blobstore of a cloud to agents, which get their own in their env",
+	DescribeTable("do not pass the director's account for a cloud's blobstore to agents, because agents get accounts in their env",
 		func(ctx context.Context, provider string) {
 			rendered := mustRender(ctx, withAgent(map[string]any{"blobstore": map[string]any{
 				"provider": provider, "bucket_name": "director",
@@ -74,7 +74,7 @@ var _ = Describe("The job's templates", func() {
 		}))
 	})
 
-	It("export proxies for the CPI, with any characters in their URLs", func(ctx context.Context) {
+	It("export proxies for the CPI, and support any character in their URLs", func(ctx context.Context) {
 		rendered := mustRender(ctx, withAgent(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))
 		rendered.expectScript(ctx)
 		Expect(rendered["bin/cpi"]).To(ContainSubstring(`export https_proxy='http://u:it'\''s@proxy:3128'`))

@@ -44,15 +44,15 @@ var _ = Describe("A final release", Ordered, func() {
 		Expect(first.mustRun("bosh", "inspect-local-release", tarball)).To(And(ContainSubstring("1.2.3"), ContainSubstring("kubernetes_cpi")))
 	})
 
-	It("records its commit, and that there are no uncommitted changes", func() {
+	It("records its commit, and that the checkout has no uncommitted changes", func() {
 		commit := first.mustRun("git", "rev-parse", "HEAD")
 		Expect(readReleaseManifest(tarball)).To(And(ContainSubstring("commit_hash: "+commit), ContainSubstring("uncommitted_changes: false")))
 	})
 
 	It("has an SBOM with only the Go toolchain and the modules that it contains", func() {
-		folder := GinkgoT().TempDir()
-		first.mustRun("go", "run", "./scripts/components", "-sboms", folder, "-release", tarball)
-		sbom, err := os.ReadFile(filepath.Join(folder, filepath.Base(tarball)+".cdx.json"))
+		dir := GinkgoT().TempDir()
+		first.mustRun("go", "run", "./scripts/components", "-sboms", dir, "-release", tarball)
+		sbom, err := os.ReadFile(filepath.Join(dir, filepath.Base(tarball)+".cdx.json"))
 		Expect(err).NotTo(HaveOccurred())
 		version := strings.TrimSpace(first.mustRun("go", "env", "GOVERSION"))
 		Expect(string(sbom)).To(And(
@@ -64,15 +64,15 @@ var _ = Describe("A final release", Ordered, func() {
 		))
 	})
 
-	It("is bit for bit the same tarball as a non-final release of that version in another clone", func() {
+	It("is bit-for-bit identical to a non-final release of the same version in another clone", func() {
 		Expect(sha256Of(second.createRelease("VERSION=1.2.3"))).To(Equal(sha256Of(tarball)))
 	})
 
-	It("is bit for bit the same tarball if it is created again, with tools other than GNU's", func() {
+	It("is bit-for-bit identical if it is recreated with tools other than GNU's", func() {
 		Expect(sha256Of(second.createRelease("VERSION=1.2.3", "FINAL=1", "PATH="+portableToolsDir()))).To(Equal(sha256Of(tarball)))
 	})
 
-	It("adds only its record to the checkout", func() {
+	It("adds only its records to the checkout", func() {
 		Expect(first.mustRun("git", "status", "--porcelain", "--untracked-files=normal")).To(Equal("?? .final_builds/\n?? releases/\n"))
 		first.commit()
 	})
@@ -80,7 +80,7 @@ var _ = Describe("A final release", Ordered, func() {
 	It("cannot be created twice, and the error shows how to recreate its tarball", func() {
 		output, err := first.run([]string{"VERSION=1.2.3", "FINAL=1"}, "scripts/create-release", "--check")
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(And(ContainSubstring("final release 1.2.3 exists, of commit "), ContainSubstring("use the next version"),
+		Expect(output).To(And(ContainSubstring("final release 1.2.3 already exists at commit "), ContainSubstring("use the next version"),
 			MatchRegexp(`git checkout [0-9a-f]{40} && make release VERSION=1\.2\.3\n`)))
 	})
 
@@ -90,10 +90,10 @@ var _ = Describe("A final release", Ordered, func() {
 		Expect(clone.mustRun("git", "status", "--porcelain")).To(BeEmpty())
 	})
 
-	It("is refused in a clone without the blobstore of earlier releases", func() {
+	It("is rejected in a clone without the blobstore of earlier releases", func() {
 		output, err := first.clone().run([]string{"VERSION=1.2.4", "FINAL=1"}, "scripts/create-release", "--check")
 		Expect(err).To(HaveOccurred())
-		Expect(output).To(And(ContainSubstring("is missing in the blobstore .blobstore"), ContainSubstring("config/private.yml")))
+		Expect(output).To(And(ContainSubstring("not found in the blobstore .blobstore"), ContainSubstring("config/private.yml")))
 	})
 })
 
@@ -111,7 +111,7 @@ var _ = Describe("A final release requires", Ordered, func() {
 		GinkgoHelper()
 		return clean.run(append(variables, "FINAL=1"), "scripts/create-release", "--check")
 	}
-	expectRefused := func(message string, variables ...string) {
+	expectRejected := func(message string, variables ...string) {
 		GinkgoHelper()
 		output, err := check(variables...)
 		Expect(err).To(HaveOccurred())
@@ -119,12 +119,12 @@ var _ = Describe("A final release requires", Ordered, func() {
 	}
 
 	It("a version", func() {
-		expectRefused("FINAL=1 requires VERSION; run make release VERSION=1.2.3 FINAL=1")
+		expectRejected("FINAL=1 requires VERSION; run make release VERSION=1.2.3 FINAL=1")
 	})
 
 	It("a version with three numbers", func() {
 		for _, version := range []string{"1", "1.2", "v1.2.3", "1.2.03", "1.2.3+dev.1", "latest", "1.2.3-"} {
-			expectRefused("VERSION "+version+" is not valid for a final release; use three numbers", "VERSION="+version)
+			expectRejected("VERSION "+version+" is not valid for a final release; use three numbers", "VERSION="+version)
 		}
 		for _, version := range []string{"0.1.0", "1.2.3", "10.20.30-rc.1"} {
 			output, err := check("VERSION=" + version)
@@ -134,25 +134,25 @@ var _ = Describe("A final release requires", Ordered, func() {
 
 	It("a checkout without changes, unless FORCE is set", func() {
 		clean.write("jobs/kubernetes_cpi/new", "")
-		expectRefused("?? jobs/kubernetes_cpi/new", "VERSION=1.2.3")
-		expectRefused("the checkout has uncommitted changes; commit them", "VERSION=1.2.3")
+		expectRejected("?? jobs/kubernetes_cpi/new", "VERSION=1.2.3")
+		expectRejected("the checkout has uncommitted changes; commit them", "VERSION=1.2.3")
 		output, err := check("VERSION=1.2.3", "FORCE=1")
 		Expect(err).NotTo(HaveOccurred(), output)
 	})
 
 	It("a blobstore that the BOSH CLI supports", func() {
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\n")
-		expectRefused("blobstore.provider '' in config/final.yml is not valid", "VERSION=1.2.3", "FORCE=1")
+		expectRejected("blobstore.provider '' in config/final.yml is not valid", "VERSION=1.2.3", "FORCE=1")
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore: {}\n")
-		expectRefused("use local, s3 or gcs", "VERSION=1.2.3", "FORCE=1")
+		expectRejected("use local, s3 or gcs", "VERSION=1.2.3", "FORCE=1")
 	})
 
 	It("credentials for a remote blobstore", func() {
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: s3\n  options:\n    bucket_name: releases\n")
-		expectRefused("config/private.yml with credentials for the s3 blobstore of config/final.yml is missing", "VERSION=1.2.3", "FORCE=1")
+		expectRejected("no credentials for the s3 blobstore of config/final.yml; create config/private.yml", "VERSION=1.2.3", "FORCE=1")
 		clean.write("config/private.yml", "blobstore:\n  options:\n    access_key_id: key\n    secret_access_key: secret\n")
 		output, err := check("VERSION=1.2.3", "FORCE=1")
 		Expect(err).NotTo(HaveOccurred(), output)
-		Expect(os.Remove(filepath.Join(clean.folder, "config", "private.yml"))).To(Succeed())
+		Expect(os.Remove(filepath.Join(clean.dir, "config", "private.yml"))).To(Succeed())
 	})
 })

@@ -11,13 +11,13 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// portableScripts are the scripts that also run on macOS, which has bash 3.2 and BSD tools, and the scripts that these source or run.
+// portableScripts are the scripts that also run on macOS, with bash 3.2 and BSD tools, and the scripts that they source or run.
 var portableScripts = []string{
 	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-tools", "environment",
 }
 
-// nonPortable matches features that bash 3.2 or BSD tools do not have.
-var nonPortable = map[string]*regexp.Regexp{
+// nonPortablePatterns match features that bash 3.2 or BSD tools do not have.
+var nonPortablePatterns = map[string]*regexp.Regexp{
 	"bash 4":             regexp.MustCompile(`\b(mapfile|readarray|coproc)\b|\b(declare|local|typeset) -[Agn]|\bwait -n|\$\{\w+(\[[^]]*\])?(,|\^|@)|\|&|&>>`),
 	"realpath, readlink": regexp.MustCompile(`\b(realpath|readlink -[fem])\b`),
 	"sed":                regexp.MustCompile(`\bsed (-\w+ )*(-i|-r|--)|\bsed .*\\[tn+?|]`),
@@ -30,11 +30,11 @@ var nonPortable = map[string]*regexp.Regexp{
 var _ = Describe("A script that also runs on macOS", func() {
 	for _, name := range portableScripts {
 		It("uses only portable features: "+name, func() {
-			text, err := os.ReadFile(filepath.Join(root, "scripts", name))
+			script, err := os.ReadFile(filepath.Join(root, "scripts", name))
 			Expect(err).NotTo(HaveOccurred())
-			for line := range strings.Lines(string(text)) {
+			for line := range strings.Lines(string(script)) {
 				code, _, _ := strings.Cut(" "+line, " #")
-				for tools, pattern := range nonPortable {
+				for tools, pattern := range nonPortablePatterns {
 					Expect(code).NotTo(MatchRegexp(pattern.String()), "%s: macOS does not support this feature of %s", name, tools)
 				}
 			}
@@ -42,20 +42,21 @@ var _ = Describe("A script that also runs on macOS", func() {
 	}
 })
 
-// portableToolsDir returns a folder for PATH with the tools of busybox instead of GNU's, and only those other programs that macOS has.
+// portableToolsDir returns a directory for PATH that contains busybox's tools instead of GNU's, and the other programs that the scripts
+// require.
 func portableToolsDir() string {
 	GinkgoHelper()
 	busybox, err := exec.LookPath("busybox")
 	Expect(err).NotTo(HaveOccurred(), "scripts/test installs it")
-	folder := GinkgoT().TempDir()
+	dir := GinkgoT().TempDir()
 	tools := "awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs"
 	for name := range strings.FieldsSeq(tools) {
-		Expect(os.Symlink(busybox, filepath.Join(folder, name))).To(Succeed())
+		Expect(os.Symlink(busybox, filepath.Join(dir, name))).To(Succeed())
 	}
 	for name := range strings.FieldsSeq("bash git go bosh") {
 		path, err := exec.LookPath(name)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.Symlink(path, filepath.Join(folder, name))).To(Succeed())
+		Expect(os.Symlink(path, filepath.Join(dir, name))).To(Succeed())
 	}
-	return folder
+	return dir
 }

@@ -1,5 +1,5 @@
-// Package publish tests the scripts that create the published artifacts, above all the BOSH release. It uses the real BOSH CLI, in
-// temporary git checkouts.
+// Package publish tests the scripts that create the published artifacts, above all the BOSH release. It uses the real BOSH CLI in
+// temporary Git checkouts.
 package publish
 
 import (
@@ -21,14 +21,14 @@ func TestPublish(t *testing.T) {
 
 const root = "../.."
 
-// checkout is a git checkout with its own home folder, which has no cache of the BOSH CLI.
-type checkout struct{ folder, home string }
+// checkout is a Git checkout with its own home directory, so that it has no cache of the BOSH CLI.
+type checkout struct{ dir, home string }
 
-// newCheckout returns a checkout with all files that are tracked or not ignored, in one commit. Because of its fixed time, all
-// checkouts have the same commit.
+// newCheckout returns a checkout with all files that are tracked or not ignored, in one commit. The commit has a fixed time, so that
+// it is the same in all checkouts.
 func newCheckout() checkout {
 	GinkgoHelper()
-	c := checkout{folder: filepath.Join(GinkgoT().TempDir(), "checkout"), home: GinkgoT().TempDir()}
+	c := checkout{dir: filepath.Join(GinkgoT().TempDir(), "checkout"), home: GinkgoT().TempDir()}
 	listed, err := exec.Command("git", "-C", root, "ls-files", "-z", "--cached", "--others", "--exclude-standard").Output()
 	Expect(err).NotTo(HaveOccurred())
 	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
@@ -39,8 +39,8 @@ func newCheckout() checkout {
 		Expect(err).NotTo(HaveOccurred())
 		content, err := os.ReadFile(filepath.Join(root, path))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(os.MkdirAll(filepath.Join(c.folder, filepath.Dir(path)), 0o750)).To(Succeed())
-		Expect(os.WriteFile(filepath.Join(c.folder, path), content, info.Mode().Perm())).To(Succeed())
+		Expect(os.MkdirAll(filepath.Join(c.dir, filepath.Dir(path)), 0o750)).To(Succeed())
+		Expect(os.WriteFile(filepath.Join(c.dir, path), content, info.Mode().Perm())).To(Succeed())
 	}
 	c.mustRun("git", "init", "--quiet")
 	c.commit()
@@ -51,8 +51,8 @@ func newCheckout() checkout {
 // clone clones the checkout.
 func (c checkout) clone() checkout {
 	GinkgoHelper()
-	clone := checkout{folder: filepath.Join(GinkgoT().TempDir(), "a", "clone"), home: GinkgoT().TempDir()}
-	c.mustRun("git", "clone", "--quiet", c.folder, clone.folder)
+	clone := checkout{dir: filepath.Join(GinkgoT().TempDir(), "a", "clone"), home: GinkgoT().TempDir()}
+	c.mustRun("git", "clone", "--quiet", c.dir, clone.dir)
 	clone.addFakeToolchain()
 	return clone
 }
@@ -64,12 +64,12 @@ func (c checkout) commit() {
 	c.mustRun("git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a commit")
 }
 
-// addFakeToolchain writes a small file instead of the Go toolchain. The tests do not use its content.
+// addFakeToolchain writes a small file instead of the Go toolchain, because the tests do not use the toolchain's content.
 func (c checkout) addFakeToolchain() {
 	GinkgoHelper()
 	version, err := exec.Command("go", "env", "GOVERSION").Output()
 	Expect(err).NotTo(HaveOccurred())
-	dir := filepath.Join(c.folder, "src", "toolchains")
+	dir := filepath.Join(c.dir, "src", "toolchains")
 	Expect(os.MkdirAll(dir, 0o750)).To(Succeed())
 	Expect(os.WriteFile(filepath.Join(dir, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
 }
@@ -78,7 +78,7 @@ func (c checkout) addFakeToolchain() {
 func (c checkout) run(variables []string, program string, arguments ...string) (string, error) {
 	GinkgoHelper()
 	command := exec.CommandContext(context.Background(), program, arguments...)
-	command.Dir = c.folder
+	command.Dir = c.dir
 	cache, err := exec.Command("go", "env", "GOPATH", "GOCACHE", "GOMODCACHE").Output()
 	Expect(err).NotTo(HaveOccurred())
 	paths := strings.Fields(string(cache))
@@ -109,6 +109,6 @@ func (c checkout) createRelease(variables ...string) string {
 // write writes a file in the checkout.
 func (c checkout) write(path, content string) {
 	GinkgoHelper()
-	Expect(os.MkdirAll(filepath.Dir(filepath.Join(c.folder, path)), 0o750)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(c.folder, path), []byte(content), 0o600)).To(Succeed())
+	Expect(os.MkdirAll(filepath.Dir(filepath.Join(c.dir, path)), 0o750)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(c.dir, path), []byte(content), 0o600)).To(Succeed())
 }

@@ -1,4 +1,4 @@
-// Package requestlog records the requests that pass a proxy, the size of their responses, and unfiltered lists and watches.
+// Package requestlog records the requests that pass through a proxy, their response sizes, and any unfiltered lists and watches.
 package requestlog
 
 import (
@@ -11,24 +11,24 @@ import (
 // Recorder records requests. The zero value is ready to use.
 type Recorder struct {
 	mutex      sync.Mutex
-	sent       []string
+	requests   []string
 	unfiltered []string
 	bytes      int64
 }
 
-// Fault returns a fault that records each request and forwards it unchanged.
-func (r *Recorder) Fault() apiproxy.Fault {
+// Middleware returns an apiproxy.Fault that only records each request, and forwards it unchanged.
+func (r *Recorder) Middleware() apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, request *http.Request, next http.Handler) {
 		r.record(request)
 		next.ServeHTTP(&countingWriter{ResponseWriter: w, recorder: r}, request)
 	}
 }
 
-// Sent returns the requests so far, each as "VERB RESOURCE" or "VERB RESOURCE/SUBRESOURCE".
-func (r *Recorder) Sent() []string {
+// Requests returns the requests so far, each as "VERB RESOURCE" or "VERB RESOURCE/SUBRESOURCE".
+func (r *Recorder) Requests() []string {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	return append([]string(nil), r.sent...)
+	return append([]string(nil), r.requests...)
 }
 
 // Unfiltered returns the lists and watches so far that select objects neither by label nor by field.
@@ -46,17 +46,17 @@ func (r *Recorder) Bytes() int64 {
 }
 
 func (r *Recorder) record(request *http.Request) {
-	verb, kind, named := apiproxy.ParseRequest(request)
+	verb, resource, named := apiproxy.ParseRequest(request)
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	r.sent = append(r.sent, verb+" "+kind)
+	r.requests = append(r.requests, verb+" "+resource)
 	query := request.URL.Query()
 	if !named && (verb == "list" || verb == "watch") && query.Get("labelSelector") == "" && query.Get("fieldSelector") == "" {
 		r.unfiltered = append(r.unfiltered, verb+" "+request.URL.RequestURI())
 	}
 }
 
-// countingWriter adds the size of what it writes to the recorder.
+// countingWriter adds the size of each write to the recorder.
 type countingWriter struct {
 	http.ResponseWriter
 	recorder *Recorder

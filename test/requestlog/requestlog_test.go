@@ -14,19 +14,19 @@ func TestRequestLog(t *testing.T) {
 	RunSpecs(t, "requestlog")
 }
 
-// fiveByteHandler stands for an API server, and responds with five bytes.
+// fiveByteHandler responds with five bytes, in place of an API server.
 var fiveByteHandler = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("12345")) })
 
 var _ = DescribeTable("Recorder records a request",
 	func(method, target, recorded string, unfiltered bool) {
-		var requests Recorder
-		requests.Fault()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), fiveByteHandler)
-		Expect(requests.Sent()).To(ConsistOf(recorded))
-		Expect(requests.Bytes()).To(BeEquivalentTo(5))
+		var recorder Recorder
+		recorder.Middleware()(1, httptest.NewRecorder(), httptest.NewRequest(method, target, http.NoBody), fiveByteHandler)
+		Expect(recorder.Requests()).To(ConsistOf(recorded))
+		Expect(recorder.Bytes()).To(BeEquivalentTo(5))
 		if unfiltered {
-			Expect(requests.Unfiltered()).NotTo(BeEmpty())
+			Expect(recorder.Unfiltered()).NotTo(BeEmpty())
 		} else {
-			Expect(requests.Unfiltered()).To(BeEmpty())
+			Expect(recorder.Unfiltered()).To(BeEmpty())
 		}
 	},
 	Entry("for one object", "GET", "/api/v1/namespaces/n/pods/p", "get pods", false),

@@ -1,4 +1,3 @@
-// Package simulated adds to an embedded control plane what it lacks without real nodes: nodes on which Pods run immediately, the
-// termination of deleted Pods, and storage with volumes that do not exist. The API server, etcd, the controllers and the scheduler
-// are real.
+// Package simulated adds nodes and storage to an embedded control plane. Pods run immediately on its nodes, deleted Pods terminate, and
+// its volumes have no data. The API server, etcd, the controllers and the scheduler are real.
 package simulated

@@ -13,8 +13,7 @@ import (
 //go:embed kwok.yaml
 var kwokStages []byte
 
-// StartNodes starts kwok, which simulates every node of the control plane, including nodes that are created later. kwok exits with this
-// process.
+// StartNodes starts kwok, which simulates all nodes of the control plane, including nodes created later. kwok exits with this process.
 func StartNodes(plane *embedded.ControlPlane) (embedded.Process, error) {
 	config := filepath.Join(plane.Dir, "kwok.yaml")
 	if err := os.WriteFile(config, kwokStages, 0o644); err != nil {

@@ -13,9 +13,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// TerminatePods terminates deleted Pods as a kubelet does, until the context ends. It reports the exit code of the containers (0,
-// or 137 with the annotation test/killed), and deletes exactly this Pod, by UID. A Pod with the annotation test/stays, and the
-// attachment Pod of a mounted disk, keep running.
+// TerminatePods terminates deleted Pods as a kubelet does, until the context is canceled. It reports the exit code of the containers (0,
+// or 137 with the annotation test/killed), and deletes the Pod by its UID. A Pod with the annotation test/stays and the attachment Pod of
+// a mounted disk keep running.
 func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	pods := cluster.CoreV1().Pods("")
 	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
@@ -34,8 +34,8 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	})
 }
 
-// isDiskMounted reports whether the Pod is the attachment Pod of a disk that its VM has mounted, according to the VM Pod's annotation
-// test/mounted. A Pod with the annotation test/killed terminates nevertheless.
+// isDiskMounted reports whether the Pod is the attachment Pod of a mounted disk, according to the VM Pod's annotation test/mounted. It
+// returns false for a Pod with the annotation test/killed, which terminates anyway.
 func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
 	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
 		return false

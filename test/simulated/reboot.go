@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// RestartVMs restarts the container of VMs with the annotation test/reboots as a kubelet does, once their reboot Pod has succeeded.
-// It runs until the context ends.
+// RestartVMs restarts the containers of VMs with the annotation test/reboots, as a kubelet does after their reboot Pod succeeded. It runs
+// until the context is canceled.
 func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
 	restarted := map[types.UID]bool{}
 	watchRebootPods := func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {

@@ -17,9 +17,9 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// StorageResources are the manifests of three StorageClasses, and of the CustomResourceDefinition of VolumeSnapshots. ServeStorage
-// provisions their volumes. Volumes of the classes growing and immediate can be expanded. Those of immediate are provisioned without a
-// consumer, and are accessible from any node.
+// StorageResources are the manifests of three StorageClasses and of the CustomResourceDefinition of VolumeSnapshots. ServeStorage
+// provisions the volumes. Volumes of the classes growing and immediate can be expanded. Volumes of the class immediate are provisioned
+// without a consumer, and are accessible from any node.
 const StorageResources = `
 apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -64,7 +64,7 @@ spec:
 // VolumeSnapshots is the resource of VolumeSnapshots.
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
-// ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context ends.
+// ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context is canceled.
 func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
 	var group errgroup.Group
 	group.Go(func() error {
@@ -109,8 +109,8 @@ func snapshotStatus(snapshot any) map[string]any {
 	return map[string]any{"readyToUse": true}
 }
 
-// servePVC creates the volume of a PVC for which the scheduler has selected a node, and expands it. It ignores errors of the API
-// server, because it may get the same PVC several times.
+// servePVC creates the volume of a PVC after the scheduler selected a node, and expands the volume. It ignores errors of the API server,
+// because it may get the same PVC several times.
 func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
@@ -127,9 +127,9 @@ func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.Per
 	return nil
 }
 
-// expansionStatus returns the status of a PVC that requests an expansion. Annotations of the PVC select failures: the expansion is
-// infeasible beyond the size in test/most, never ends with test/slow, and with test/at-node waits for the node. Until the node has
-// done its part, no further expansion begins.
+// expansionStatus returns the status of a PVC that requests an expansion. Annotations of the PVC select failures. Beyond the size in
+// test/most, the expansion is infeasible. With test/slow, it never ends. With test/at-node, it waits for the node, and no further
+// expansion begins before that.
 func expansionStatus(pvc *corev1.PersistentVolumeClaim, requested resource.Quantity) map[string]any {
 	size := map[string]any{"storage": requested.String()}
 	limit, limited := pvc.Annotations["test/most"]
@@ -163,9 +163,9 @@ func selectedNode(pvc *corev1.PersistentVolumeClaim) string {
 	return pvc.Annotations["volume.kubernetes.io/selected-node"]
 }
 
-// newVolume returns a volume that is accessible only from the node that the scheduler has selected. It is accessible from all nodes
-// if no node was selected, or if the PVC has the annotation test/driver, the name of its CSI driver. With the annotation
-// test/local, the volume has no CSI driver.
+// newVolume returns a volume that is accessible only from the node selected by the scheduler. It is accessible from all nodes if no node
+// was selected, or if the PVC names a CSI driver in the annotation test/driver. With the annotation test/local, the volume has no CSI
+// driver.
 func newVolume(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 	driver := pvc.Annotations["test/driver"]
 	source := corev1.PersistentVolumeSource{CSI: &corev1.CSIPersistentVolumeSource{

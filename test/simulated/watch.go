@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchUntilDone calls handle for each existing object and each change, until the context ends or handle fails. The API server closes a
-// watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing objects.
+// watchUntilDone calls handle for each existing object and each change, until the context is canceled or handle fails. The API server
+// closes a watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing
+// objects.
 func watchUntilDone(
 	ctx context.Context,
 	startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error),

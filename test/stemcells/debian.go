@@ -22,26 +22,26 @@ import (
 	"github.com/onsi/gomega/gbytes"
 )
 
-// DebianProgram is the program of Docker's registry in Debian's package, the registry that operators most likely use.
+// DebianProgram is the program of Docker's registry in Debian's package. Operators most likely use this registry.
 const DebianProgram = "docker-registry"
 
-// The account of Debian's registry, and its line in the htpasswd file.
+// The account in Debian's registry, and its line in the htpasswd file.
 const (
 	DebianUsername = "bosh"
 	DebianPassword = "sesame"
 	debianAccount  = "bosh:$2b$05$abcdefghijklmnopqrstuuKcS.CYWVYVaLiiCKrrc0A5s3mGesJ9O\n"
 )
 
-// DebianRegistry is Debian's registry with TLS and basic authentication, a process on loopback.
+// DebianRegistry is a process that runs Debian's registry on loopback, with TLS and basic authentication.
 type DebianRegistry struct {
 	host, ca string
 	program  *exec.Cmd
 	log      *gbytes.Buffer
 }
 
-// StartDebianRegistry starts the registry with its files in the directory, and waits until it answers. deletes enables the deletion of
+// StartDebianRegistry starts the registry with its files in dir, and waits until it responds. allowDelete enables the deletion of
 // images. The caller must close the registry.
-func StartDebianRegistry(ctx context.Context, folder string, deletes bool) (*DebianRegistry, error) {
+func StartDebianRegistry(ctx context.Context, dir string, allowDelete bool) (*DebianRegistry, error) {
 	certificate, key, err := SelfSigned()
 	if err != nil {
 		return nil, err
@@ -53,13 +53,13 @@ func StartDebianRegistry(ctx context.Context, folder string, deletes bool) (*Deb
 	registry := &DebianRegistry{host: host, ca: certificate, log: gbytes.NewBuffer()}
 	for name, content := range map[string]string{
 		"crt.pem": certificate, "key.pem": key, "htpasswd": debianAccount,
-		"config.yml": fmt.Sprintf(debianConfig, folder, deletes, host),
+		"config.yml": fmt.Sprintf(debianConfig, dir, allowDelete, host),
 	} {
-		if err := os.WriteFile(filepath.Join(folder, name), []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return nil, err
 		}
 	}
-	registry.program = exec.Command(DebianProgram, "serve", filepath.Join(folder, "config.yml"))
+	registry.program = exec.Command(DebianProgram, "serve", filepath.Join(dir, "config.yml"))
 	registry.program.Stdout, registry.program.Stderr = registry.log, registry.log
 	if err := registry.program.Start(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (d *DebianRegistry) waitReady(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s does not answer: %w; its log:\n%s", DebianProgram, err, d.log.Contents())
+			return fmt.Errorf("%s does not respond: %w; its log:\n%s", DebianProgram, err, d.log.Contents())
 		case <-ticker.C:
 		}
 	}
@@ -125,21 +125,21 @@ func (d *DebianRegistry) Host() string { return d.host }
 // CA returns the registry's certificate as PEM.
 func (d *DebianRegistry) CA() string { return d.ca }
 
-var accessLine = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?"]*)[^"]* HTTP/`)
+var accessLinePattern = regexp.MustCompile(`"(GET|HEAD|POST|PATCH|PUT|DELETE) (/v2/[^ ?"]*)[^"]* HTTP/`)
 
-// Requests returns the methods and paths of all previous requests, like those of Registry. The registry logs a request after it has
-// answered it: the last request can be missing for a moment.
+// Requests returns the methods and paths of all previous requests, like Registry.Requests. The registry logs a request after the
+// response, so the last request may appear late.
 func (d *DebianRegistry) Requests() []string {
-	var all []string
-	for _, match := range accessLine.FindAllStringSubmatch(string(d.log.Contents()), -1) {
-		all = append(all, match[1]+" "+match[2])
+	var requests []string
+	for _, match := range accessLinePattern.FindAllStringSubmatch(string(d.log.Contents()), -1) {
+		requests = append(requests, match[1]+" "+match[2])
 	}
-	return all
+	return requests
 }
 
-// SelfSigned creates a certificate for 127.0.0.1 and its key, as PEM.
+// SelfSigned creates a self-signed certificate for 127.0.0.1. It returns the certificate and its key as PEM.
 func SelfSigned() (certificate, key string, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	privateKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return "", "", err
 	}
@@ -148,11 +148,11 @@ func SelfSigned() (certificate, key string, err error) {
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
 		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
 	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	raw, err := x509.CreateCertificate(rand.Reader, template, template, privateKey.Public(), privateKey)
 	if err != nil {
 		return "", "", err
 	}
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	rawKey, err := x509.MarshalPKCS8PrivateKey(privateKey)
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})), err
+		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey})), err
 }

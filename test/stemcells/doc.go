@@ -1,3 +1,3 @@
-// Package stemcells provides root filesystems and tarballs of stemcells for tests, and registries, one of which counts uploads and
-// injects faults.
+// Package stemcells provides root filesystems and tarballs of stemcells, and container registries for tests. Registry counts uploads and
+// injects faults. DebianRegistry is a real registry.
 package stemcells

@@ -15,11 +15,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/registry"
 )
 
-// Registry is the in-memory registry of go-containerregistry on loopback.
+// Registry is go-containerregistry's in-memory registry on loopback.
 type Registry struct {
 	// Username and Password are required by basic authentication, if they are set.
 	Username, Password string
-	// Token is required as a bearer token, if it is set. The registry's token server issues it for Username and Password.
+	// Token is required as a bearer token, if it is set. The registry's token server issues it to Username with Password.
 	Token string
 
 	server *httptest.Server
@@ -31,7 +31,7 @@ type Registry struct {
 	uploads  map[string]int
 }
 
-// Fault answers a request instead of the registry and returns true, or returns false.
+// Fault handles a request instead of the registry and returns true, or returns false for the registry to handle it.
 type Fault func(http.ResponseWriter, *http.Request) bool
 
 // NewRegistry starts a registry. The caller must close it.
@@ -50,7 +50,7 @@ func NewRegistry(withTLS bool) *Registry {
 	return r
 }
 
-// SetFault sets the fault for all requests from now on; nil means no fault.
+// SetFault sets the fault for all requests from now on, or none if it is nil.
 func (r *Registry) SetFault(fault Fault) {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
@@ -82,9 +82,7 @@ func (r *Registry) Requests() []string {
 func (r *Registry) UploadCounts() map[string]int {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
-	all := map[string]int{}
-	maps.Copy(all, r.uploads)
-	return all
+	return maps.Clone(r.uploads)
 }
 
 // CountManifests counts the requests that put a manifest.
@@ -153,14 +151,14 @@ func (r *Registry) serveToken(w http.ResponseWriter, request *http.Request) {
 	_ = json.NewEncoder(w).Encode(map[string]string{"token": r.Token})
 }
 
-// WriteError writes an error response of a registry.
+// WriteError writes an error response in a registry's format.
 func WriteError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(w).Encode(map[string]any{"errors": []map[string]string{{"code": code, "message": message}}})
 }
 
-// RejectMethod returns a Fault that answers requests with this method with a status.
+// RejectMethod returns a Fault that responds with the status to requests with this method.
 func RejectMethod(method string, status int, code string) Fault {
 	return func(w http.ResponseWriter, request *http.Request) bool {
 		if request.Method != method {
@@ -172,7 +170,7 @@ func RejectMethod(method string, status int, code string) Fault {
 	}
 }
 
-// BreakUploads returns a Fault that closes the connection in the middle of this number of uploads.
+// BreakUploads returns a Fault that closes the connection in the middle of an upload, this number of times.
 func BreakUploads(times int) Fault {
 	var mutex sync.Mutex
 	return func(_ http.ResponseWriter, request *http.Request) bool {
@@ -183,6 +181,6 @@ func BreakUploads(times int) Fault {
 		}
 		times--
 		_, _ = io.CopyN(io.Discard, request.Body, request.ContentLength/2)
-		panic(http.ErrAbortHandler) // net/http closes the connection without an answer
+		panic(http.ErrAbortHandler) // net/http closes the connection without a response
 	}
 }

@@ -15,13 +15,13 @@ import (
 
 // Rootfs describes the parts of a root filesystem that the CPI reads.
 type Rootfs struct {
-	AgentConfig string // content of agent.json; no file if empty
+	AgentConfig string // content of agent.json; if empty, the file does not exist
 	Init        string // path of the init program, without its leading slash
 	ELFMachine  byte   // e_machine of the agent's ELF header; 62 is x86-64, 183 is AArch64
 	Filler      int    // number of incompressible bytes
 }
 
-// Jammy is a stemcell with runit, Noble one with systemd.
+// Jammy is a stemcell with runit. Noble is a stemcell with systemd.
 var (
 	Jammy = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/runsvdir-start", ELFMachine: 62, Filler: 1 << 20}
 	Noble = Rootfs{AgentConfig: WardenAgentConfig, Init: "usr/sbin/init", ELFMachine: 62, Filler: 1 << 20}
@@ -43,8 +43,8 @@ func (r Rootfs) Tar() []byte {
 		_, err := writer.Write(content)
 		must(err)
 	}
-	for _, folder := range []string{"./", "./usr/", "./usr/sbin/", "./var/", "./var/vcap/", "./var/vcap/bosh/", "./var/vcap/bosh/bin/"} {
-		add(tar.Header{Name: folder, Typeflag: tar.TypeDir, Mode: 0o750, Gid: 1000}, nil)
+	for _, directory := range []string{"./", "./usr/", "./usr/sbin/", "./var/", "./var/vcap/", "./var/vcap/bosh/", "./var/vcap/bosh/bin/"} {
+		add(tar.Header{Name: directory, Typeflag: tar.TypeDir, Mode: 0o750, Gid: 1000}, nil)
 	}
 	if r.Init != "" {
 		add(tar.Header{Name: "./" + r.Init, Typeflag: tar.TypeReg, Mode: 0o755}, []byte("#!/bin/bash\n"))
@@ -66,19 +66,19 @@ func (r Rootfs) Tar() []byte {
 	return archive.Bytes()
 }
 
-// Image returns the filesystem as the image of a stemcell: a gzipped archive.
+// Image returns the filesystem as a stemcell's image, which is a gzipped archive.
 func (r Rootfs) Image() []byte { return gzipped(r.Tar()) }
 
-// Tarball writes a stemcell tarball for `bosh upload-stemcell` with this image. changes are fields of the manifest to replace; an empty
+// Tarball writes a stemcell tarball with this image for `bosh upload-stemcell`. overrides replaces fields of the manifest; an empty
 // value removes the field.
-func Tarball(path string, image []byte, changes map[string]string) {
+func Tarball(path string, image []byte, overrides map[string]string) {
 	sum := sha1.Sum(image) // see above
 	fields := map[string]string{
 		"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "'1.10'", "api_version": "3", "bosh_protocol": "'1'",
 		"sha1": hex.EncodeToString(sum[:]), "operating_system": "ubuntu-jammy", "stemcell_formats": "[warden-tar, general-tar]",
 		"cloud_properties": "{name: bosh-warden-boshlite-ubuntu-jammy-go_agent, version: '1.10', infrastructure: warden, architecture: x86_64}",
 	}
-	maps.Copy(fields, changes)
+	maps.Copy(fields, overrides)
 	var manifest strings.Builder
 	for field, value := range fields {
 		if value != "" {
@@ -103,8 +103,8 @@ func Tarball(path string, image []byte, changes map[string]string) {
 	must(file.Close())
 }
 
-// AddFile adds a file to the image, a gzipped root filesystem, which makes the image unique. A gzip file can have several members:
-// https://www.rfc-editor.org/rfc/rfc1952#section-2.2
+// AddFile adds a file to the image, for example to make the image unique. The image is a gzipped archive, and a gzip file can have
+// several members: https://www.rfc-editor.org/rfc/rfc1952#section-2.2
 func AddFile(image []byte, name, content string) []byte {
 	return append(gzipped(TarFile(name, content)), image...)
 }
@@ -130,7 +130,7 @@ func gzipped(content []byte) []byte {
 	return zipped.Bytes()
 }
 
-// must panics on errors that cannot occur in memory and in a test's temporary directory.
+// must panics on err. Errors do not occur in memory and in a test's temporary directory.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -10,17 +10,17 @@ import (
 	"path/filepath"
 )
 
-// temporaryPrefix is the prefix of the names of incomplete files. Runtimes ignore these files: they do not have the extension of a
-// network configuration or the name of a plugin.
+// temporaryPrefix marks incomplete files. Runtimes ignore these files, because they have neither the extension of a network
+// configuration nor the name of a plugin.
 const temporaryPrefix = "." + PluginType + "-new-"
 
-// writeFile replaces the file at path atomically, and reports whether the file was changed.
+// writeFile replaces the file at path atomically, and reports whether it changed the file.
 func writeFile(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
-	same, err := fileMatches(path, mode, content)
+	matches, err := fileMatches(path, mode, content)
 	if err != nil {
 		return false, fmt.Errorf("compare %s: %w", path, err)
 	}
-	if same {
+	if matches {
 		return false, nil
 	}
 	if _, err := content.Seek(0, io.SeekStart); err != nil {
@@ -30,9 +30,9 @@ func writeFile(path string, mode fs.FileMode, content io.ReadSeeker) (bool, erro
 	if err != nil {
 		return false, fmt.Errorf("write %s: %w", path, err)
 	}
-	defer os.Remove(file.Name()) // fails after the rename, which is fine
+	defer os.Remove(file.Name()) // no-op after the rename
 	_, err = io.Copy(file, content)
-	// Sync before the rename: a node that loses power must not have an empty file afterwards.
+	// Sync before the rename: a power failure must not leave an empty file.
 	err = errors.Join(err, file.Chmod(mode), file.Sync(), file.Close())
 	if err == nil {
 		err = os.Rename(file.Name(), path)
@@ -43,7 +43,7 @@ func writeFile(path string, mode fs.FileMode, content io.ReadSeeker) (bool, erro
 	return true, nil
 }
 
-// fileMatches reports whether the file exists with this content and mode.
+// fileMatches reports whether the file exists with the given content and mode.
 func fileMatches(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -70,39 +70,39 @@ func fileMatches(path string, mode fs.FileMode, content io.ReadSeeker) (bool, er
 	return sameContent(file, content)
 }
 
-func sameContent(a, b io.Reader) (bool, error) {
-	left, right := make([]byte, 64<<10), make([]byte, 64<<10)
+func sameContent(left, right io.Reader) (bool, error) {
+	leftBuffer, rightBuffer := make([]byte, 64<<10), make([]byte, 64<<10)
 	for {
-		n, errA := io.ReadFull(a, left)
-		m, errB := io.ReadFull(b, right)
-		if !bytes.Equal(left[:n], right[:m]) {
+		leftN, leftErr := io.ReadFull(left, leftBuffer)
+		rightN, rightErr := io.ReadFull(right, rightBuffer)
+		if !bytes.Equal(leftBuffer[:leftN], rightBuffer[:rightN]) {
 			return false, nil
 		}
-		eof := errors.Is(errA, io.EOF) || errors.Is(errA, io.ErrUnexpectedEOF)
+		eof := errors.Is(leftErr, io.EOF) || errors.Is(leftErr, io.ErrUnexpectedEOF)
 		switch {
 		case eof:
-			return errors.Is(errB, errA), nil
-		case errA != nil || errB != nil:
-			return false, errors.Join(errA, errB)
+			return errors.Is(rightErr, leftErr), nil
+		case leftErr != nil || rightErr != nil:
+			return false, errors.Join(leftErr, rightErr)
 		}
 	}
 }
 
-// removeTemporaryFiles removes incomplete files of an installer that was killed.
+// removeTemporaryFiles removes incomplete files of killed installers.
 func removeTemporaryFiles(dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, temporaryPrefix+"*"))
 	if err != nil {
 		return err
 	}
 	for _, path := range paths {
-		if err := remove(path); err != nil {
+		if err := removeIfExists(path); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func remove(path string) error {
+func removeIfExists(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove %s: %w", path, err)
 	}

@@ -14,15 +14,15 @@ import (
 	"time"
 )
 
-// installedFile is one of the files that Install writes.
+// installedFile is a file written by Install.
 type installedFile struct {
 	path    string
 	mode    fs.FileMode
 	content func() (io.ReadSeeker, error)
 }
 
-// files returns the files in the order in which Install writes them: the network configuration comes after the plugin and the
-// kubeconfig that it references. The node's token is renewed when the remaining fraction of its lifetime is at most minRemaining.
+// files returns the files in the order in which Install writes them. The network configuration is last, because it references the
+// plugin and the kubeconfig. The node's token is renewed if the remaining fraction of its lifetime is at most minRemaining.
 func (o Options) files(ctx context.Context, minRemaining float64) []installedFile {
 	fromBytes := func(build func() ([]byte, error)) func() (io.ReadSeeker, error) {
 		return func() (io.ReadSeeker, error) {
@@ -43,19 +43,19 @@ func (o Options) files(ctx context.Context, minRemaining float64) []installedFil
 	}
 }
 
-func (s installedFile) withContent(use func(io.ReadSeeker) (bool, error)) (bool, error) {
-	content, err := s.content()
+func (f installedFile) withContent(use func(io.ReadSeeker) (bool, error)) (bool, error) {
+	content, err := f.content()
 	if err != nil {
 		return false, err
 	}
-	if file, is := content.(io.Closer); is {
-		defer file.Close()
+	if closer, ok := content.(io.Closer); ok {
+		defer closer.Close()
 	}
 	return use(content)
 }
 
-// Install installs or updates the shim, and returns the paths of the changed files. If it fails, the files that it has written
-// remain: their order makes each intermediate state valid.
+// Install installs or updates the shim, and returns the paths of the changed files. If it fails, it keeps the files already written:
+// their order makes each intermediate state valid.
 func (o Options) Install(ctx context.Context) ([]string, error) { return o.install(ctx, 0.5) }
 
 func (o Options) install(ctx context.Context, minRemaining float64) ([]string, error) {
@@ -75,27 +75,27 @@ func (o Options) install(ctx context.Context, minRemaining float64) ([]string, e
 	return changed, nil
 }
 
-// Verify returns an error if a file is missing or differs from what Install writes.
+// Verify returns an error if a file does not exist or differs from what Install writes.
 func (o Options) Verify(ctx context.Context) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
 	if o.TokenFor != "" && remainingLifetime(o.installedToken(), time.Now()) == 0 {
-		return fmt.Errorf("%s is missing, or its token has expired", o.kubeconfigPath())
+		return fmt.Errorf("%s does not exist, or its token is expired", o.kubeconfigPath())
 	}
 	for _, file := range o.files(ctx, 0) {
-		same, err := file.withContent(func(content io.ReadSeeker) (bool, error) { return fileMatches(file.path, file.mode, content) })
+		matches, err := file.withContent(func(content io.ReadSeeker) (bool, error) { return fileMatches(file.path, file.mode, content) })
 		if err != nil {
 			return err
 		}
-		if !same {
-			return fmt.Errorf("%s is missing or outdated", file.path)
+		if !matches {
+			return fmt.Errorf("%s does not exist or is outdated", file.path)
 		}
 	}
 	return nil
 }
 
-// Uninstall removes the shim's files in reverse order, which makes the node's own network configuration the first one again. It never
+// Uninstall removes the shim's files in reverse order: removing the network configuration first reactivates the node's own. It never
 // removes a network configuration that is not the shim's.
 func (o Options) Uninstall() error {
 	if err := o.Validate(); err != nil {
@@ -104,10 +104,10 @@ func (o Options) Uninstall() error {
 	if err := o.removeConfig(); err != nil {
 		return err
 	}
-	if err := remove(o.kubeconfigPath()); err != nil {
+	if err := removeIfExists(o.kubeconfigPath()); err != nil {
 		return err
 	}
-	return errors.Join(remove(o.binaryPath()), removeTemporaryFiles(o.ConfigDir), removeTemporaryFiles(o.BinaryDir))
+	return errors.Join(removeIfExists(o.binaryPath()), removeTemporaryFiles(o.ConfigDir), removeTemporaryFiles(o.BinaryDir))
 }
 
 func (o Options) removeConfig() error {
@@ -124,14 +124,14 @@ func (o Options) removeConfig() error {
 		} `json:"plugins"`
 	}
 	if err := json.Unmarshal(raw, &network); err != nil || len(network.Plugins) == 0 || network.Plugins[0].Type != PluginType {
-		return fmt.Errorf("cannot remove %s: it is not the shim's network configuration, although it has its name", o.configPath())
+		return fmt.Errorf("cannot remove %s: despite its name, it is not the shim's network configuration", o.configPath())
 	}
-	return remove(o.configPath())
+	return removeIfExists(o.configPath())
 }
 
-// Watch installs the shim, and repeats that at each interval until the context is canceled: to renew the token, to follow changes of
-// the node's network configuration, and to restore files that were removed. It does not uninstall at its end: the shim keeps working
-// during an upgrade of the installer. Watch logs a failure once until it changes, and retries.
+// Watch installs the shim, and reinstalls it at each interval until the context is canceled. Reinstalling renews the token, applies
+// changes of the node's network configuration, and restores removed files. Watch does not uninstall the shim when it returns, so that
+// the shim keeps working during an upgrade of the installer. After a failure, Watch retries. It logs a repeated failure only once.
 func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Logger) error {
 	if err := o.Validate(); err != nil {
 		return err
@@ -142,7 +142,7 @@ func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Lo
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	var lastMessage string
-	minRemaining := 1.0 // renews an existing token: its service account may have been recreated
+	minRemaining := 1.0 // renews an existing token, in case its service account was recreated
 	for {
 		changed, err := o.install(ctx, minRemaining)
 		if slices.Contains(changed, o.kubeconfigPath()) {

@@ -32,7 +32,7 @@ const (
 	token = "t0ken"
 )
 
-// node is a set of temporary folders that stand for those of a node, with the options of the installer.
+// node is the options of the installer, with temporary directories instead of the node's.
 type node struct {
 	install.Options
 }
@@ -43,8 +43,8 @@ func newNode(networks map[string]string) node {
 		BinaryDir: filepath.Join(dir, "bin"), ConfigDir: filepath.Join(dir, "net.d"), Program: filepath.Join(dir, "program"),
 		ServiceAccount: filepath.Join(dir, "account"), Server: "https://10.0.0.1:6443",
 	}}
-	for _, folder := range []string{n.BinaryDir, n.ConfigDir, n.ServiceAccount} {
-		Expect(os.Mkdir(folder, 0o755)).To(Succeed())
+	for _, path := range []string{n.BinaryDir, n.ConfigDir, n.ServiceAccount} {
+		Expect(os.Mkdir(path, 0o755)).To(Succeed())
 	}
 	n.write(n.Program, "version 1")
 	n.write(filepath.Join(n.ServiceAccount, "token"), token+"\n")
@@ -80,11 +80,11 @@ func readFile(path string) string {
 func fileNames(dir string) []string {
 	entries, err := os.ReadDir(dir)
 	Expect(err).NotTo(HaveOccurred())
-	var all []string
+	var names []string
 	for _, entry := range entries {
-		all = append(all, entry.Name())
+		names = append(names, entry.Name())
 	}
-	return all
+	return names
 }
 
 var _ = Describe("Install", func() {
@@ -114,7 +114,7 @@ var _ = Describe("Install", func() {
 			"contexts":[{"name":"bosh-cni-shim","context":{"cluster":"bosh-cni-shim","user":"bosh-cni-shim"}}]}`))
 	})
 
-	It("writes the given options to the configuration", func() {
+	It("writes the options to the configuration", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		n.Annotation, n.Timeout, n.Subnets, n.Namespaces = "example.org/ip", 3*time.Second, []string{"10.9.9.0/24"}, []string{"bosh"}
 		Expect(n.install()).To(Succeed())
@@ -133,7 +133,7 @@ var _ = Describe("Install", func() {
 			{"type":"bosh-cni-shim","kubernetes":{"kubeconfig":"` + n.kubeconfigPath() + `"},"delegate":{"cniVersion":"0.3.1","name":"pods","type":"bridge"}}]}`))
 	})
 
-	It("changes nothing when it is repeated", func() {
+	It("changes nothing when it is called again", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(n.verify()).NotTo(Succeed())
 		Expect(n.Install(context.Background())).To(HaveLen(3))
@@ -156,7 +156,7 @@ var _ = Describe("Install", func() {
 		Entry("a network of an old version", map[string]string{"10-a.conf": `{"cniVersion":"0.3.0","name":"a","type":"bridge"}`}, "0.3.1 or later"),
 		Entry("a network without plugins", map[string]string{"10-a.conflist": `{"cniVersion":"1.0.0","name":"a","plugins":[]}`}, "no plugin"),
 		Entry("a network with the shim", map[string]string{"10-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bosh-cni-shim"}`}, "already"),
-		Entry("a network that would come first", map[string]string{"00-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`}, "sorts before"),
+		Entry("a network that sorts first", map[string]string{"00-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`}, "sorts before"),
 	)
 
 	DescribeTable("rejects without writing a configuration", func(change func(*node)) {
@@ -165,7 +165,7 @@ var _ = Describe("Install", func() {
 		Expect(n.install()).NotTo(Succeed())
 		Expect(n.configPath()).NotTo(BeAnExistingFile())
 	},
-		Entry("a relative folder", func(n *node) { n.BinaryDir = "bin" }),
+		Entry("a relative directory", func(n *node) { n.BinaryDir = "bin" }),
 		Entry("an invalid subnet", func(n *node) { n.Subnets = []string{"10.0.0.0"} }),
 		Entry("an invalid namespace", func(n *node) { n.Namespaces = []string{"a/b"} }),
 		Entry("a service account without a namespace", func(n *node) { n.TokenFor = "bosh-cni-shim" }),
@@ -176,7 +176,7 @@ var _ = Describe("Install", func() {
 })
 
 var _ = Describe("Uninstall", func() {
-	It("restores the node, and can be repeated", func() {
+	It("restores the node, and succeeds if it is called again", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(n.install()).To(Succeed())
 		n.write(filepath.Join(n.ConfigDir, ".bosh-cni-shim-new-123"), "written by a killed installer")
@@ -188,7 +188,7 @@ var _ = Describe("Uninstall", func() {
 		Expect(readFile(filepath.Join(n.ConfigDir, "10-pods.conflist"))).To(Equal(bridgeNetwork))
 	})
 
-	It("does not remove a network that only has the name of the shim's", func() {
+	It("does not remove a network configuration of another plugin with the same name", func() {
 		n := newNode(map[string]string{"00-bosh-cni-shim.conflist": bridgeNetwork})
 		Expect(n.Uninstall()).To(MatchError(ContainSubstring("not the shim's")))
 		Expect(readFile(n.configPath())).To(Equal(bridgeNetwork))
@@ -225,7 +225,7 @@ var _ = Describe("Watch", func() {
 		Expect(string(logs.Contents())).NotTo(ContainSubstring(token))
 	})
 
-	It("follows a renewed token and a changed network, and restores removed files", func() {
+	It("applies a renewed token and a changed network, and restores removed files", func() {
 		startWatch(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Eventually(n.verify).Should(Succeed())
 		n.write(filepath.Join(n.ServiceAccount, "token"), "renewed")
@@ -237,7 +237,7 @@ var _ = Describe("Watch", func() {
 		Eventually(n.verify).Should(Succeed())
 	})
 
-	It("keeps the last valid network while the node's own is invalid", func() {
+	It("keeps the last valid network while the node's own network is invalid", func() {
 		startWatch(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Eventually(n.verify).Should(Succeed())
 		good := readFile(n.configPath())
@@ -252,12 +252,12 @@ var _ = Describe("A node's runtime", func() {
 		n := newNode(map[string]string{"10-pods.conflist": bridgeNetwork})
 		Expect(os.WriteFile(filepath.Join(n.BinaryDir, "bridge"), []byte("bridge"), 0o755)).To(Succeed())
 		var done atomic.Bool
-		type loads struct{ shim, plain int }
-		found := make(chan loads, 1)
+		type loadCounts struct{ shim, plain int }
+		counted := make(chan loadCounts, 1)
 		problems := make(chan string, 1)
 		go func() {
 			defer GinkgoRecover()
-			var counts loads
+			var counts loadCounts
 			for !done.Load() {
 				kind, problem := n.loadNetwork()
 				switch {
@@ -270,7 +270,7 @@ var _ = Describe("A node's runtime", func() {
 					counts.shim++
 				}
 			}
-			found <- counts
+			counted <- counts
 		}()
 		for i := range 300 {
 			n.write(n.Program, strings.Repeat("version", i%7+1))
@@ -281,8 +281,8 @@ var _ = Describe("A node's runtime", func() {
 			}
 		}
 		done.Store(true)
-		var counts loads
-		Eventually(found).Should(Receive(&counts), func() string {
+		var counts loadCounts
+		Eventually(counted).Should(Receive(&counts), func() string {
 			select {
 			case problem := <-problems:
 				return problem
@@ -295,7 +295,7 @@ var _ = Describe("A node's runtime", func() {
 	})
 })
 
-// loadNetwork loads the first network in lexical order, as a runtime does. It returns the type of its first plugin, or a problem.
+// loadNetwork loads the first network in lexical order, as a runtime does. It returns the type of the first plugin, or a problem.
 func (n node) loadNetwork() (kind, problem string) {
 	entries, err := os.ReadDir(n.ConfigDir)
 	if err != nil {
@@ -308,7 +308,7 @@ func (n node) loadNetwork() (kind, problem string) {
 	path := filepath.Join(n.ConfigDir, entries[i].Name())
 	previous, err := os.Stat(path)
 	if err != nil {
-		return n.loadNetwork() // removed since the folder was read: a runtime reads it again, too
+		return n.loadNetwork() // removed after the directory was listed: a runtime lists it again, too
 	}
 	raw, err := os.ReadFile(path)
 	if err != nil {
@@ -320,7 +320,7 @@ func (n node) loadNetwork() (kind, problem string) {
 	}
 	kind = network.Plugins[0].Type
 	if kind == "bosh-cni-shim" && !isInstalled(n.binaryPath()) && isUnchanged(path, previous) {
-		return "", "the network references a missing plugin"
+		return "", "the network references a plugin that does not exist"
 	}
 	return kind, ""
 }
@@ -330,8 +330,8 @@ func isInstalled(path string) bool {
 	return err == nil && info.Mode().Perm() == 0o755 && info.Size() > 0
 }
 
-// isUnchanged reports whether the file is still the same, and so has existed since previous.
+// isUnchanged reports whether the file is still the same as previous.
 func isUnchanged(path string, previous os.FileInfo) bool {
-	now, err := os.Stat(path)
-	return err == nil && os.SameFile(now, previous) && now.ModTime().Equal(previous.ModTime())
+	current, err := os.Stat(path)
+	return err == nil && os.SameFile(current, previous) && current.ModTime().Equal(previous.ModTime())
 }

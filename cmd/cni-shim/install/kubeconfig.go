@@ -11,10 +11,10 @@ import (
 	"path/filepath"
 )
 
-// renderKubeconfig returns the kubeconfig for the node, with a token as nodeToken returns it.
+// renderKubeconfig returns the kubeconfig for the node, with the token returned by nodeToken.
 func (o Options) renderKubeconfig(ctx context.Context, minRemaining float64) ([]byte, error) {
 	if o.Server == "" {
-		return nil, errors.New("the address of the API server is unknown; give -server, or run in a Pod")
+		return nil, errors.New("the address of the API server is unknown; set -server, or run in a Pod")
 	}
 	token, err := o.nodeToken(ctx, minRemaining)
 	if err != nil {
@@ -48,7 +48,7 @@ func (o Options) readCA() ([]byte, error) {
 	return authority, nil
 }
 
-// InClusterServer returns the URL of the API server from the environment of a Pod; "" outside of Pods.
+// InClusterServer returns the URL of the API server from the environment of a Pod, or "" outside of Pods.
 func InClusterServer() string {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {

@@ -11,7 +11,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// ErrNoNetwork means that the node has no network configuration yet.
+// ErrNoNetwork means that the node does not have a network configuration yet.
 var ErrNoNetwork = errors.New("no network configuration")
 
 type object map[string]json.RawMessage
@@ -22,7 +22,7 @@ const oldestVersion = "0.3.1"
 // extensions are the extensions of network configurations, as in libcni's ConfFiles, which all runtimes use.
 var extensions = map[string]bool{".conf": true, ".conflist": true, ".json": true}
 
-// findOriginalNetwork returns the path of the node's own network configuration: the first in lexical order except for the shim's.
+// findOriginalNetwork returns the path of the node's own network configuration: the first one in lexical order, except the shim's.
 func (o Options) findOriginalNetwork() (string, error) {
 	entries, err := os.ReadDir(o.ConfigDir) // sorted by name
 	if err != nil {
@@ -34,7 +34,7 @@ func (o Options) findOriginalNetwork() (string, error) {
 			continue
 		}
 		if name < configName {
-			return "", fmt.Errorf("network configuration %s sorts before the shim's %s, and runtimes use the first one; rename it",
+			return "", fmt.Errorf("network configuration %s sorts before the shim's %s, but runtimes use only the first one; rename it",
 				filepath.Join(o.ConfigDir, name), configName)
 		}
 		return filepath.Join(o.ConfigDir, name), nil
@@ -52,11 +52,11 @@ func (o Options) renderNetwork(path string) ([]byte, error) {
 	if err := json.Unmarshal(raw, &network); err != nil {
 		return nil, fmt.Errorf("network configuration %s is not JSON: %w", path, err)
 	}
-	wrapped, err := insertShim(network, o.shimEntry())
+	rendered, err := insertShim(network, o.shimEntry())
 	if err != nil {
 		return nil, fmt.Errorf("network configuration %s: %w", path, err)
 	}
-	return wrapped, nil
+	return rendered, nil
 }
 
 // shimEntry returns the plugin entry of the shim, without its delegate.
@@ -78,8 +78,8 @@ func (o Options) shimEntry() map[string]any {
 	return entry
 }
 
-// insertShim replaces the first plugin of a network with the shim. Everything else is unchanged: the name (the key under which IPAM
-// plugins store allocations), cniVersion, the other plugins, and unknown keys. A configuration of a single plugin is converted to a
+// insertShim replaces the first plugin of a network with the shim. It keeps everything else: the name (the key under which IPAM
+// plugins store allocations), cniVersion, the other plugins, and unknown keys. It converts a configuration of a single plugin to a
 // list (CNI specification 0.3.1 to 1.1.0, section 1).
 func insertShim(network object, entry map[string]any) ([]byte, error) {
 	var plugins []object
@@ -105,7 +105,7 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	}
 	entry["delegate"] = plugins[0]
 	if capabilities := plugins[0]["capabilities"]; capabilities != nil {
-		entry["capabilities"] = capabilities // from which the runtime derives runtimeConfig
+		entry["capabilities"] = capabilities // the runtime derives runtimeConfig from them
 	}
 	first, err := json.Marshal(entry)
 	if err != nil {
@@ -125,7 +125,7 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	return json.MarshalIndent(network, "", "  ")
 }
 
-// jsonString decodes a JSON string; "" for any other value.
+// jsonString decodes a JSON string. It returns "" for any other value.
 func jsonString(raw json.RawMessage) string {
 	var s string
 	_ = json.Unmarshal(raw, &s)

@@ -14,7 +14,7 @@ import (
 const (
 	// PluginType is the type of the shim in network configurations, and the name of its program in CNI_PATH.
 	PluginType = "bosh-cni-shim"
-	// DefaultAnnotation is the annotation with the requested addresses of a Pod.
+	// DefaultAnnotation is the default key of the Pod annotation that holds the requested addresses.
 	DefaultAnnotation = "bosh.cloudfoundry.org/ip-address"
 
 	configName     = "00-" + PluginType + ".conflist"
@@ -23,30 +23,30 @@ const (
 
 // Options are the paths and settings of an installation.
 type Options struct {
-	// BinaryDir is the folder of the node's CNI plugins, and ConfigDir that of its network configurations. Both must have the same
-	// path here as on the node.
+	// BinaryDir is the directory of the node's CNI plugins. ConfigDir is the directory of its network configurations. Both must have
+	// the same path here as on the node.
 	BinaryDir, ConfigDir string
 	// Program is the path of the shim's program.
 	Program string
-	// ServiceAccount is the folder with the token and ca.crt of a service account, as in a Pod, and Server is the URL at which the
-	// node reaches the API server. The node's kubeconfig contains them.
+	// ServiceAccount is the directory with the token and ca.crt of a service account, as in a Pod. Server is the URL of the API server
+	// as seen from the node. The node's kubeconfig contains them.
 	ServiceAccount, Server string
-	// TokenFor is the service account of the node's token, as NAMESPACE/NAME. The token is not bound to a Pod. If TokenFor is
-	// empty, the node gets the token in ServiceAccount.
+	// TokenFor is the service account of the node's token, as namespace/name. The token is not bound to a Pod. If TokenFor is empty,
+	// the node gets the token in ServiceAccount.
 	TokenFor string
 
-	// Annotation, Timeout, Subnets and Namespaces are keys of the shim's configuration; empty ones are omitted.
+	// Annotation, Timeout, Subnets and Namespaces are keys of the shim's configuration. Zero values are omitted.
 	Annotation string
 	Timeout    time.Duration
 	Subnets    []string
 	Namespaces []string
 }
 
-// Validate returns an error for the first option that is missing or malformed.
+// Validate returns an error for the first invalid option.
 func (o Options) Validate() error {
-	for _, folder := range []struct{ option, path string }{{"bin-dir", o.BinaryDir}, {"conf-dir", o.ConfigDir}} {
-		if !filepath.IsAbs(folder.path) {
-			return fmt.Errorf("-%s %q is not an absolute path; give the path on the node, which must be the same here", folder.option, folder.path)
+	for _, dir := range []struct{ flag, path string }{{"bin-dir", o.BinaryDir}, {"conf-dir", o.ConfigDir}} {
+		if !filepath.IsAbs(dir.path) {
+			return fmt.Errorf("-%s %q is not an absolute path; set it to the path on the node, which must be the same here", dir.flag, dir.path)
 		}
 	}
 	for _, subnet := range o.Subnets {
@@ -56,20 +56,20 @@ func (o Options) Validate() error {
 	}
 	namespace, name, _ := strings.Cut(o.TokenFor, "/")
 	if o.TokenFor != "" && (!isName(namespace) || !isName(name)) {
-		return fmt.Errorf("-token-for %q is not NAMESPACE/NAME of a service account", o.TokenFor)
+		return fmt.Errorf("-token-for %q is not a service account as namespace/name", o.TokenFor)
 	}
-	for _, allowed := range o.Namespaces {
-		if !isName(allowed) {
-			return fmt.Errorf("-namespaces: %q is not a valid namespace name", allowed)
+	for _, namespace := range o.Namespaces {
+		if !isName(namespace) {
+			return fmt.Errorf("-namespaces: %q is not a valid namespace name", namespace)
 		}
 	}
 	if o.Timeout < 0 {
-		return errors.New("-timeout is negative")
+		return errors.New("-timeout must not be negative")
 	}
 	return nil
 }
 
-// isName reports whether this is a valid object name, which cannot contain parts of a URL path.
+// isName reports whether name is a valid object name. Valid names cannot change the structure of a URL path.
 func isName(name string) bool { return len(validation.IsDNS1123Subdomain(name)) == 0 }
 
 func (o Options) binaryPath() string     { return filepath.Join(o.BinaryDir, PluginType) }

@@ -15,9 +15,9 @@ import (
 	"time"
 )
 
-// The token of a Pod expires a minute after the Pod was deleted. If nodes had the token of the installer's Pod, an upgrade with an
-// image that cannot be pulled would prevent VMs from starting. So nodes have a token of another service account, TokenFor, that is
-// not bound to a Pod. The installer's own service account only has the right to request that token.
+// The token of a Pod expires a minute after the Pod is deleted. If nodes used the token of the installer's Pod, an upgrade to an image
+// that cannot be pulled would prevent VMs from starting. Nodes therefore use a token of another service account, TokenFor, that is not
+// bound to a Pod. The installer's own service account only has the right to request that token.
 
 // tokenLifetime is the requested lifetime of the node's token. The API server may issue a token with a shorter lifetime.
 const tokenLifetime = 24 * time.Hour
@@ -31,7 +31,7 @@ type tokenClaims struct {
 	Expires int64 `json:"exp"`
 }
 
-// remainingLifetime returns the remaining fraction of the token's lifetime; 0 if it has expired or cannot be parsed.
+// remainingLifetime returns the remaining fraction of the token's lifetime. It returns 0 if the token is expired or cannot be parsed.
 func remainingLifetime(token string, now time.Time) float64 {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -48,7 +48,7 @@ func remainingLifetime(token string, now time.Time) float64 {
 	return max(0, float64(claims.Expires-now.Unix())/float64(claims.Expires-claims.Issued))
 }
 
-// nodeToken returns the installed token if its remaining lifetime is more than the fraction minRemaining, or else a new token.
+// nodeToken returns the installed token if more than the fraction minRemaining of its lifetime remains, or else a new token.
 func (o Options) nodeToken(ctx context.Context, minRemaining float64) (string, error) {
 	if o.TokenFor == "" {
 		return o.installerToken()
@@ -68,7 +68,7 @@ func (o Options) installerToken() (string, error) {
 	return strings.TrimSpace(string(token)), nil
 }
 
-// installedToken returns the token of the node's kubeconfig; "" if there is none.
+// installedToken returns the token in the node's kubeconfig, or "" if there is none.
 func (o Options) installedToken() string {
 	var kubeconfig struct {
 		Users []struct {
@@ -100,7 +100,7 @@ func (o Options) requestToken(ctx context.Context) (string, error) {
 	token, err := o.postTokenRequest(ctx, bearer, authority)
 	if err != nil {
 		return "", fmt.Errorf("request a token for service account %s: %w; "+
-			"the installer's own service account needs the right to create it", o.TokenFor, err)
+			"the installer's own service account requires the right to create serviceaccounts/token", o.TokenFor, err)
 	}
 	return token, nil
 }

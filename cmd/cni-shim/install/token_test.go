@@ -14,14 +14,14 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// newToken returns a token that was issued and expires at these offsets from now.
+// newToken returns a token that was issued and expires at the given offsets from now.
 func newToken(issued, expires time.Duration) string {
 	now := time.Now()
 	claims := fmt.Sprintf(`{"iat":%d,"exp":%d}`, now.Add(issued).Unix(), now.Add(expires).Unix())
 	return "header." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".signature"
 }
 
-var _ = Describe("A token that is requested for the node", func() {
+var _ = Describe("A token requested for the node", func() {
 	var (
 		n        node
 		requests []string
@@ -77,9 +77,9 @@ var _ = Describe("A token that is requested for the node", func() {
 		Expect(n.verify()).To(Succeed())
 	})
 
-	It("makes Verify fail after it has expired", func() {
+	It("makes Verify fail after it expires", func() {
 		respond = respondWithToken(newToken(-time.Hour, -time.Minute))
 		Expect(n.install()).To(Succeed())
-		Expect(n.verify()).To(MatchError(ContainSubstring("its token has expired")))
+		Expect(n.verify()).To(MatchError(ContainSubstring("its token is expired")))
 	})
 })

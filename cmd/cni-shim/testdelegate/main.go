@@ -1,5 +1,5 @@
-// Command testdelegate is a CNI plugin for the tests of the shim. It records its calls, and behaves as the key "test" of its
-// configuration specifies. It supports all conventions for requested addresses.
+// Command testdelegate is a CNI plugin for the tests of the shim. It records its calls. The key "test" of its configuration selects
+// its behavior. It supports all conventions for requested addresses.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Call is the record of a call, a line of JSON.
+// Call is the record of a call. Each call is a line of JSON.
 type Call struct {
 	Command, Args, ContainerID, NetNS, IfName string
 	Stdin                                     json.RawMessage
@@ -28,13 +28,12 @@ type config struct {
 		} `json:"cni"`
 	} `json:"args"`
 	Test struct {
-		Record  string   `json:"record"`  // path of the file to record calls in
-		Give    []string `json:"give"`    // addresses to assign instead of the requested ones
-		Print   string   `json:"print"`   // output instead of a result
-		Fail    []string `json:"fail"`    // commands that fail with an error document
-		Crash   []string `json:"crash"`   // commands that fail without an error document
-		Stderr  string   `json:"stderr"`  // text to write to stderr
-		Without bool     `json:"without"` // assign no address unless one is requested
+		Record string   `json:"record"` // path of the file to record calls in
+		Assign []string `json:"assign"` // addresses to assign instead of the requested ones
+		Print  string   `json:"print"`  // output instead of a result
+		Fail   []string `json:"fail"`   // commands that fail with an error document
+		Crash  []string `json:"crash"`  // commands that fail without an error document
+		Stderr string   `json:"stderr"` // text to write to stderr
 	} `json:"test"`
 }
 
@@ -61,7 +60,7 @@ func main() {
 	}
 }
 
-// assignedAddresses applies the conventions in the same order of precedence as host-local and static.
+// assignedAddresses applies the conventions with the same precedence as host-local and static.
 func assignedAddresses(c config) []map[string]string {
 	var assigned []string
 	for pair := range strings.SplitSeq(os.Getenv("CNI_ARGS"), ";") {
@@ -69,15 +68,15 @@ func assignedAddresses(c config) []map[string]string {
 			assigned = []string{ip}
 		}
 	}
-	for _, more := range [][]string{c.Args.CNI.IPs, c.RuntimeConfig.IPs, c.Test.Give} {
-		if len(more) > 0 {
-			assigned = more
+	for _, addresses := range [][]string{c.Args.CNI.IPs, c.RuntimeConfig.IPs, c.Test.Assign} {
+		if len(addresses) > 0 {
+			assigned = addresses
 		}
 	}
-	if len(assigned) == 0 && !c.Test.Without {
+	if len(assigned) == 0 {
 		assigned = []string{"10.9.9.9/24"}
 	}
-	all := []map[string]string{}
+	ips := []map[string]string{}
 	for _, ip := range assigned {
 		switch {
 		case strings.Contains(ip, "/"):
@@ -86,9 +85,9 @@ func assignedAddresses(c config) []map[string]string {
 		default:
 			ip += "/24"
 		}
-		all = append(all, map[string]string{"address": ip, "version": map[bool]string{true: "6", false: "4"}[strings.Contains(ip, ":")]})
+		ips = append(ips, map[string]string{"address": ip, "version": map[bool]string{true: "6", false: "4"}[strings.Contains(ip, ":")]})
 	}
-	return all
+	return ips
 }
 
 func contains(list []string, command string) bool {

@@ -19,25 +19,25 @@ import (
 
 var serviceCIDRResource = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}
 
-// inspectServiceRanges finds the ranges of Service addresses: from ServiceCIDRs, or if none can be read, from the API server's error
-// about an address outside of the range.
+// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs. If it cannot read any, it finds the range in the API
+// server's error about an address outside of the range.
 func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) (string, error) {
-	all, err := c.dynamicClient.Resource(serviceCIDRResource).List(ctx, metav1.ListOptions{})
-	if err == nil && len(all.Items) > 0 {
-		var texts []string
-		for _, object := range all.Items {
+	serviceCIDRs, err := c.dynamicClient.Resource(serviceCIDRResource).List(ctx, metav1.ListOptions{})
+	if err == nil && len(serviceCIDRs.Items) > 0 {
+		var ranges []string
+		for _, object := range serviceCIDRs.Items {
 			cidrs, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "cidrs")
 			result.addServiceRanges(cidrs)
-			texts = append(texts, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
+			ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
 		}
-		return strings.Join(texts, ", "), nil
+		return strings.Join(ranges, ", "), nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
 		return "", err
 	}
-	rejection := c.dryRunService(ctx, "192.0.2.1") // an address of TEST-NET-1, which is not in use anywhere
+	rejection := c.dryRunService(ctx, "192.0.2.1") // TEST-NET-1, reserved for documentation
 	if rejection == nil {
-		return "", errors.New("the API server accepts the Service address 192.0.2.1, and so does not report its range")
+		return "", errors.New("cannot determine the Service range: the API server accepted 192.0.2.1 instead of reporting the range")
 	}
 	result.addServiceRanges(cidrPattern.FindAllString(rejection.Error(), -1))
 	if len(result.ServiceRanges) == 0 {
@@ -56,8 +56,8 @@ func (i *Inspection) addServiceRanges(cidrs []string) {
 	}
 }
 
-// dryRunService returns why a Service cannot have this address, by a dry run in the director's namespace. If that namespace does not
-// exist yet or does not admit Services, it tries the namespace default.
+// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is free.
+// It falls back to the default namespace if the director's namespace does not exist or does not admit Services.
 func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 	dryRun := func(client *kube.Client) error {
 		_, err := client.Services.DryRunCreate(ctx, &corev1.Service{
@@ -80,12 +80,12 @@ func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 	return err
 }
 
-// FindFreeServiceAddress returns an address that a Service can have. It searches the lower band of the range, from which Kubernetes
-// assigns addresses last (https://kubernetes.io/docs/concepts/services-networking/cluster-ip-allocation/), but not its first
-// addresses, such as that of the cluster's DNS, which distributions choose.
+// FindFreeServiceAddress returns a free Service address. It searches the lower band of the range, from which Kubernetes assigns
+// addresses last (https://kubernetes.io/docs/concepts/services-networking/cluster-ip-allocation/). It skips the first addresses, which
+// distributions assign to well-known Services such as the cluster DNS.
 func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspection) (string, error) {
 	if len(inspection.ServiceRanges) == 0 {
-		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; give an address with --address")
+		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; set --address")
 	}
 	allNamespaces, err := kube.NewFor(c.config, "", retryTimeout)
 	if err != nil {
@@ -93,17 +93,18 @@ func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspec
 	}
 	taken := map[string]bool{}
 	services, err := allNamespaces.Services.List(ctx, kube.Selection{})
-	if err != nil && !errors.Is(err, kube.ErrRefused) {
+	if err != nil && !errors.Is(err, kube.ErrRejected) {
 		return "", err
 	}
 	for _, service := range services.Items {
 		taken[service.Spec.ClusterIP] = true
 	}
-	const first, last = 60, 250
+	serviceRange := inspection.ServiceRanges[0]
+	const firstOffset, lastOffset = 60, 250
 	var lastErr error
-	for offset := first; offset < last; offset++ {
-		address := addressAt(inspection.ServiceRanges[0], offset)
-		if !inspection.ServiceRanges[0].Contains(address) || taken[address.String()] {
+	for offset := firstOffset; offset < lastOffset; offset++ {
+		address := AddressAt(serviceRange, offset)
+		if !serviceRange.Contains(address) || taken[address.String()] {
 			continue
 		}
 		if lastErr = c.dryRunService(ctx, address.String()); lastErr == nil {
@@ -113,38 +114,37 @@ func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspec
 			break
 		}
 	}
-	return "", fmt.Errorf("no free Service address found in %s: %w; give an address with --address",
-		inspection.ServiceRanges[0], lastErr)
+	if lastErr != nil {
+		return "", fmt.Errorf("no free Service address in %s: %w; set --address", serviceRange, lastErr)
+	}
+	return "", fmt.Errorf("no free Service address in %s; set --address", serviceRange)
 }
 
-// addressAt returns the address at this offset of the range.
-func addressAt(within netip.Prefix, offset int) netip.Addr {
-	address := within.Masked().Addr()
+// AddressAt returns the address at the given offset in the range.
+func AddressAt(prefix netip.Prefix, offset int) netip.Addr {
+	address := prefix.Masked().Addr()
 	for range offset {
 		address = address.Next()
 	}
 	return address
 }
 
-// AddressAt returns the address at this offset of the range, as text.
-func (r ReservedRange) AddressAt(offset int) string { return addressAt(r.Prefix, offset).String() }
-
-// FindFreePodAddress returns the first address of the range, from this offset on, that no Pod has.
-func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange, first int) (string, error) {
+// FindFreePodAddress returns the first address of the range, from firstOffset on, that no Pod has.
+func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange, firstOffset int) (string, error) {
 	const maxCandidates = 200
-	for offset := first; offset < first+maxCandidates; offset++ {
-		address := addressAt(reserved.Prefix, offset)
+	for offset := firstOffset; offset < firstOffset+maxCandidates; offset++ {
+		address := AddressAt(reserved.Prefix, offset)
 		if !reserved.Contains(address) {
 			break
 		}
 		_, taken, err := c.Client.PodsInAllNamespaces().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
 			func(*corev1.Pod) bool { return true })
-		if errors.Is(err, kube.ErrRefused) || err == nil && !taken {
+		if errors.Is(err, kube.ErrRejected) || err == nil && !taken {
 			return address.String(), nil // without the right to list all Pods, create_vm reports a conflict
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("no free Pod address found in %s from offset %d on; give an address with --address", reserved, first)
+	return "", fmt.Errorf("no free Pod address in %s from offset %d on; set --address", reserved, firstOffset)
 }

@@ -13,7 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// systemNamespace exists in every cluster during all of its lifetime: its UID identifies the cluster.
+// systemNamespace exists in every cluster for the cluster's whole lifetime, so its UID identifies the cluster.
 const systemNamespace = "kube-system"
 
 // Identity distinguishes a cluster from others, and describes how an operator reaches it.
@@ -26,7 +26,7 @@ type Identity struct {
 
 // Identify returns the cluster's identity.
 func (c *Cluster) Identify(ctx context.Context) (Identity, error) {
-	// Errors of GetServerInfo name expired credentials.
+	// GetServerInfo's errors report expired credentials.
 	server, err := c.Client.GetServerInfo(ctx)
 	if err != nil {
 		return Identity{}, err
@@ -62,8 +62,9 @@ func Fingerprints(bundle []byte) []string {
 	}
 }
 
-// Mismatch returns why the current cluster is not this recorded one; "" if it is. If a UID is missing, both the URL and a certificate
-// authority must match: clusters behind the same gateway have the same authority, and clusters on laptops often the same URL.
+// Mismatch returns the reason why current is another cluster than the recorded i, or "" if they are the same. If a UID is unknown, both
+// the URL and a certificate authority must match: clusters behind one gateway have the same authority, and clusters on laptops often
+// have the same URL.
 func (i Identity) Mismatch(current Identity) string {
 	shared := func(authority string) bool { return slices.Contains(current.Authorities, authority) }
 	const noUID = "whether they are the same cluster is unknown without the right to get namespace " + systemNamespace

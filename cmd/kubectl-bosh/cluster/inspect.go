@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Inspection is the result of inspecting a cluster. Fields that could not be determined are empty; Facts contain the reason.
+// Inspection is the result of inspecting a cluster. Unknown fields are empty, and Facts contain the reason.
 type Inspection struct {
 	Server         kube.ServerInfo
 	Namespace      Namespace
@@ -28,7 +28,7 @@ type Inspection struct {
 	NetworkPlugin  NetworkPlugin
 	ReservedRanges []ReservedRange // ranges that are assigned on request only
 	ServiceRanges  []netip.Prefix  // ranges of Service addresses
-	APIURL         string          // URL of the API server for Pods
+	APIURL         string          // URL of the API server as seen from Pods
 	DNSAddress     string          // address of the cluster's DNS Service
 	MissingRights  []string        // rights that the operator lacks to create a director
 
@@ -36,7 +36,7 @@ type Inspection struct {
 	Facts []Fact
 }
 
-// Fact is a finding in words, or the reason why there is none.
+// Fact is a finding in words, or the reason why it is unknown.
 type Fact struct{ Name, Value string }
 
 // ReservedRange is an address range that is assigned on request only. Source is the object that reserves it.
@@ -108,13 +108,13 @@ func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (
 	if err != nil {
 		return "", err
 	}
-	all, err := classes.List(ctx, kube.Selection{})
+	list, err := classes.List(ctx, kube.Selection{})
 	if err != nil {
 		return "", err
 	}
-	// If there are several default classes, Kubernetes uses the newest.
+	// If there are several default classes, Kubernetes uses the newest one.
 	var defaultClass *storagev1.StorageClass
-	for _, class := range all.Items {
+	for _, class := range list.Items {
 		if class.Annotations["storageclass.kubernetes.io/is-default-class"] == "true" &&
 			(defaultClass == nil || defaultClass.CreationTimestamp.Before(&class.CreationTimestamp)) {
 			defaultClass = class
@@ -169,7 +169,7 @@ func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (
 func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, error) {
 	const defaultName = "kube-dns"
 	services, err := c.listServices(ctx, systemNamespace, "")
-	if errors.Is(err, kube.ErrRefused) { // without the right to list, try the usual name
+	if errors.Is(err, kube.ErrRejected) { // without the right to list, try the usual name
 		services, err = c.listServices(ctx, systemNamespace, defaultName)
 	}
 	if err != nil {
@@ -184,7 +184,7 @@ func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, e
 	return "unknown: no Service kube-dns in namespace kube-system; set cluster_dns in cloud-config-vars.yml", nil
 }
 
-// listServices returns the Services of a namespace, or only that with this name unless it is "".
+// listServices returns the Services of a namespace, or only the one with the given name unless name is empty.
 func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*corev1.Service, error) {
 	client, err := kube.NewFor(c.config, namespace, retryTimeout)
 	if err != nil {

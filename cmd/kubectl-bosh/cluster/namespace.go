@@ -24,11 +24,11 @@ const (
 type Namespace struct {
 	Known       bool // whether the operator has the right to get it
 	Exists      bool
-	PodSecurity string // value of PodSecurityLabel; "" without the label, which means the cluster's default
+	PodSecurity string // value of PodSecurityLabel; "" without the label, so that the cluster's default applies
 }
 
-// RefusesVMs reports whether the label prevents VM Pods from being admitted.
-func (n Namespace) RefusesVMs() bool {
+// RejectsVMs reports whether the label prevents VM Pods from being admitted.
+func (n Namespace) RejectsVMs() bool {
 	return n.PodSecurity != "" && n.PodSecurity != PodSecurityPrivileged
 }
 
@@ -52,14 +52,15 @@ func (c *Cluster) getNamespace(ctx context.Context) (*unstructured.Unstructured,
 	return c.dynamicClient.Resource(resourcesByKind["Namespace"]).Get(ctx, c.Client.Namespace, metav1.GetOptions{})
 }
 
-// SetPodSecurity changes the value of PodSecurityLabel if it is from. It returns the value before the change; "" means no label.
-func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (current string, err error) {
+// SetPodSecurity replaces the value of PodSecurityLabel with to if it equals from, and returns the previous value. An empty value means
+// that the label is absent.
+func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (previous string, err error) {
 	existing, err := c.getNamespace(ctx)
 	if err != nil {
 		return "", err
 	}
-	if current = existing.GetLabels()[PodSecurityLabel]; current != from {
-		return current, nil
+	if previous = existing.GetLabels()[PodSecurityLabel]; previous != from {
+		return previous, nil
 	}
 	var value any // null removes the label
 	if to != "" {
@@ -69,17 +70,17 @@ func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (current 
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"resourceVersion": existing.GetResourceVersion(), "labels": map[string]any{PodSecurityLabel: value}}})
 	if err != nil {
-		return current, err
+		return previous, err
 	}
 	_, err = c.dynamicClient.Resource(resourcesByKind["Namespace"]).Patch(ctx, c.Client.Namespace, types.MergePatchType, patch,
 		metav1.PatchOptions{FieldManager: fieldManager})
 	if err != nil {
 		err = fmt.Errorf("label Namespace %s with %s=%s: %w", c.Client.Namespace, PodSecurityLabel, cmp.Or(to, "(none)"), err)
 	}
-	return current, err
+	return previous, err
 }
 
-// allowVMPods adds the label that admits VM Pods to a new namespace, unless it has the label.
+// allowVMPods adds the label that admits VM Pods to a new namespace, unless the label is already set.
 func allowVMPods(desired *unstructured.Unstructured) {
 	labels := desired.GetLabels()
 	if labels[PodSecurityLabel] == "" {

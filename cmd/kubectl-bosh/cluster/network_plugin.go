@@ -18,9 +18,9 @@ import (
 // NetworkPlugin is the network plugin of a cluster.
 type NetworkPlugin struct {
 	Name string // "" if it is unknown
-	// Annotation is the annotation of a Pod from which the plugin reads a requested address; "" if it does not support requests.
+	// Annotation is the Pod annotation from which the plugin reads a requested address, or "" if it does not assign requested addresses.
 	Annotation string
-	DetectedBy string // the object by which it was detected
+	DetectedBy string // the object that identifies the plugin
 }
 
 // knownPlugins are the plugins that can be detected by their DaemonSets or API groups. The first match applies: Calico may enforce
@@ -73,11 +73,11 @@ func (c *Cluster) inspectNetworkPlugin(ctx context.Context, result *Inspection) 
 var daemonSetResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}
 
 func (c *Cluster) detectByDaemonSet(ctx context.Context) (NetworkPlugin, error) {
-	all, err := c.dynamicClient.Resource(daemonSetResource).List(ctx, metav1.ListOptions{})
+	daemonSets, err := c.dynamicClient.Resource(daemonSetResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return NetworkPlugin{}, err
 	}
-	existing := objectNames(all)
+	existing := objectNames(daemonSets)
 	for _, known := range knownPlugins {
 		for _, name := range known.daemonSets {
 			if slices.Contains(existing, name) {
@@ -89,12 +89,12 @@ func (c *Cluster) detectByDaemonSet(ctx context.Context) (NetworkPlugin, error) 
 }
 
 func (c *Cluster) detectByAPIGroup(context.Context) (NetworkPlugin, error) {
-	all, err := c.discoveryClient.ServerGroups()
+	list, err := c.discoveryClient.ServerGroups()
 	if err != nil {
 		return NetworkPlugin{}, err
 	}
 	for _, known := range knownPlugins {
-		if known.group != "" && slices.ContainsFunc(all.Groups, func(group metav1.APIGroup) bool { return group.Name == known.group }) {
+		if known.group != "" && slices.ContainsFunc(list.Groups, func(group metav1.APIGroup) bool { return group.Name == known.group }) {
 			return NetworkPlugin{known.name, known.annotation, "API group " + known.group}, nil
 		}
 	}
@@ -113,7 +113,7 @@ func (c *Cluster) detectByNodes(ctx context.Context) (NetworkPlugin, error) {
 // inspectReservedRanges finds the reserved ranges of Calico; see docs/networks.md.
 func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection) (string, error) {
 	if result.NetworkPlugin.Name != Calico {
-		return "unknown: detected with " + Calico + " only", nil
+		return "unknown: detected only with " + Calico, nil
 	}
 	if err := c.addIPPools(ctx, result); err != nil {
 		return "", err
@@ -124,11 +124,11 @@ func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection)
 	if len(result.ReservedRanges) == 0 {
 		return "none: no IPPool with nodeSelector !all(), and no IPReservation", nil
 	}
-	var texts []string
+	var ranges []string
 	for _, reserved := range result.ReservedRanges {
-		texts = append(texts, reserved.String()+" ("+reserved.Source+")")
+		ranges = append(ranges, reserved.String()+" ("+reserved.Source+")")
 	}
-	return strings.Join(texts, ", "), nil
+	return strings.Join(ranges, ", "), nil
 }
 
 func (c *Cluster) addIPPools(ctx context.Context, result *Inspection) error {

@@ -21,7 +21,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// fieldManager is also the value of the label of objects that this program has created. It deletes no others.
+// fieldManager is also the value of the managed-by label of objects created by this program. It deletes no other objects.
 const fieldManager = "kubectl-bosh"
 
 // resourcesByKind are the resources of the kinds that this package requests.
@@ -96,7 +96,7 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	return "updated", err
 }
 
-// matches reports whether the object has the desired labels and fields. It ignores additional ones.
+// matches reports whether existing has the desired labels and fields. It ignores additional ones.
 func matches(existing, desired *unstructured.Unstructured) bool {
 	labels := existing.GetLabels()
 	for key, value := range desired.GetLabels() {
@@ -116,7 +116,7 @@ func matches(existing, desired *unstructured.Unstructured) bool {
 	return true
 }
 
-// Delete deletes the object if this program has created it, and returns the outcome in words.
+// Delete deletes the object if this program created it, and returns the outcome in words.
 func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
 	client, err := c.resourceClient(desired)
 	if err != nil {
@@ -142,7 +142,7 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 	return "deleted", err
 }
 
-// describeRemaining describes the Pods, PVCs and Services in the client's namespace; "" if there are none.
+// describeRemaining describes the Pods, PVCs and Services in the client's namespace. It returns "" if there are none.
 func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
 	pods, err := c.Client.Pods.List(ctx, kube.Selection{})
 	if err != nil {
@@ -160,8 +160,8 @@ func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
 		len(pods.Items), len(pvcs.Items), len(services.Items)), nil
 }
 
-// WaitForDefaultServiceAccount waits until the namespace has the ServiceAccount default, which a controller creates after the
-// namespace: no Pod is admitted before. It does not wait without the right to get that ServiceAccount.
+// WaitForDefaultServiceAccount waits until a controller creates the ServiceAccount default of the namespace, because no Pod is admitted
+// before. Without the right to get the ServiceAccount, it returns immediately.
 func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 	const name = "default"
 	client := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace)
@@ -179,7 +179,7 @@ func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 	return nil
 }
 
-// RequestToken requests a token of the service account with this lifetime. The API server may issue one that expires earlier.
+// RequestToken requests a token of the service account with the given lifetime. The API server may issue a token that expires earlier.
 func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime time.Duration) (token string, expires time.Time, err error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": account},
@@ -199,7 +199,7 @@ func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime tim
 	return token, expires, nil
 }
 
-// WaitForSecretToken waits until Kubernetes has added a token to the Secret. It returns the token and the certificate authority.
+// WaitForSecretToken waits until Kubernetes adds a token to the Secret, and returns the token and the certificate authority.
 func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token string, authority []byte, err error) {
 	client := c.dynamicClient.Resource(resourcesByKind["Secret"]).Namespace(c.Client.Namespace)
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {

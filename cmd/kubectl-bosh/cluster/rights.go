@@ -19,11 +19,11 @@ const (
 	TokenSecret = "bosh-cpi-token"
 )
 
-// retryTimeout bounds how long a request is repeated while the API server cannot be reached.
+// retryTimeout bounds how long requests are retried while the API server is unreachable.
 const retryTimeout = 5 * time.Second
 
-// requiredRights are required by each run. setupRights are required in addition if the namespace and the CPI's RBAC objects do not
-// exist yet. They omit the rights of the CPI itself, which a user must have to grant them.
+// Each run requires requiredRights. It also requires setupRights if the namespace and the CPI's RBAC objects do not exist yet. The lists
+// omit the CPI's own rights, which a user must also have in order to grant them.
 var (
 	requiredRights = []kube.Right{
 		{Resource: "serviceaccounts/token", Verb: "create", Name: Account},
@@ -72,7 +72,7 @@ func (c *Cluster) accountExists(ctx context.Context) bool {
 	return err == nil
 }
 
-// CurrentUser returns the name of the operator at the API server.
+// CurrentUser returns the user name with which the operator authenticates to the API server.
 func (c *Cluster) CurrentUser(ctx context.Context) (string, error) {
 	review := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}}
 	response, err := c.dynamicClient.Resource(resourcesByKind["SelfSubjectReview"]).Create(ctx, review, metav1.CreateOptions{})
@@ -83,7 +83,7 @@ func (c *Cluster) CurrentUser(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// IsForbidden reports whether the request failed for lack of a right.
+// IsForbidden reports whether the request failed because a right is missing.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
 
 // IsNotFound reports whether the object does not exist.

@@ -20,19 +20,19 @@ func (p *Plan) cloudConfig() ([]file, error) {
 	vars := Vars{"cluster_dns": p.inspection.DNSAddress}
 	files := []file{{cloudConfigFile, base}}
 	if p.Network == NetworkStatic {
-		prefix, err := netip.ParsePrefix(p.Vars.Text("internal_cidr"))
+		prefix, err := netip.ParsePrefix(p.Vars.GetString("internal_cidr"))
 		if err != nil {
 			return nil, err
 		}
-		reserved := cluster.ReservedRange{Prefix: prefix}
-		vars["network_range"], vars["network_gateway"] = reserved.String(), p.Vars["internal_gw"]
-		vars["network_reserved"] = []any{reserved.AddressAt(gatewayOffset) + "-" + reserved.AddressAt(reservedOffset), p.Vars["internal_ip"]}
+		first, last := cluster.AddressAt(prefix, gatewayOffset), cluster.AddressAt(prefix, lastReservedOffset)
+		vars["network_range"], vars["network_gateway"] = prefix.String(), p.Vars["internal_gw"]
+		vars["network_reserved"] = []any{first.String() + "-" + last.String(), p.Vars["internal_ip"]}
 	} else {
 		content, err := manifests.Files.ReadFile(dynamicNetworkFile)
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, file{opsFolder + "/" + dynamicNetworkFile, content})
+		files = append(files, file{opsDir + "/" + dynamicNetworkFile, content})
 	}
 	content, err := yaml.Marshal(vars)
 	return append(files, file{cloudConfigVarsFile, content}), err

@@ -6,40 +6,40 @@ import (
 	"strings"
 )
 
-// BOSHCommand returns the command that runs create-env or delete-env with the folder's files.
-func (f Folder) BOSHCommand(program, verb string, settings Settings) []string {
+// BOSHCommand returns the command that runs create-env or delete-env with the files in the directory.
+func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
 	arguments := []string{program, verb, settings.Manifest}
 	for _, opsFile := range settings.OpsFiles {
 		if !filepath.IsAbs(opsFile) {
-			opsFile = f.filePath(opsFile)
+			opsFile = d.filePath(opsFile)
 		}
 		arguments = append(arguments, "--ops-file", opsFile)
 	}
-	arguments = append(arguments, "--state", f.filePath(stateFile), "--vars-store", f.filePath(varsStoreFile),
-		"--vars-file", f.filePath(varsFile), "--var-file", "kubeconfig="+f.filePath(kubeconfigFile))
+	arguments = append(arguments, "--state", d.filePath(stateFile), "--vars-store", d.filePath(varsStoreFile),
+		"--vars-file", d.filePath(varsFile), "--var-file", "kubeconfig="+d.filePath(kubeconfigFile))
 	if settings.Credentials == CredentialsKubeconfig {
-		arguments = append(arguments, "--var-file", "director_kubeconfig="+f.filePath(directorKubeconfigFile))
+		arguments = append(arguments, "--var-file", "director_kubeconfig="+d.filePath(directorKubeconfigFile))
 	}
 	return arguments
 }
 
-// ManualCommands returns the commands that do the same as `kubectl bosh up`, with the folder's files.
-func (f Folder) ManualCommands(program string, plan *Plan) []string {
+// ManualCommands returns the shell commands equivalent to `kubectl bosh up`, using the files in the directory.
+func (d Dir) ManualCommands(program string, plan *Plan) []string {
 	namespaceFlags := " --namespace " + plan.Namespace + plan.kubectlFlags()
-	commands := []string{"kubectl apply -f " + quoteWord(f.filePath(rightsFile)) + plan.kubectlFlags()}
+	commands := []string{"kubectl apply -f " + quoteWord(d.filePath(rightsFile)) + plan.kubectlFlags()}
 	if plan.LabelCommand != "" {
 		commands = append(commands, plan.LabelCommand+plan.kubectlFlags())
 	}
-	commands = append(commands, "kubectl create token "+Account+namespaceFlags+" --duration 24h >"+quoteWord(f.filePath(tokenFile)))
+	commands = append(commands, "kubectl create token "+Account+namespaceFlags+" --duration 24h >"+quoteWord(d.filePath(tokenFile)))
 	if plan.Credentials == CredentialsKubeconfig {
-		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(f.filePath(directorKubeconfigFile))+" set-credentials "+Account+
+		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(d.filePath(directorKubeconfigFile))+" set-credentials "+Account+
 			" --token \"$(kubectl get secret "+TokenSecret+namespaceFlags+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
 	return append(commands, "kubectl bosh proxy --direct"+namespaceFlags+" -- \\\n    "+
-		QuoteCommand(f.BOSHCommand(program, "create-env", plan.Settings)))
+		QuoteCommand(d.BOSHCommand(program, "create-env", plan.Settings)))
 }
 
-// kubectlFlags returns the flags that select the cluster, with a leading space; "" if there are none.
+// kubectlFlags returns the flags that select the cluster, with a leading space, or "" if there are none.
 func (p *Plan) kubectlFlags() string {
 	if len(p.options.KubectlFlags) == 0 {
 		return ""
@@ -48,13 +48,13 @@ func (p *Plan) kubectlFlags() string {
 }
 
 // NextSteps returns the commands to log in to the director and to set its cloud config.
-func (f Folder) NextSteps(plan *Plan) []string {
-	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", f.filePath(cloudConfigFile),
-		"--vars-file", f.filePath(cloudConfigVarsFile)}
+func (d Dir) NextSteps(plan *Plan) []string {
+	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", d.filePath(cloudConfigFile),
+		"--vars-file", d.filePath(cloudConfigVarsFile)}
 	if plan.Network == NetworkService {
-		config = append(config, "--ops-file", f.filePath(opsFolder+"/"+dynamicNetworkFile))
+		config = append(config, "--ops-file", d.filePath(opsDir+"/"+dynamicNetworkFile))
 	}
-	varsStore, address := quoteWord(f.filePath(varsStoreFile)), plan.Vars.Text("internal_ip")
+	varsStore, address := quoteWord(d.filePath(varsStoreFile)), plan.Vars.GetString("internal_ip")
 	return []string{
 		"kubectl bosh proxy --namespace " + plan.Namespace + plan.kubectlFlags() + " --port 1080" +
 			" # in another terminal, if there is no network route to " + address,
@@ -67,7 +67,7 @@ func (f Folder) NextSteps(plan *Plan) []string {
 
 var shellSafe = regexp.MustCompile(`^[\w@%+=:,./-]+$`)
 
-// QuoteCommand returns the command with quotes for a shell.
+// QuoteCommand returns the command, quoted for a POSIX shell.
 func QuoteCommand(command []string) string {
 	var words []string
 	for _, word := range command {

@@ -13,48 +13,48 @@ import (
 	"k8s.io/client-go/tools/clientcmd/api"
 )
 
-// clusterName is the name of the cluster in the folder's kubeconfigs.
+// clusterName is the name of the cluster in the written kubeconfigs.
 const clusterName = "kubernetes"
 
-// WriteKubeconfig writes the kubeconfig of create-env's CPI, with the API server as this computer reaches it, and the token. The token
-// is in a separate file: the manifest contains the kubeconfig, and create-env recreates the VM when the manifest changes.
-func (f Folder) WriteKubeconfig(server *api.Cluster, namespace, token string) error {
-	path, err := filepath.Abs(f.filePath(tokenFile))
+// WriteKubeconfig writes the kubeconfig of create-env's CPI, with the API server as seen from this computer, and the token. The token is
+// in a separate file: the manifest contains the kubeconfig, and create-env recreates the VM if the manifest changes.
+func (d Dir) WriteKubeconfig(server *api.Cluster, namespace, token string) error {
+	path, err := filepath.Abs(d.filePath(tokenFile))
 	if err != nil {
 		return err
 	}
 	if token != "" {
-		if err := f.write(tokenFile, []byte(token)); err != nil {
+		if err := d.write(tokenFile, []byte(token)); err != nil {
 			return err
 		}
 	}
-	return f.writeKubeconfigFile(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
+	return d.writeKubeconfigFile(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
 }
 
-// WriteDirectorKubeconfig writes the kubeconfig of the director, with the API server as Pods reach it.
-func (f Folder) WriteDirectorKubeconfig(server string, authority []byte, namespace, token string) error {
+// WriteDirectorKubeconfig writes the kubeconfig of the director, with the API server as seen from Pods.
+func (d Dir) WriteDirectorKubeconfig(server string, authority []byte, namespace, token string) error {
 	apiServer := &api.Cluster{Server: server, CertificateAuthorityData: authority}
-	return f.writeKubeconfigFile(directorKubeconfigFile, apiServer, namespace, api.AuthInfo{Token: token})
+	return d.writeKubeconfigFile(directorKubeconfigFile, apiServer, namespace, api.AuthInfo{Token: token})
 }
 
-// prepareKubeconfigs writes kubeconfigs without tokens if there are none yet.
-func (f Folder) prepareKubeconfigs(p *Plan, config *rest.Config) error {
-	if written, err := exists(f.filePath(kubeconfigFile)); err != nil || written {
+// prepareKubeconfigs writes kubeconfigs without tokens, unless they exist.
+func (d Dir) prepareKubeconfigs(p *Plan, config *rest.Config) error {
+	if written, err := exists(d.filePath(kubeconfigFile)); err != nil || written {
 		return err
 	}
 	server, err := ServerFromConfig(config)
 	if err != nil {
 		return err
 	}
-	if err := f.WriteKubeconfig(server, p.Namespace, ""); err != nil || p.Credentials != CredentialsKubeconfig {
+	if err := d.WriteKubeconfig(server, p.Namespace, ""); err != nil || p.Credentials != CredentialsKubeconfig {
 		return err
 	}
-	return f.WriteDirectorKubeconfig(p.inspection.APIURL, server.CertificateAuthorityData, p.Namespace, "")
+	return d.WriteDirectorKubeconfig(p.inspection.APIURL, server.CertificateAuthorityData, p.Namespace, "")
 }
 
-// RecordedServer returns the API server in the kubeconfig of create-env's CPI; nil if there is no kubeconfig yet.
-func (f Folder) RecordedServer() (*api.Cluster, error) {
-	config, err := f.loadKubeconfig()
+// RecordedServer returns the API server in the kubeconfig of create-env's CPI, or nil if there is no kubeconfig yet.
+func (d Dir) RecordedServer() (*api.Cluster, error) {
+	config, err := d.loadKubeconfig()
 	if err != nil || config.Clusters[clusterName] == nil {
 		return nil, err
 	}
@@ -63,13 +63,13 @@ func (f Folder) RecordedServer() (*api.Cluster, error) {
 	return server, nil
 }
 
-// previousTokenPath returns the path of the token in the kubeconfig if the folder was moved since; "" otherwise.
-func (f Folder) previousTokenPath() (string, error) {
-	config, err := f.loadKubeconfig()
+// previousTokenPath returns the path of the token in the kubeconfig if the directory was moved since, or "" if it was not.
+func (d Dir) previousTokenPath() (string, error) {
+	config, err := d.loadKubeconfig()
 	if err != nil || config.AuthInfos[Account] == nil {
 		return "", err
 	}
-	path, err := filepath.Abs(f.filePath(tokenFile))
+	path, err := filepath.Abs(d.filePath(tokenFile))
 	if recorded := config.AuthInfos[Account].TokenFile; err == nil && recorded != path {
 		return recorded, nil
 	}
@@ -77,13 +77,13 @@ func (f Folder) previousTokenPath() (string, error) {
 }
 
 // loadKubeconfig loads the kubeconfig of create-env's CPI, or returns an empty one if there is none yet.
-func (f Folder) loadKubeconfig() (*api.Config, error) {
-	config, err := clientcmd.LoadFromFile(f.filePath(kubeconfigFile))
+func (d Dir) loadKubeconfig() (*api.Config, error) {
+	config, err := clientcmd.LoadFromFile(d.filePath(kubeconfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.NewConfig(), nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", f.filePath(kubeconfigFile), err)
+		return nil, fmt.Errorf("load %s: %w", d.filePath(kubeconfigFile), err)
 	}
 	return config, nil
 }
@@ -122,13 +122,13 @@ func NewKubeconfig(server *api.Cluster, namespace string, user api.AuthInfo) api
 	}
 }
 
-func (f Folder) writeKubeconfigFile(name string, server *api.Cluster, namespace string, user api.AuthInfo) error {
+func (d Dir) writeKubeconfigFile(name string, server *api.Cluster, namespace string, user api.AuthInfo) error {
 	content, err := clientcmd.Write(NewKubeconfig(server, namespace, user))
 	if err != nil {
 		return err
 	}
-	return f.write(name, content)
+	return d.write(name, content)
 }
 
 // KubeconfigPath returns the path of the kubeconfig of create-env's CPI.
-func (f Folder) KubeconfigPath() string { return f.filePath(kubeconfigFile) }
+func (d Dir) KubeconfigPath() string { return d.filePath(kubeconfigFile) }

@@ -12,14 +12,15 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
-// Options are the values of the operator's flags. Empty ones are taken from the folder, or decided by inspecting the cluster.
+// Options are the values of the operator's flags. For empty options, the recorded decisions apply, or an inspection of the cluster
+// decides.
 type Options struct {
 	Director  string // name
 	Namespace string
-	Cluster   *cluster.Identity // identity to record in the folder
+	Cluster   *cluster.Identity // identity to record in the directory
 
-	BOSHDeployment string // folder of a bosh-deployment checkout
-	Manifest       string // instead of bosh.yml of bosh-deployment
+	BOSHDeployment string // directory of a bosh-deployment checkout
+	Manifest       string // path, instead of bosh.yml in BOSHDeployment
 	OpsFiles       []string
 	Vars           []string // NAME=VALUE
 
@@ -38,13 +39,13 @@ type Options struct {
 	KubectlFlags []string
 }
 
-// Kinds of the director's address.
+// Types of the director's address.
 const (
-	NetworkStatic  = "static"  // of the Pod, requested from the network plugin
-	NetworkService = "service" // of a Service that outlives the director's VM
+	NetworkStatic  = "static"  // a Pod address, requested from the network plugin
+	NetworkService = "service" // the address of a Service that remains when the VM is recreated
 )
 
-// Credentials of the director at the API server.
+// Types of the director's credentials for the API server.
 const (
 	CredentialsInCluster  = "in-cluster" // service account of its Pod
 	CredentialsKubeconfig = "kubeconfig" // kubeconfig with a token
@@ -53,7 +54,7 @@ const (
 // Validate checks the options without a cluster.
 func (o Options) Validate() error {
 	if o.BOSHDeployment != "" && o.Manifest != "" {
-		return errors.New("--bosh-deployment and --manifest exclude each other; give one of them")
+		return errors.New("--bosh-deployment and --manifest are mutually exclusive")
 	}
 	if err := validateChoice("--network", o.Network, NetworkStatic, NetworkService); err != nil {
 		return err
@@ -74,9 +75,9 @@ func (o Options) Validate() error {
 	if o.Range != "" && o.Network == NetworkService {
 		return errors.New("--range requires --network static; the address of a Service is in the cluster's Service range")
 	}
-	for flag, given := range map[string][2]string{"release": {o.Release, o.ReleaseSHA1}, "stemcell": {o.Stemcell, o.StemcellSHA1}} {
-		if isURL(given[0]) && given[1] == "" {
-			return fmt.Errorf("--%s is a URL, for which the BOSH CLI requires a checksum; add --%s-sha1", flag, flag)
+	for flag, values := range map[string][2]string{"release": {o.Release, o.ReleaseSHA1}, "stemcell": {o.Stemcell, o.StemcellSHA1}} {
+		if isURL(values[0]) && values[1] == "" {
+			return fmt.Errorf("--%s is a URL, so the BOSH CLI requires a checksum; set --%s-sha1", flag, flag)
 		}
 	}
 	_, err := o.parseVars()
@@ -92,12 +93,12 @@ func validateChoice(flag, value string, known ...string) error {
 	return fmt.Errorf("%s %q is not valid; use one of %s", flag, value, strings.Join(known, ", "))
 }
 
-// isURL reports whether the BOSH CLI downloads from this location.
+// isURL reports whether location is a URL from which the BOSH CLI downloads.
 func isURL(location string) bool {
 	return strings.HasPrefix(location, "https://") || strings.HasPrefix(location, "http://")
 }
 
-// toURL returns the location as a URL, as manifests require.
+// toURL returns the location as a URL, which manifests require.
 func toURL(location string) (string, error) {
 	if strings.Contains(location, "://") {
 		return location, nil
@@ -108,38 +109,38 @@ func toURL(location string) (string, error) {
 
 // parseVars returns the variables of --var, and those for the release and the stemcell.
 func (o Options) parseVars() (Vars, error) {
-	given := Vars{}
+	vars := Vars{}
 	for name, location := range map[string]string{"kubernetes_cpi_url": o.Release, "stemcell_url": o.Stemcell} {
 		if location == "" {
 			continue
 		}
 		var err error
-		if given[name], err = toURL(location); err != nil {
+		if vars[name], err = toURL(location); err != nil {
 			return nil, err
 		}
 	}
 	for name, sum := range map[string]string{"kubernetes_cpi_sha1": o.ReleaseSHA1, "stemcell_sha1": o.StemcellSHA1} {
 		if sum != "" {
-			given[name] = sum
+			vars[name] = sum
 		}
 	}
-	// Values may be secret: no error contains one, nor the parser's error, which quotes it.
+	// Values may be secret. Errors therefore contain neither a value nor the parser's error, which quotes it.
 	for i, variable := range o.Vars {
-		name, text, found := strings.Cut(variable, "=")
+		name, rawValue, found := strings.Cut(variable, "=")
 		if !found || name == "" {
-			return nil, fmt.Errorf("--var number %d is not NAME=VALUE", i+1)
+			return nil, fmt.Errorf("--var number %d is not in the form name=value", i+1)
 		}
 		var value any
-		if yaml.Unmarshal([]byte(text), &value) != nil {
-			return nil, fmt.Errorf("--var %s: the value is not valid YAML; put text with special characters in quotes, as in "+
-				"--var \"%s='VALUE'\"", name, name)
+		if yaml.Unmarshal([]byte(rawValue), &value) != nil {
+			return nil, fmt.Errorf("--var %s: the value is not valid YAML; quote a string with special characters, as in "+
+				"--var \"%s='value'\"", name, name)
 		}
-		given[name] = value
+		vars[name] = value
 	}
-	return given, nil
+	return vars, nil
 }
 
-// manifestPath returns the absolute path of the given manifest; "" if none is given.
+// manifestPath returns the absolute path of the manifest that the flags select, or "" if they select none.
 func (o Options) manifestPath() (string, error) {
 	switch {
 	case o.Manifest != "":

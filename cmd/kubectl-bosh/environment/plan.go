@@ -13,51 +13,50 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 )
 
-// Plan is the desired content of the folder, with the reasons.
+// Plan is the desired content of the directory, with the reasons for the decisions.
 type Plan struct {
 	Settings
 	Vars      Vars
 	Decisions []cluster.Fact
-	// LabelCommand is the command that labels the namespace to admit VM Pods; "" if the label is not changed.
+	// LabelCommand is the command that labels the namespace to admit VM Pods, or "" if the label does not change.
 	LabelCommand string
 
 	inspection  *cluster.Inspection
 	options     Options
-	changedVars []string // names of variables with other values than in the folder
-	exists      bool     // whether the folder has recorded decisions
+	changedVars []string // names of variables with other values than the recorded ones
+	exists      bool     // whether there are recorded decisions
 }
 
 // AddressFinder finds addresses that are not in use.
 type AddressFinder interface {
 	FindFreeServiceAddress(ctx context.Context, inspection *cluster.Inspection) (string, error)
-	FindFreePodAddress(ctx context.Context, reserved cluster.ReservedRange, first int) (string, error)
+	FindFreePodAddress(ctx context.Context, reserved cluster.ReservedRange, firstOffset int) (string, error)
 }
 
-// Offsets in the reserved range: of the gateway, which Pods do not use, of the director, and of the last address that the cloud config
-// reserves.
+// Offsets in the reserved range.
 const (
-	gatewayOffset  = 1
-	directorOffset = 6
-	reservedOffset = 20
+	gatewayOffset      = 1 // Pods do not use the gateway, but manual networks require one
+	directorOffset     = 6
+	lastReservedOffset = 20 // the cloud config reserves the addresses from gatewayOffset on
 )
 
-// NewPlan returns the plan for the folder. It keeps recorded decisions, unless an option changes them.
-func NewPlan(ctx context.Context, folder Folder, options Options, inspection *cluster.Inspection, addresses AddressFinder) (*Plan, error) {
+// NewPlan returns the plan for the directory. It keeps recorded decisions, unless an option changes them.
+func NewPlan(ctx context.Context, dir Dir, options Options, inspection *cluster.Inspection, addresses AddressFinder) (*Plan, error) {
 	if err := options.Validate(); err != nil {
 		return nil, err
 	}
 	p := &Plan{inspection: inspection, options: options}
 	var err error
-	if p.Settings, p.exists, err = folder.Settings(); err != nil {
+	if p.Settings, p.exists, err = dir.Settings(); err != nil {
 		return nil, err
 	}
-	if p.Vars, err = folder.Vars(); err != nil {
+	if p.Vars, err = dir.Vars(); err != nil {
 		return nil, err
 	}
 	p.Cluster = options.Cluster
 	p.planNamespace()
 	if p.exists {
-		err = p.planExisting(folder)
+		err = p.planExisting(dir)
 	} else {
 		err = p.planNew(ctx, addresses)
 	}
@@ -80,20 +79,21 @@ func (p *Plan) planNamespace() {
 		p.LabelCommand = "kubectl label --overwrite namespace " + p.directorNamespace() + " " + privilegedLabel
 		p.addDecision("namespace", "gets the label "+privilegedLabel+" instead of "+cmp.Or(existing.PodSecurity, "none")+
 			" (--allow-privileged-namespace); down restores it")
-	case existing.RefusesVMs():
-		p.addDecision("namespace", "its label refuses VM Pods; up stops without --allow-privileged-namespace")
+	case existing.RejectsVMs():
+		p.addDecision("namespace", "its label rejects VM Pods; up stops without --allow-privileged-namespace")
 	}
 }
 
 const privilegedLabel = cluster.PodSecurityLabel + "=" + cluster.PodSecurityPrivileged
 
-// directorNamespace returns the recorded namespace, or that of the options.
+// directorNamespace returns the recorded namespace, or else the namespace of the options.
 func (p *Plan) directorNamespace() string { return cmp.Or(p.Namespace, p.options.Namespace) }
 
 func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	o := p.options
 	if o.Release == "" || o.Stemcell == "" {
-		return errors.New("--release and --stemcell are required for a new director: paths or URLs of the CPI release and a light stemcell")
+		return errors.New("--release and --stemcell are required for a new director; " +
+			"set them to paths or URLs of the CPI release and a light stemcell")
 	}
 	p.Director, p.Namespace = o.Director, o.Namespace
 	p.Vars["director_name"], p.Vars["namespace"] = o.Director, o.Namespace
@@ -106,17 +106,17 @@ func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	}
 	if o.ReleaseSHA1 != "" || o.StemcellSHA1 != "" {
 		if o.ReleaseSHA1 == "" || o.StemcellSHA1 == "" {
-			return errors.New("--release-sha1 and --stemcell-sha1 require each other; give both or neither")
+			return errors.New("--release-sha1 and --stemcell-sha1 require each other; set both or neither")
 		}
 		p.OpsFiles = append(p.OpsFiles, "checksums.yml")
 	}
 	for i, name := range p.OpsFiles {
-		p.OpsFiles[i] = opsFolder + "/" + name
+		p.OpsFiles[i] = opsDir + "/" + name
 	}
 	return p.applyOptions()
 }
 
-// applyOptions applies the given manifest, ops files and variables.
+// applyOptions applies the manifest, ops files and variables of the options.
 func (p *Plan) applyOptions() error {
 	manifest, err := p.options.manifestPath()
 	if err != nil {
@@ -126,8 +126,8 @@ func (p *Plan) applyOptions() error {
 		p.Manifest = manifest
 	}
 	if p.Manifest == "" {
-		return errors.New("--bosh-deployment or --manifest is required: the folder of a checkout of " +
-			"https://github.com/cloudfoundry/bosh-deployment, or a manifest")
+		return errors.New("--bosh-deployment or --manifest is required; set it to the directory of a checkout of " +
+			"https://github.com/cloudfoundry/bosh-deployment, or to a manifest")
 	}
 	for _, opsFile := range p.options.OpsFiles {
 		path, err := filepath.Abs(opsFile)
@@ -138,85 +138,85 @@ func (p *Plan) applyOptions() error {
 			p.OpsFiles = append(p.OpsFiles, path)
 		}
 	}
-	given, err := p.options.parseVars()
+	vars, err := p.options.parseVars()
 	if err != nil {
 		return err
 	}
-	for _, name := range slices.Sorted(maps.Keys(given)) {
-		if recorded, known := p.Vars[name]; known && fmt.Sprint(recorded) == fmt.Sprint(given[name]) {
+	for _, name := range slices.Sorted(maps.Keys(vars)) {
+		if recorded, known := p.Vars[name]; known && fmt.Sprint(recorded) == fmt.Sprint(vars[name]) {
 			continue
 		}
-		p.Vars[name] = given[name]
+		p.Vars[name] = vars[name]
 		p.changedVars = append(p.changedVars, name)
 	}
 	return nil
 }
 
-// planExisting plans a director with recorded decisions. Some of them cannot be changed: that would be another director.
-func (p *Plan) planExisting(folder Folder) error {
+// planExisting plans a director with recorded decisions. Some of them are fixed, because a change would create another director.
+func (p *Plan) planExisting(dir Dir) error {
 	o := p.options
-	for _, fixed := range []struct{ flag, given, recorded string }{
+	for _, fixed := range []struct{ flag, requested, recorded string }{
 		{"--name", o.Director, p.Director}, {"--namespace", o.Namespace, p.Namespace}, {"--network", o.Network, p.Network},
-		{"--range", o.Range, p.Vars.Text("internal_cidr")}, {"--address", o.Address, p.Vars.Text("internal_ip")},
+		{"--range", o.Range, p.Vars.GetString("internal_cidr")}, {"--address", o.Address, p.Vars.GetString("internal_ip")},
 		{"--credentials", o.Credentials, p.Credentials},
 	} {
-		if fixed.given != "" && fixed.given != fixed.recorded {
-			return fmt.Errorf("folder %s has a director with %s %s, not %s; use another folder (--dir), or edit its files",
-				folder.Path, fixed.flag, fixed.recorded, fixed.given)
+		if fixed.requested != "" && fixed.requested != fixed.recorded {
+			return fmt.Errorf("directory %s belongs to a director with %s %s, not %s; use another directory (--dir), or edit its files",
+				dir.Path, fixed.flag, fixed.recorded, fixed.requested)
 		}
 	}
-	p.addDecision("all", "as recorded in "+folder.filePath(settingsFile)+" and "+folder.filePath(varsFile))
+	p.addDecision("all", "as recorded in "+dir.filePath(settingsFile)+" and "+dir.filePath(varsFile))
 	if err := p.applyOptions(); err != nil {
 		return err
 	}
 	for _, name := range p.changedVars {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
-	return p.planKubeconfig(folder)
+	return p.planKubeconfig(dir)
 }
 
 // planKubeconfig describes changes of the kubeconfig, which make create-env recreate the director's VM.
-func (p *Plan) planKubeconfig(folder Folder) error {
-	director, err := folder.DirectorUUID()
+func (p *Plan) planKubeconfig(dir Dir) error {
+	director, err := dir.DirectorUUID()
 	if err != nil || director == "" {
 		return err
 	}
 	const recreates = "; create-env recreates the director's VM, because the manifest contains the kubeconfig"
-	previousPath, err := folder.previousTokenPath()
+	previousPath, err := dir.previousTokenPath()
 	if err != nil {
 		return err
 	}
 	if previousPath != "" {
-		p.addDecision(kubeconfigFile, "the folder was moved from "+filepath.Dir(previousPath)+recreates)
+		p.addDecision(kubeconfigFile, "the directory was moved from "+filepath.Dir(previousPath)+recreates)
 	}
 	if p.options.ReplaceServer {
-		p.addDecision(kubeconfigFile, "API server replaced with that of your kubeconfig (--replace-server)"+recreates)
+		p.addDecision(kubeconfigFile, "API server replaced with the one in your kubeconfig (--replace-server)"+recreates)
 	}
 	return nil
 }
 
 func (p *Plan) planNetwork(ctx context.Context, addresses AddressFinder) error {
 	plugin := p.inspection.NetworkPlugin
-	reserved, why := p.reservedRange()
+	reserved, reason := p.reservedRange()
 	switch {
 	case p.options.Network == NetworkService:
 		return p.useServiceAddress(ctx, addresses, "set by --network")
 	case reserved != nil:
-		return p.useStaticAddress(ctx, addresses, *reserved, why)
+		return p.useStaticAddress(ctx, addresses, *reserved, reason)
 	case p.options.Network == NetworkStatic:
 		return errors.New("--network static requires a reserved range, which the network plugin assigns on request only; " +
-			"give it with --range (docs/networks.md, Reserved ranges)")
+			"set --range (docs/networks.md, Reserved ranges)")
 	case plugin.Name == "":
 		return p.useServiceAddress(ctx, addresses, "the network plugin is unknown, and so is whether it assigns requested addresses")
 	case plugin.Annotation == "":
 		return p.useServiceAddress(ctx, addresses, plugin.Name+" does not assign requested addresses")
 	}
 	return p.useServiceAddress(ctx, addresses, plugin.Name+" assigns requested addresses, but without a reserved range "+
-		"any Pod could get the director's; reserve one (docs/networks.md, Reserved ranges) and give it with --range")
+		"any Pod could get the director's address; reserve a range (docs/networks.md, Reserved ranges) and set --range")
 }
 
-// reservedRange returns the reserved range, and why it is used; nil if there is none.
-func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, why string) {
+// reservedRange returns the reserved range and the reason to use it, or nil if there is none.
+func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, reason string) {
 	switch {
 	case p.options.Range != "":
 		return &cluster.ReservedRange{Prefix: netip.MustParsePrefix(p.options.Range)}, "set by --range"
@@ -228,7 +228,7 @@ func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, why string) {
 	return nil, ""
 }
 
-func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, reserved cluster.ReservedRange, why string) error {
+func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, reserved cluster.ReservedRange, reason string) error {
 	address := p.options.Address
 	if address == "" {
 		var err error
@@ -240,8 +240,9 @@ func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, re
 		return fmt.Errorf("--address %s is not in the reserved range %s", address, reserved)
 	}
 	p.Network = NetworkStatic
-	p.Vars["internal_ip"], p.Vars["internal_cidr"], p.Vars["internal_gw"] = address, reserved.String(), reserved.AddressAt(gatewayOffset)
-	p.addDecision("network", NetworkStatic+": "+why)
+	p.Vars["internal_ip"], p.Vars["internal_cidr"] = address, reserved.String()
+	p.Vars["internal_gw"] = cluster.AddressAt(reserved.Prefix, gatewayOffset).String()
+	p.addDecision("network", NetworkStatic+": "+reason)
 	p.addDecision("address", address+", requested by each VM Pod of the director")
 	if plugin := p.inspection.NetworkPlugin; plugin.Annotation != "" && plugin.Name != cluster.Calico {
 		p.OpsFiles = append(p.OpsFiles, "address-annotations.yml")
@@ -251,7 +252,7 @@ func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, re
 	return nil
 }
 
-func (p *Plan) useServiceAddress(ctx context.Context, addresses AddressFinder, why string) error {
+func (p *Plan) useServiceAddress(ctx context.Context, addresses AddressFinder, reason string) error {
 	address := p.options.Address
 	if address == "" {
 		var err error
@@ -262,8 +263,8 @@ func (p *Plan) useServiceAddress(ctx context.Context, addresses AddressFinder, w
 	p.Network = NetworkService
 	p.OpsFiles = append(p.OpsFiles, "service.yml")
 	p.Vars["internal_ip"] = address
-	p.addDecision("network", NetworkService+": "+why)
-	p.addDecision("address", address+" of Service bosh-director, which outlives the director's VM")
+	p.addDecision("network", NetworkService+": "+reason)
+	p.addDecision("address", address+" of Service bosh-director, which remains when the director's VM is recreated")
 	return nil
 }
 

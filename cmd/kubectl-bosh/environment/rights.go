@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/docs"
 )
 
-// Account is the service account of docs/rbac.yaml, and TokenSecret is the Secret with its token that does not expire.
+// Account is the service account in docs/rbac.yaml. TokenSecret is the Secret with a token of the account that does not expire.
 const (
 	Account     = cluster.Account
 	TokenSecret = cluster.TokenSecret
@@ -22,8 +22,8 @@ const (
 
 const separator = "---\n"
 
-// renderRights returns the objects of docs/rbac.yaml for the plan's namespace, the namespace itself, and the Secret for the director's
-// token if it has one. The namespace has no label for Pod Security: applying the file must not change what an existing namespace
+// renderRights returns the plan's namespace, the objects in docs/rbac.yaml for it, and the Secret for the director's token if the
+// director uses one. The namespace has no Pod Security label: applying the file must not change which Pods an existing namespace
 // admits.
 func (p *Plan) renderRights() string {
 	return fmt.Sprintf("# Rights of the director's CPI: docs/rbac.yaml for namespace %[1]s.\n"+
@@ -50,12 +50,12 @@ type: kubernetes.io/service-account-token
 `
 
 // OperatorRights returns the objects that an administrator applies to let a user run `up` and `down` in the namespace, and nothing
-// else: the namespace, the rights of the CPI and those of the user, with comments.
+// else: the namespace, the rights of the CPI, and the rights of the user, with comments.
 func OperatorRights(user, namespace, credentials string) string {
 	operator := withNamespace(docs.RightsOfUp, namespace)
 	// Bindings are separate for each user: applying the objects for another user must not change their subjects.
-	operator = bindingName.ReplaceAllStringFunc(operator, func(text string) string {
-		kind, name, _ := strings.Cut(text, "  name: ")
+	operator = bindingName.ReplaceAllStringFunc(operator, func(head string) string {
+		kind, name, _ := strings.Cut(head, "  name: ")
 		return kind + "  name: " + quoteYAML(name+"-"+nameReplacer.Replace(user))
 	})
 	operator = groupSubject.ReplaceAllLiteralString(operator, "kind: User\n  name: "+quoteYAML(user))
@@ -69,9 +69,9 @@ var (
 	nameReplacer = strings.NewReplacer("/", "-", "%", "-")
 )
 
-// quoteYAML quotes the text for YAML, as a JSON string.
-func quoteYAML(text string) string {
-	quoted, _ := json.Marshal(text) // cannot fail for a string
+// quoteYAML quotes value for YAML, as a JSON string.
+func quoteYAML(value string) string {
+	quoted, _ := json.Marshal(value) // cannot fail for a string
 	return string(quoted)
 }
 
@@ -82,8 +82,8 @@ const rightsHead = `# Rights of user %[1]q to run "kubectl bosh up" and "down" i
 # Cluster-wide objects are: the namespace; ClusterRole bosh-cpi-%[2]s, with which the CPI reads nodes, volumes and storage classes;
 # ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
-# The user can request a token of the CPI, and with it do everything that the CPI can do in the namespace: docs/trust.md describes
-# that, and how an admission policy limits it. No object grants rights in other namespaces, or the right to change rights.
+# The user can request a token of the CPI, which grants all rights of the CPI in the namespace. docs/trust.md describes these rights,
+# and how an admission policy limits them. No object grants rights in other namespaces, or the right to change rights.
 ---
 # VM Pods are privileged; this label admits them to the namespace.
 apiVersion: v1
@@ -94,7 +94,7 @@ metadata:
     ` + cluster.PodSecurityLabel + ": " + cluster.PodSecurityPrivileged + "\n"
 
 var (
-	// namespaceReference matches the namespace in docs/rbac*.yaml, also as the end of another name.
+	// namespaceReference matches the namespace in docs/rbac*.yaml, also at the end of another name.
 	namespaceReference = regexp.MustCompile(`(?m)([- ])bosh$`)
 	// namespacedObject matches objects of namespaced kinds.
 	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding)\nmetadata:\n {2}name: \S+\n`)
@@ -108,15 +108,15 @@ func withNamespace(objects, namespace string) string {
 	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")
 }
 
-// RightsObjects returns the objects of the folder's rights.yaml, which the operator may have edited.
-func (f Folder) RightsObjects() ([]*unstructured.Unstructured, error) {
-	content, err := os.ReadFile(f.filePath(rightsFile))
+// RightsObjects returns the objects in rights.yaml, which the operator may edit.
+func (d Dir) RightsObjects() ([]*unstructured.Unstructured, error) {
+	content, err := os.ReadFile(d.filePath(rightsFile))
 	if err != nil {
 		return nil, err
 	}
 	objects, err := parseObjects(content)
 	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", f.filePath(rightsFile), err)
+		return nil, fmt.Errorf("parse %s: %w", d.filePath(rightsFile), err)
 	}
 	return objects, nil
 }

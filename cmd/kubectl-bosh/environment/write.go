@@ -11,13 +11,13 @@ import (
 	"bosh-kubernetes-cpi/manifests"
 )
 
-// Write writes the plan's files to the folder, and returns the outcome for each. config are the connection settings of the operator.
-func (f Folder) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
+// Write writes the plan's files to the directory, and returns the outcome for each file. config are the operator's connection settings.
+func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
 	var outcomes []cluster.Fact
-	if err := f.writeSettings(p); err != nil {
+	if err := d.writeSettings(p); err != nil {
 		return nil, err
 	}
-	if err := f.prepareKubeconfigs(p, config); err != nil {
+	if err := d.prepareKubeconfigs(p, config); err != nil {
 		return nil, err
 	}
 	outcomes = append(outcomes,
@@ -27,7 +27,7 @@ func (f Folder) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
 		return nil, err
 	}
 	for _, file := range files {
-		outcome, err := f.writeIfMissing(file.name, file.content)
+		outcome, err := d.writeIfAbsent(file.name, file.content)
 		if err != nil {
 			return nil, err
 		}
@@ -36,27 +36,27 @@ func (f Folder) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
 	return outcomes, nil
 }
 
-// writeSettings writes the settings and the variables if they have changed.
-func (f Folder) writeSettings(p *Plan) error {
-	recorded, found, err := f.Settings()
+// writeSettings writes the settings and the variables if they changed.
+func (d Dir) writeSettings(p *Plan) error {
+	recorded, found, err := d.Settings()
 	if err != nil {
 		return err
 	}
 	if !found || !equality.Semantic.DeepEqual(recorded, p.Settings) {
-		if err := f.WriteSettings(p.Settings); err != nil {
+		if err := d.WriteSettings(p.Settings); err != nil {
 			return err
 		}
 	}
 	if found && len(p.changedVars) == 0 {
 		return nil
 	}
-	return f.writeYAML(varsFile,
+	return d.writeYAML(varsFile,
 		"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
 }
 
 // WriteSettings writes the recorded decisions, without the variables.
-func (f Folder) WriteSettings(settings Settings) error {
-	return f.writeYAML(settingsFile, "Decisions of `kubectl bosh up`. You may edit them: the next run uses them.", settings)
+func (d Dir) WriteSettings(settings Settings) error {
+	return d.writeYAML(settingsFile, "Decisions of `kubectl bosh up`. You may edit them: the next run uses them.", settings)
 }
 
 type file struct {
@@ -64,11 +64,11 @@ type file struct {
 	content []byte
 }
 
-// files returns the files that are written only if they are missing: ops files, rights, and for a new director the cloud config.
+// files returns the files that are written only if they do not exist: ops files, rights, and for a new director the cloud config.
 func (p *Plan) files() ([]file, error) {
 	var files []file
 	for _, name := range p.OpsFiles {
-		if !strings.HasPrefix(name, opsFolder+"/") {
+		if !strings.HasPrefix(name, opsDir+"/") {
 			continue
 		}
 		content, err := manifests.Files.ReadFile(path.Base(name))

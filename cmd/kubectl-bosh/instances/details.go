@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Details are an instance with all its objects.
+// Details describe an instance with all its objects.
 type Details struct {
 	Instance
 
@@ -22,7 +22,7 @@ type Details struct {
 	PVCs       []*corev1.PersistentVolumeClaim
 	Services   []*corev1.Service
 	PDBs       []*policyv1.PodDisruptionBudget
-	Events     []*corev1.Event // of the objects above, the latest last
+	Events     []*corev1.Event // of the objects above, sorted by time
 }
 
 // Describe returns the instance with this name and all its objects.
@@ -104,7 +104,7 @@ func (d *Details) gatherPDBs(ctx context.Context, kubeClient *kube.Client) error
 	return nil
 }
 
-// gatherEvents selects events by the UIDs of the objects: events of former objects with the same names are omitted.
+// gatherEvents selects events by the UIDs of the objects, to omit events of deleted objects with the same names.
 func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 	events, err := client.Events.List(ctx, kube.Selection{})
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 	return nil
 }
 
-// LastSeen returns the time of the event's last occurrence, from the field that is set.
+// LastSeen returns the time of the event's last occurrence, from the first field that is set.
 func LastSeen(event *corev1.Event) metav1.Time {
 	switch {
 	case event.Series != nil:

@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Instance is a BOSH instance and its VM. Fields that the director has not set yet are "".
+// Instance is a BOSH instance and its VM. Fields that the director did not set yet are empty.
 type Instance struct {
 	Director     string      `json:"director,omitempty"` // name
 	DirectorUUID string      `json:"directorUUID,omitempty"`
@@ -49,7 +49,7 @@ type Disk struct {
 	Node       string `json:"node,omitempty"`
 }
 
-// Name returns GROUP/INDEX, or GROUP/ID as in `bosh vms`, or the name of the Pod if the director has not named the instance.
+// Name returns GROUP/INDEX, or GROUP/ID as in `bosh vms`, or the name of the Pod if the director did not name the instance.
 func (i Instance) Name() string {
 	switch {
 	case i.Group == "":
@@ -61,7 +61,7 @@ func (i Instance) Name() string {
 	}
 }
 
-// matches reports whether this is a name of the instance; see Find.
+// matches reports whether name is a name of the instance; see Find.
 func (i Instance) matches(name string) bool {
 	name = strings.TrimPrefix(strings.TrimPrefix(name, "pods/"), "pod/")
 	if name == i.Pod || i.ID != "" && name == i.ID {
@@ -91,25 +91,25 @@ func newInstance(pod *corev1.Pod) Instance {
 	return i
 }
 
-// metadata returns the metadata that the director has set for the VM, as strings.
+// metadata returns the VM's metadata set by the director, with values as strings.
 func metadata(pod *corev1.Pod) map[string]string {
-	var all map[string]any
-	if json.Unmarshal([]byte(pod.Annotations[manifest.AnnotationMetadata]), &all) != nil {
+	var values map[string]any
+	if json.Unmarshal([]byte(pod.Annotations[manifest.AnnotationMetadata]), &values) != nil {
 		return nil
 	}
-	texts := map[string]string{}
-	for key, value := range all {
+	formatted := map[string]string{}
+	for key, value := range values {
 		switch value := value.(type) {
 		case string:
-			texts[key] = value
+			formatted[key] = value
 		case float64:
-			texts[key] = strconv.FormatFloat(value, 'f', -1, 64)
+			formatted[key] = strconv.FormatFloat(value, 'f', -1, 64)
 		}
 	}
-	return texts
+	return formatted
 }
 
-// state returns the state of the Pod in a word, like the column STATUS of kubectl.
+// state returns the state of the Pod in one word, like the column STATUS of kubectl.
 func state(pod *corev1.Pod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"

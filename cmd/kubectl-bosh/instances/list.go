@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Filter selects instances. A field that is "" selects all.
+// Filter selects instances. An empty field selects all.
 type Filter struct {
 	Director   string // name or UUID
 	Deployment string
@@ -32,7 +32,7 @@ var managedByCPI = kube.Selection{Labels: manifest.LabelManagedBy + "=" + manife
 
 // List returns the selected instances with their disks and Services, sorted by director, deployment, group and index.
 func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, error) {
-	all, err := listVMs(ctx, client, filter)
+	vms, err := listVMs(ctx, client, filter)
 	if err != nil {
 		return nil, err
 	}
@@ -44,26 +44,26 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 	if err != nil {
 		return nil, err
 	}
-	for i := range all.instances {
-		instance := &all.instances[i]
-		instance.Disks = disksOf(instance.Pod, all.pods, pvcs.Items)
+	for i := range vms.instances {
+		instance := &vms.instances[i]
+		instance.Disks = disksOf(instance.Pod, vms.pods, pvcs.Items)
 		for _, service := range services.Items {
 			if selects(service, instance.pod) {
 				instance.Services = append(instance.Services, service.Name)
 			}
 		}
 	}
-	return all.instances, nil
+	return vms.instances, nil
 }
 
 // Find returns the instance with this name, which is GROUP/INDEX, GROUP/ID, ID, or the name of the Pod.
 func Find(ctx context.Context, client *kube.Client, filter Filter, name string) (Instance, error) {
-	all, err := listVMs(ctx, client, filter)
+	vms, err := listVMs(ctx, client, filter)
 	if err != nil {
 		return Instance{}, err
 	}
 	var found []Instance
-	for _, instance := range all.instances {
+	for _, instance := range vms.instances {
 		if instance.matches(name) {
 			found = append(found, instance)
 		}
@@ -79,7 +79,7 @@ func Find(ctx context.Context, client *kube.Client, filter Filter, name string) 
 		candidates = append(candidates, fmt.Sprintf("%s (deployment %s, director %s)", instance.Pod, instance.Deployment,
 			cmp.Or(instance.Director, instance.DirectorUUID)))
 	}
-	return Instance{}, fmt.Errorf("instance %q is ambiguous: %s; give --deployment, --director, or the name of the Pod",
+	return Instance{}, fmt.Errorf("instance %q is ambiguous: %s; set --deployment or --director, or use the name of the Pod",
 		name, strings.Join(candidates, ", "))
 }
 
@@ -94,17 +94,17 @@ func listVMs(ctx context.Context, client *kube.Client, filter Filter) (vmList, e
 	if err != nil {
 		return vmList{}, err
 	}
-	all := vmList{pods: pods.Items}
+	vms := vmList{pods: pods.Items}
 	for _, pod := range kube.PodsWithLabel(pods.Items, manifest.LabelRole, manifest.RoleVM) {
 		if instance := newInstance(pod); filter.matches(instance) {
-			all.instances = append(all.instances, instance)
+			vms.instances = append(vms.instances, instance)
 		}
 	}
-	slices.SortFunc(all.instances, func(a, b Instance) int {
+	slices.SortFunc(vms.instances, func(a, b Instance) int {
 		return cmp.Or(cmp.Compare(a.Director, b.Director), cmp.Compare(a.Deployment, b.Deployment),
 			cmp.Compare(a.Group, b.Group), cmp.Compare(indexNumber(a.Index), indexNumber(b.Index)), cmp.Compare(a.Pod, b.Pod))
 	})
-	return all, nil
+	return vms, nil
 }
 
 func indexNumber(index string) int {
@@ -112,7 +112,7 @@ func indexNumber(index string) int {
 	return n
 }
 
-// disksOf returns the disks that the VM owns by the label of the PVC, or to which an attachment Pod attaches them.
+// disksOf returns the disks of the VM: PVCs with the VM's label, and PVCs with an attachment Pod for the VM.
 func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
 	var found []Disk
 	for _, pvc := range pvcs {
@@ -144,7 +144,7 @@ func attachmentState(attachment *corev1.Pod) string {
 	return "Attaching"
 }
 
-// diskSize returns the size that the director has requested; the volume may be larger.
+// diskSize returns the size requested by the director. The volume may be larger.
 func diskSize(pvc *corev1.PersistentVolumeClaim) string {
 	if mib, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64); err == nil {
 		return resource.NewQuantity(mib<<20, resource.BinarySI).String()

@@ -2,6 +2,7 @@ package proxy
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"syscall"
 
@@ -10,6 +11,19 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
+// findError is an error of Find: one of its kinds, with a complete message.
+type findError struct {
+	kind    error
+	message string
+}
+
+func newFindError(kind error, format string, args ...any) error {
+	return &findError{kind: kind, message: fmt.Sprintf(format, args...)}
+}
+
+func (e *findError) Error() string { return e.message }
+func (e *findError) Unwrap() error { return e.kind }
+
 // socksReply returns the SOCKS reply for the error; see RFC 1928, section 6.
 func socksReply(err error) uint8 {
 	switch {
@@ -17,25 +31,25 @@ func socksReply(err error) uint8 {
 		return statute.RepHostUnreachable
 	case errors.Is(err, ErrNoPort), errors.Is(err, syscall.ECONNREFUSED):
 		return statute.RepConnectionRefused
-	case errors.Is(err, kube.ErrRefused):
+	case errors.Is(err, kube.ErrRejected):
 		return statute.RepRuleFailure
 	default:
 		return statute.RepServerFailure
 	}
 }
 
-// advice returns the remedy for the error, to append to its message; "" if there is none.
-func advice(err error) string {
+// remedy returns the remedy for the error, to append to its message. It returns "" if there is none.
+func remedy(err error) string {
 	switch {
 	case errors.Is(err, ErrUnknownAddress):
 		return "; select another namespace with -n, or connect to other addresses directly with --direct"
 	case errors.Is(err, ErrNotRunning):
 		return "; see `kubectl bosh ps` and `kubectl describe pod`"
-	case errors.Is(err, kube.ErrRefused), strings.Contains(err.Error(), "forbidden"):
+	case errors.Is(err, kube.ErrRejected), strings.Contains(err.Error(), "forbidden"):
 		return "; docs/kubectl-bosh.md lists the required rights"
 	case strings.Contains(err.Error(), "connection refused") && !errors.Is(err, syscall.ECONNREFUSED):
 		return "; nothing listens on this port of the VM's loopback interface: " +
-			"the process has not started yet, or does not listen on 0.0.0.0 or 127.0.0.1"
+			"the process is not running yet, or does not listen on 0.0.0.0 or 127.0.0.1"
 	default:
 		return ""
 	}

@@ -14,13 +14,13 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Errors of Find.
+// Kinds of errors of Find, for errors.Is.
 var (
-	// ErrUnknownAddress: the address belongs to no VM of the namespace, and to no Service in front of VMs.
-	ErrUnknownAddress = errors.New("no VM has this address")
-	// ErrNotRunning: the VM with the address is not running now.
+	// ErrUnknownAddress means that the address belongs to no VM in the namespace, and to no Service in front of VMs.
+	ErrUnknownAddress = errors.New("unknown address")
+	// ErrNotRunning means that the VM with the address is not running now.
 	ErrNotRunning = errors.New("no running VM")
-	// ErrNoPort: the Service with the address has no such port.
+	// ErrNoPort means that the Service with the address does not have the port.
 	ErrNoPort = errors.New("no such port")
 )
 
@@ -28,16 +28,15 @@ var (
 type Target struct {
 	Pod  *corev1.Pod
 	Port int32
-	// Service is the name of the Service with the address; "" if it is the address of the VM.
+	// Service is the name of the Service with the address, or "" if the VM has it.
 	Service string
 }
 
 func (t Target) String() string {
-	text := fmt.Sprintf("%s:%d", t.Pod.Name, t.Port)
-	if t.Service != "" {
-		text += " (Service " + t.Service + ")"
+	if t.Service == "" {
+		return fmt.Sprintf("%s:%d", t.Pod.Name, t.Port)
 	}
-	return text
+	return fmt.Sprintf("%s:%d (Service %s)", t.Pod.Name, t.Port, t.Service)
 }
 
 // Finder finds the VMs behind addresses. It reads the Pods and Services for each connection, because VMs are recreated.
@@ -55,10 +54,10 @@ var allVMs = kube.Selection{
 	Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "=" + manifest.RoleVM,
 }
 
-// Find returns the VM behind this port of the host, which is an IP address or the DNS name of a Service. It ignores Pods with a UID in
-// excluded.
+// Find returns the VM behind this port of the host, which is an IP address or the DNS name of a Service. It ignores Pods with excluded
+// UIDs.
 //
-// It waits for a VM if the address belongs to a VM that is not running, or belonged to a VM or Service before.
+// If the address belongs to a VM that is not running, or previously belonged to a VM or Service, Find waits for a running VM.
 func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map[types.UID]bool) (Target, error) {
 	ctx, cancel := context.WithTimeout(ctx, f.Wait)
 	defer cancel()
@@ -99,7 +98,7 @@ func (f *Finder) choose(ctx context.Context, host string, port int32, pods []*co
 			return vmBehindService(service, port, pods)
 		}
 	}
-	return Target{}, fmt.Errorf("%w in namespace %s, and neither does a Service", ErrUnknownAddress, f.Client.Namespace)
+	return Target{}, newFindError(ErrUnknownAddress, "no VM or Service in namespace %s has this address", f.Client.Namespace)
 }
 
 func excludePods(pods []*corev1.Pod, excluded map[types.UID]bool) []*corev1.Pod {

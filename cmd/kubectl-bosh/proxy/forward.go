@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// ErrConnectionLost means that the connection broke, and that sent data may not have arrived.
+// ErrConnectionLost means that the connection broke, and that sent data may be lost.
 var ErrConnectionLost = errors.New("the connection to the API server was lost")
 
 // Forwarder opens streams to ports of Pods.
@@ -59,17 +59,17 @@ func (f *Forwarder) dial(pod *corev1.Pod, port int32) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	connection, protocol, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
+	conn, protocol, err := dialer.Dial(portforward.PortForwardProtocolV1Name)
 	if err != nil {
 		return nil, fmt.Errorf("port-forward to Pod %s/%s: %w", pod.Namespace, pod.Name, err)
 	}
 	if protocol != portforward.PortForwardProtocolV1Name {
-		connection.Close()
-		return nil, fmt.Errorf("port-forward to Pod %s/%s: unsupported protocol %q of the server", pod.Namespace, pod.Name, protocol)
+		conn.Close()
+		return nil, fmt.Errorf("port-forward to Pod %s/%s: the server selected the unsupported protocol %q", pod.Namespace, pod.Name, protocol)
 	}
-	stream, err := newStream(connection, port)
+	stream, err := newStream(conn, port)
 	if err != nil {
-		connection.Close()
+		conn.Close()
 		return nil, fmt.Errorf("port-forward to port %d of Pod %s/%s: %w", port, pod.Namespace, pod.Name, err)
 	}
 	return stream, nil
@@ -91,21 +91,21 @@ func (f *Forwarder) newDialer(location *url.URL) (httpstream.Dialer, error) {
 	}), nil
 }
 
-// Stream is a connection to a port of a Pod. Reading ends with io.EOF only after the node has reported success, and otherwise with the
-// node's error.
+// Stream is a connection to a port of a Pod. Read returns io.EOF only if the node reports success. Otherwise it returns the node's
+// error.
 type Stream struct {
-	connection              httpstream.Connection
+	conn                    httpstream.Connection
 	dataStream, errorStream httpstream.Stream
-	done                    chan struct{} // closed when the node has closed both directions
+	done                    chan struct{} // closed when the node closes both directions
 	failure                 error         // cause, valid after done is closed
 }
 
-func newStream(connection httpstream.Connection, port int32) (*Stream, error) {
+func newStream(conn httpstream.Connection, port int32) (*Stream, error) {
 	headers := http.Header{}
 	headers.Set(corev1.PortHeader, strconv.Itoa(int(port)))
 	headers.Set(corev1.PortForwardRequestIDHeader, "0") // each connection has one request
 	headers.Set(corev1.StreamType, corev1.StreamTypeError)
-	errorStream, err := connection.CreateStream(headers)
+	errorStream, err := conn.CreateStream(headers)
 	if err != nil {
 		return nil, err
 	}
@@ -113,11 +113,11 @@ func newStream(connection httpstream.Connection, port int32) (*Stream, error) {
 		return nil, err
 	}
 	headers.Set(corev1.StreamType, corev1.StreamTypeData)
-	dataStream, err := connection.CreateStream(headers)
+	dataStream, err := conn.CreateStream(headers)
 	if err != nil {
 		return nil, err
 	}
-	stream := &Stream{connection: connection, dataStream: dataStream, errorStream: errorStream, done: make(chan struct{})}
+	stream := &Stream{conn: conn, dataStream: dataStream, errorStream: errorStream, done: make(chan struct{})}
 	go stream.watch()
 	return stream, nil
 }
@@ -133,7 +133,7 @@ func (s *Stream) watch() {
 		s.failure = err
 	default:
 		select {
-		case <-s.connection.CloseChan(): // the connection was closed before the streams
+		case <-s.conn.CloseChan(): // the connection was closed before the streams
 			s.failure = ErrConnectionLost
 		default:
 			return
@@ -142,7 +142,7 @@ func (s *Stream) watch() {
 	_ = s.dataStream.Reset() // makes Read return the failure
 }
 
-// Done is closed when the node has closed the stream in both directions.
+// Done returns a channel that is closed when the node closes both directions.
 func (s *Stream) Done() <-chan struct{} { return s.done }
 
 func (s *Stream) Read(into []byte) (int, error) {
@@ -158,8 +158,8 @@ func (s *Stream) Read(into []byte) (int, error) {
 
 func (s *Stream) Write(content []byte) (int, error) { return s.dataStream.Write(content) }
 
-// CloseWrite signals the end of the sent data. The response can still be read.
+// CloseWrite closes the sending direction. The response can still be read.
 func (s *Stream) CloseWrite() error { return s.dataStream.Close() }
 
 // Close closes the stream in both directions.
-func (s *Stream) Close() error { return s.connection.Close() }
+func (s *Stream) Close() error { return s.conn.Close() }

@@ -10,17 +10,17 @@ import (
 type upstream interface {
 	io.ReadWriteCloser
 	CloseWrite() error
-	// Done is closed when the remote side has closed both directions; nil if it does not report that.
+	// Done returns a channel that is closed when the remote side closes both directions, or nil if it does not report that.
 	Done() <-chan struct{}
 }
 
-// drainTimeout is how long data of a client is read and discarded after the remote side has closed the connection. Closing a
+// drainTimeout is how long relay reads and discards data from a client after the remote side closed the connection. Closing a
 // connection with unread data resets it, and the client could lose the end of the response.
 const drainTimeout = 2 * time.Second
 
-// relay copies data in both directions until both sides have closed their direction: a client that has sent everything still gets the
-// response. sent is the data from the client. If the remote side fails, relay returns its error, and resets the client's connection
-// to prevent that the client takes a truncated response for a complete one.
+// relay copies data in both directions until both sides close their sending direction. A client that closes its sending direction still
+// gets the response. sent is the data from the client. If the remote side fails, relay returns its error and resets the client's
+// connection, so that the client does not mistake a truncated response for a complete one.
 func relay(client *net.TCPConn, sent io.Reader, remote upstream) error {
 	defer client.Close()
 	defer remote.Close()
@@ -29,9 +29,9 @@ func relay(client *net.TCPConn, sent io.Reader, remote upstream) error {
 	go func() {
 		defer close(sendDone)
 		source := &errorRecorder{Reader: sent}
-		_, _ = io.Copy(remote, source) // why the remote side accepts no more data shows when reading from it
+		_, _ = io.Copy(remote, source) // reading from the remote side returns the cause of a failure
 		if source.err != nil {
-			_ = remote.Close() // the client has disconnected
+			_ = remote.Close() // the client disconnected
 			return
 		}
 		_ = remote.CloseWrite()
@@ -42,7 +42,7 @@ func relay(client *net.TCPConn, sent io.Reader, remote upstream) error {
 	}()
 	if err := <-receiveErr; err != nil {
 		_ = client.SetLinger(0)
-		return received.err // nil if the client has disconnected
+		return received.err // nil if the client disconnected
 	}
 	_ = client.CloseWrite()
 	select {
@@ -56,21 +56,21 @@ func relay(client *net.TCPConn, sent io.Reader, remote upstream) error {
 	return nil
 }
 
-// errorRecorder records the error of reading, except for io.EOF.
+// errorRecorder records the read error, except io.EOF.
 type errorRecorder struct {
 	io.Reader
 	err error
 }
 
-func (n *errorRecorder) Read(into []byte) (int, error) {
-	count, err := n.Reader.Read(into)
+func (r *errorRecorder) Read(into []byte) (int, error) {
+	n, err := r.Reader.Read(into)
 	if err != nil && err != io.EOF {
-		n.err = err
+		r.err = err
 	}
-	return count, err
+	return n, err
 }
 
-// directConn is a direct connection, without port-forwarding.
+// directConn is a direct connection, without port forwarding.
 type directConn struct{ *net.TCPConn }
 
 func (directConn) Done() <-chan struct{} { return nil }

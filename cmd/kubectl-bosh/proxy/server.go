@@ -20,9 +20,9 @@ import (
 type Server struct {
 	Finder    *Finder
 	Forwarder *Forwarder
-	// Direct is whether to connect directly to addresses of no VM or Service. Otherwise they are refused.
+	// Direct enables direct connections to addresses that belong to no VM or Service. Without Direct, they are refused.
 	Direct bool
-	// Log writes a line of the log.
+	// Log writes a line to the log.
 	Log func(line string)
 }
 
@@ -35,7 +35,7 @@ func New(client *kube.Client, config *rest.Config) *Server {
 	}
 }
 
-// Check fails if VMs cannot be listed, which would make each connection fail.
+// Check returns an error if VMs cannot be listed, because then every connection would fail.
 func (s *Server) Check(ctx context.Context) error {
 	_, err := s.Finder.Client.Pods.List(ctx, allVMs)
 	return err
@@ -56,7 +56,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 			return nil
 		}),
 		socks5.WithAssociateHandle(func(_ context.Context, writer io.Writer, _ *socks5.Request) error {
-			return socks5.SendReply(writer, statute.RepCommandNotSupported, nil) // port-forwarding supports TCP only
+			return socks5.SendReply(writer, statute.RepCommandNotSupported, nil) // port forwarding supports TCP only
 		}),
 		socks5.WithLogger(discardLogger{}),
 	)
@@ -76,7 +76,7 @@ func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *sock
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	remote, to, err := s.dial(ctx, host, int32(port))
 	if err != nil {
-		s.Log(fmt.Sprintf("%s: refused: %v%s", address, err, advice(err)))
+		s.Log(fmt.Sprintf("%s: refused: %v%s", address, err, remedy(err)))
 		_ = socks5.SendReply(client, socksReply(err), nil)
 		return
 	}
@@ -87,12 +87,12 @@ func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *sock
 		return
 	}
 	if err := relay(client, request.Reader, remote); err != nil && ctx.Err() == nil {
-		s.Log(fmt.Sprintf("%s: connection to %s failed: %v%s", address, to, err, advice(err)))
+		s.Log(fmt.Sprintf("%s: connection to %s failed: %v%s", address, to, err, remedy(err)))
 	}
 }
 
-// dial opens a stream to the VM that has the address now, and returns a description of the VM. If the VM is deleted meanwhile, it
-// tries again without that VM.
+// dial opens a stream to the VM that has the address now, and returns a description of the VM. If the VM is deleted in the meantime,
+// it retries without that VM.
 func (s *Server) dial(ctx context.Context, host string, port int32) (remote upstream, to string, err error) {
 	excluded := map[types.UID]bool{}
 	for {
@@ -116,14 +116,14 @@ func (s *Server) dial(ctx context.Context, host string, port int32) (remote upst
 }
 
 func dialDirect(ctx context.Context, host string, port int32) (upstream, string, error) {
-	connection, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 	if err != nil {
 		return nil, "", err
 	}
-	return directConn{connection.(*net.TCPConn)}, "directly", nil
+	return directConn{conn.(*net.TCPConn)}, "directly", nil
 }
 
-// noResolver does not resolve names: the Finder does, because they are names of the cluster.
+// noResolver leaves names unresolved: the Finder resolves them, because they are names in the cluster.
 type noResolver struct{}
 
 // Resolve returns no address.
@@ -131,7 +131,7 @@ func (noResolver) Resolve(ctx context.Context, _ string) (context.Context, net.I
 	return ctx, nil, nil
 }
 
-// discardLogger discards messages of the SOCKS library about clients that do not use SOCKS or have disconnected.
+// discardLogger discards messages of the SOCKS library about clients that do not use SOCKS or disconnect.
 type discardLogger struct{}
 
 // Errorf does nothing.

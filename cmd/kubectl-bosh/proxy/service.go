@@ -25,7 +25,7 @@ func hasHost(service *corev1.Service, host string) bool {
 	for _, ingress := range service.Status.LoadBalancer.Ingress {
 		addresses = append(addresses, ingress.IP)
 	}
-	return slices.ContainsFunc(addresses, func(text string) bool { return isAddress(text, address) })
+	return slices.ContainsFunc(addresses, func(ip string) bool { return isAddress(ip, address) })
 }
 
 // hasName reports whether the host is a DNS name of the Service, in any cluster domain, or the name of its load balancer.
@@ -40,10 +40,10 @@ func hasName(service *corev1.Service, host string) bool {
 	})
 }
 
-// vmBehindService returns the oldest ready VM behind the Service: connections of a client reach the same VM while it exists.
+// vmBehindService returns the oldest ready VM behind the Service, so that a client's connections reach the same VM while it exists.
 func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (Target, error) {
 	if len(service.Spec.Selector) == 0 {
-		return Target{}, fmt.Errorf("%w: Service %s has it, but does not select Pods", ErrUnknownAddress, service.Name)
+		return Target{}, newFindError(ErrUnknownAddress, "Service %s has this address, but does not select Pods", service.Name)
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
 	var selected, ready []*corev1.Pod
@@ -64,13 +64,13 @@ func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (T
 	case len(selected) > 0 || service.Labels[manifest.LabelManagedBy] == manifest.ManagedBy:
 		return Target{}, fmt.Errorf("%w: no VM behind Service %s is ready", ErrNotRunning, service.Name)
 	default:
-		return Target{}, fmt.Errorf("%w: Service %s has it, but selects no VM", ErrUnknownAddress, service.Name)
+		return Target{}, newFindError(ErrUnknownAddress, "Service %s has this address, but selects no VM", service.Name)
 	}
 }
 
 // targetPort returns the port of the Pod for this port of the Service.
 func targetPort(service *corev1.Service, port int32, pod *corev1.Pod) (int32, error) {
-	var known []string
+	var tcpPorts []string
 	for _, servicePort := range service.Spec.Ports {
 		if servicePort.Protocol != corev1.ProtocolTCP && servicePort.Protocol != "" {
 			continue
@@ -78,12 +78,12 @@ func targetPort(service *corev1.Service, port int32, pod *corev1.Pod) (int32, er
 		if servicePort.Port == port {
 			return resolveTargetPort(service, servicePort, pod)
 		}
-		known = append(known, strconv.Itoa(int(servicePort.Port)))
+		tcpPorts = append(tcpPorts, strconv.Itoa(int(servicePort.Port)))
 	}
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
-		return port, nil // the names of a headless Service are those of the Pods
+		return port, nil // a headless Service resolves to its Pods, without mapping ports
 	}
-	return 0, fmt.Errorf("%w: Service %s has no TCP port %d; its TCP ports are %s", ErrNoPort, service.Name, port, strings.Join(known, ", "))
+	return 0, newFindError(ErrNoPort, "Service %s has no TCP port %d; its TCP ports are %s", service.Name, port, strings.Join(tcpPorts, ", "))
 }
 
 func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod *corev1.Pod) (int32, error) {
@@ -103,6 +103,6 @@ func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod *co
 			}
 		}
 	}
-	return 0, fmt.Errorf("%w: port %d of Service %s targets port %q, which Pod %s does not have",
-		ErrNoPort, port.Port, service.Name, port.TargetPort.StrVal, pod.Name)
+	return 0, newFindError(ErrNoPort, "port %d of Service %s targets port %q, but Pod %s does not have that port",
+		port.Port, service.Name, port.TargetPort.StrVal, pod.Name)
 }

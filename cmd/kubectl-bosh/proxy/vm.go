@@ -11,8 +11,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// vmWithAddress returns the running VM with the address. A VM with the address takes precedence over one that has requested it, and of
-// several VMs, which share the address of their node, the youngest is returned.
+// vmWithAddress returns the running VM with the address. A VM that has the address takes precedence over a VM that requests it. If
+// several VMs share the address of their node, the youngest takes precedence.
 func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
@@ -21,12 +21,12 @@ func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 	var notRunning *corev1.Pod
 	var assigned, requested []*corev1.Pod
 	for _, pod := range pods {
-		has := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
-		switch asks := manifest.RequestsAddress(pod.Labels[manifest.LabelRequestedAddresses], address.Unmap().String()); {
-		case !has && !asks:
+		hasAddress := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
+		switch requestsAddress := manifest.RequestsAddress(pod.Labels[manifest.LabelRequestedAddresses], address.Unmap().String()); {
+		case !hasAddress && !requestsAddress:
 		case !isRunning(pod):
 			notRunning = pod
-		case has:
+		case hasAddress:
 			assigned = append(assigned, pod)
 		default:
 			requested = append(requested, pod)
@@ -43,12 +43,12 @@ func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 	return nil, ErrUnknownAddress
 }
 
-func isAddress(text string, address netip.Addr) bool {
-	parsed, err := netip.ParseAddr(text)
+func isAddress(ip string, address netip.Addr) bool {
+	parsed, err := netip.ParseAddr(ip)
 	return err == nil && parsed.Unmap() == address.Unmap()
 }
 
-// isRunning reports whether connections can be forwarded to the Pod: it is running and not being deleted.
+// isRunning reports whether connections can be forwarded to the Pod: it is running, and not being deleted.
 func isRunning(pod *corev1.Pod) bool {
 	return kube.IsActive(pod) && pod.Status.Phase == corev1.PodRunning
 }

@@ -1,8 +1,8 @@
 # The configuration of the agent.
 
-# configure_agent STOCK writes the settings of the agent, and patches its agent.json, because the stemcell may be built for another IaaS.
-# Options that the patch does not have stay as in the stemcell, which knows its service manager and the newest options of its agent. If
-# agent.json is patched already, it stays as it is. If it is damaged, it is restored from STOCK, the content of the image's file.
+# configure_agent ORIGINAL writes the agent's settings, and patches its agent.json, because the stemcell may be built for another IaaS. It
+# keeps the stemcell's value for every option that the patch does not set, because the stemcell knows its service manager and agent version.
+# If agent.json is damaged, configure_agent restores it from ORIGINAL, the content of the image's file.
 configure_agent() {
   local merged
   if ! merged=$(json merge "$agent_dir/agent.json" "$settings/agent.patch.json"); then

@@ -1,7 +1,7 @@
-# The URL of the API server, for programs of a VM with a service account token.
+# The URL of the API server, for programs in a VM with a service account token.
 
-# save_api_server_url writes the URL to a file for kube/options.go: a director starts the CPI without the environment variables of the
-# Pod, and its name servers may not know the names of the cluster. The file is in /etc, which BPM mounts into its containers.
+# save_api_server_url writes the URL to a file for kube/options.go. A director starts the CPI without the Pod's environment variables, and
+# the VM's name servers may not know the cluster's names. The file is in /etc, which BPM mounts into its containers.
 save_api_server_url() {
   local directory=$root/etc/bosh-kubernetes-cpi host=${KUBERNETES_SERVICE_HOST:-} port=${KUBERNETES_SERVICE_PORT:-}
   if [[ ! -e $root/var/run/secrets/kubernetes.io/serviceaccount/token || -z $host || -z $port ]]; then

@@ -1,22 +1,22 @@
 # The life cycle of an attachment: it publishes its disk in the VM, waits for a signal to stop, and unpublishes the disk.
 #
-# Environment: DISK (the CID), VM (namespace/name). /devices is the VM's /dev/bosh.
+# Environment: DISK (the CID), VM (NAMESPACE/NAME). /devices is the VM's /dev/bosh.
 
-# node is the path of the disk's device node, or directory.
+# node is the path of the disk's device node or directory.
 # shellcheck disable=SC2034 # not all programs use it
 node=$root/devices/$DISK
 lock=$root/devices/.$DISK.lock
 
-# exit_now is the function that unpublishes a disk that is a volume of the VM's own Pod: there is nothing to wait for.
+# exit_now unpublishes a disk that is a volume of the VM Pod: there is nothing to wait for.
 exit_now() { exit 0; }
 
-# lower_oom_score makes the kernel kill other programs first when the node's memory is used up, with the score that the kubelet gives
-# guaranteed Pods. An attachment that is killed while its Pod is being deleted is not restarted, and its volume is unmapped under the
-# VM's filesystem. In a container without CAP_SYS_RESOURCE the score stays as the kubelet has set it.
+# lower_oom_score makes the kernel kill other programs first when the node's memory is used up. It sets the score of guaranteed Pods. If an
+# attachment is killed while its Pod is being deleted, the kubelet does not restart it, and unmaps the volume although the VM uses its
+# filesystem. Without CAP_SYS_RESOURCE, the score stays as set by the kubelet.
 lower_oom_score() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
 
 # run_attachment PUBLISH UNPUBLISH calls the function PUBLISH, takes the lock, waits for a signal to stop, and calls UNPUBLISH, which
-# exits. A signal during PUBLISH takes effect when PUBLISH has finished.
+# exits. A signal during PUBLISH takes effect after PUBLISH.
 run_attachment() {
   stopping=no
   trap 'stopping=yes' "${stop_signals[@]}"
@@ -26,15 +26,15 @@ run_attachment() {
   [[ $stopping == no ]] || "$2"
   lower_oom_score
   take_lock "$lock"
-  # If a signal arrives while bash reads, as in a pause, bash aborts the trap when the read times out, which may be before the trap has
-  # finished on a busy node. So UNPUBLISH is called again.
+  # If a signal arrives while bash reads, as in a pause, bash aborts the trap when the read times out. On a busy node, the trap may not be
+  # finished then, so UNPUBLISH is called again.
   while [[ $stopping == no ]]; do pause 1; done
   "$2"
 }
 
-# wait_published COMMAND... waits until the command finds the published disk. It exits with status 0 if an earlier release has removed the
-# disk: the attachment holds its lock, which it takes after it has published the disk. It exits with status 3 if nothing is known: the
-# attachment may be about to publish the disk, for example after a reboot of the node.
+# wait_published COMMAND... waits until COMMAND finds the published disk. If COMMAND does not find the disk although the attachment holds
+# its lock, an earlier release removed the disk, because the attachment takes the lock after it publishes the disk: wait_published exits
+# with status 0. It exits with status 3 if the attachment may be about to publish the disk, for example after a reboot of the node.
 wait_published() {
   local tries=0
   until "$@"; do

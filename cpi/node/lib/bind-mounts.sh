@@ -1,19 +1,18 @@
 # Directories that the agent mounts.
 
-# install_mount_wrappers installs a program that precedes mount(8) and umount(8) in the agent's PATH. It handles two cases:
+# install_mount_wrappers installs a program that precedes mount(8) and umount(8) in the agent's PATH. It handles two cases, and passes on
+# all other calls unchanged:
 #
-#   - A disk with `attach: bind` is a directory, mounted at $devices/CID. The agent would mount it as a device, and unmount it there
-#     instead of where the agent bound it. The agent's own option, BindMountPersistentDisk, is for all disks of a VM.
+#   - A disk with `attach: bind` is a directory, mounted at $devices/CID. The agent would mount it as a device, and later unmount it at
+#     $devices/CID instead of its own mount point. The agent's option BindMountPersistentDisk would apply to all disks of the VM.
 #   - The agent binds directories such as /tmp and /var/log to themselves, and remounts them with options. They are on a filesystem of
-#     the node, and without the option bind the whole filesystem would get the options.
-#
-# It passes all other calls on unchanged.
+#     the node. Without the option bind, the options would apply to that whole filesystem.
 install_mount_wrappers() {
   {
     echo '#!/bin/bash'
     cat <<'PROGRAM'
-# Runs mount(8), or umount(8) by that name. A disk that is a directory is mounted by binding it, and unmounted where it is bound. A
-# remount of a bound directory does not change its filesystem.
+# Runs mount(8), or umount(8) if it is called by that name. Binds a disk that is a directory, and unmounts it where it is bound. A remount
+# of a bound directory does not change its filesystem.
 program=${0##*/}
 root=${BOSH_NODE_ROOT:-}
 if [[ " $* " == *[\ ,=]remount[\ ,]* && " $* " != *[\ ,=]bind[\ ,]* ]]; then
@@ -34,5 +33,5 @@ mapfile -t targets < <(awk -v disk="$1" '
 PROGRAM
   } | update_file "$root/usr/local/sbin/mount" 0755
   update_link mount "$root/usr/local/sbin/umount"
-  hash -r # this shell has cached the paths of the original programs
+  hash -r # forget the cached paths of the original programs
 }

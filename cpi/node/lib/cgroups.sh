@@ -1,12 +1,12 @@
-# The VM's cgroups: the VM sees those of its container, and not those of the node.
+# The VM's cgroups: the VM sees the cgroups of its container, and not the node's.
 #
-# On cgroup v2 a privileged container can see and write the node's whole tree. On cgroup v1 it sees only its own cgroups, but by their
+# On cgroup v2, a privileged container can see and write the node's whole tree. On cgroup v1, it sees only its own cgroups, but with their
 # names on the node.
 
 cgroups=$root/sys/fs/cgroup
 
-# exec_init INIT replaces this process by the init program, in a cgroup namespace with the container's cgroup as its root. Another
-# bash runs in the namespace first: a cgroup filesystem that is mounted there shows only the cgroups of the namespace.
+# exec_init INIT replaces this process by the init program, in a cgroup namespace with the container's cgroup as its root. First, another
+# bash in the namespace mounts the cgroup filesystem, which then shows only the cgroups of the namespace.
 exec_init() {
   local error
   if ! error=$(unshare --cgroup true 2>&1); then
@@ -21,9 +21,9 @@ exec_init() {
     exec \"\$0\"" "$1"
 }
 
-# mount_cgroups INIT mounts what the init program finds at /sys/fs/cgroup. cgroup v2 is mounted at another path first, because the kernel
-# refuses to mount it where it is mounted already, the node's tree must not become visible if this mount is unmounted, and BOSH's
-# stemcells expect exactly one mount.
+# mount_cgroups INIT mounts the cgroups for the init program at /sys/fs/cgroup. It mounts cgroup v2 at another path first, because the
+# kernel does not mount it twice at the same path. It replaces the container's mount, because BOSH's stemcells expect exactly one mount, and
+# the node's tree must not become visible if that mount is unmounted.
 mount_cgroups() {
   local error new visible
   if [[ $(stat --file-system --format %T "$cgroups" 2>/dev/null) != cgroup2fs ]]; then
@@ -41,7 +41,7 @@ mount_cgroups() {
     if error=$(create_vm_cgroup "$new" 2>&1); then
       visible=$new/vm
     else
-      log "containers in the VM have no limits of their own: $error"
+      log "containers in the VM cannot have their own limits: $error"
     fi
   fi
   umount --lazy "$cgroups" || true
@@ -50,8 +50,8 @@ mount_cgroups() {
   rmdir "$new"
 }
 
-# remount_cgroups_writable makes cgroup v1 writable, which is read-only in a container without privileges. The VM needs cgroups of its
-# own: without them, the monit of BOSH's stemcells does not run any command on nodes with the controller net_cls.
+# remount_cgroups_writable makes cgroup v1, which is read-only in an unprivileged container, writable. The VM needs to create cgroups:
+# otherwise, the monit of BOSH's stemcells does not run any command on nodes with the controller net_cls.
 remount_cgroups_writable() {
   local path options error
   while read -r _ path _ options _; do
@@ -60,15 +60,15 @@ remount_cgroups_writable() {
   done <"$root/proc/self/mounts"
 }
 
-# create_vm_cgroup ROOT creates the cgroups in which programs of the VM create containers. A cgroup that delegates controllers, which
-# limits require, cannot have processes of its own (cgroups(7), "no internal processes"). So the VM's processes are in the cgroup
-# "init", in which a container runtime also puts later processes of the container.
+# create_vm_cgroup ROOT creates the cgroups in which programs of the VM create containers. Limits require that a cgroup delegates its
+# controllers. Such a cgroup cannot contain processes (cgroups(7), "no internal processes"). The VM's processes are therefore in the cgroup
+# "init". The container runtime adds later processes of the container there, too.
 #
-# /sys/fs/cgroup shows the cgroup "vm", which has no processes, instead of the root. Programs derive the names of new cgroups from their
-# own: runc creates them next to its own cgroup, and the monit of BOSH's stemcells below it, so that runc's would be within "init", which
-# has processes. In "vm" the same names lead to cgroups without processes.
+# /sys/fs/cgroup shows the cgroup "vm", which has no processes, instead of the root. Programs derive the names of new cgroups from the name
+# of their own cgroup: runc creates them next to it, and the monit of BOSH's stemcells below it. In the root, they would be in "init", which
+# has processes. In "vm", the same names are of cgroups without processes.
 #
-# Programs that look for their limits in the root, or by the name of their cgroup, find those of the VM, which apply anyway.
+# Programs that read their limits in the root, or in the cgroup with their name, find the VM's limits, which apply anyway.
 create_vm_cgroup() {
   mkdir -p "$1/init" "$1/vm" && delegate_controllers "$1" && delegate_controllers "$1/vm" || return
   mkdir -p "$1/vm/init"
@@ -76,7 +76,7 @@ create_vm_cgroup() {
   copy_limits "$1" "$1/vm/init"
 }
 
-# copy_limits FROM TO copies the limits of a cgroup to another one.
+# copy_limits FROM TO copies the limits of the cgroup FROM to the cgroup TO.
 copy_limits() {
   local limit
   for limit in memory.max cpu.max pids.max; do
@@ -84,32 +84,31 @@ copy_limits() {
   done
 }
 
-# delegate_controllers CGROUP enables all controllers of the cgroup for its children. A process that a container runtime has just
-# started in the container, such as a probe, may prevent that: it exits, or is moved.
+# delegate_controllers CGROUP enables all controllers of the cgroup for its children. It retries, because a new process of the container,
+# such as a probe, prevents that until it exits or is moved.
 delegate_controllers() {
-  local tries missing
+  local tries failed
   for ((tries = 0; tries < 100; tries++)); do
     move_processes "$1"
-    missing=$(enable_controllers "$1")
-    [[ -n $missing ]] || return 0
+    failed=$(enable_controllers "$1")
+    [[ -n $failed ]] || return 0
     [[ -n $(<"$1/cgroup.procs") ]] || break
     sleep 0.1
   done
-  echo "cannot delegate these controllers of the VM's cgroup: $missing"
+  echo "cannot delegate these controllers of the VM's cgroup: $failed"
   return 1
 }
 
-# move_processes CGROUP moves the processes of the cgroup to its child "init". The process ID 0 is of a process outside of this PID
-# namespace.
+# move_processes CGROUP moves the processes of the cgroup to its child "init". Process ID 0 is a process outside of this PID namespace.
 move_processes() {
   local process processes
   mapfile -t processes <"$1/cgroup.procs"
   for process in "${processes[@]}"; do
-    ((process == 0)) || { echo "$process" >"$1/init/cgroup.procs"; } 2>/dev/null || true # it may have exited
+    ((process == 0)) || { echo "$process" >"$1/init/cgroup.procs"; } 2>/dev/null || true # fails if the process exited
   done
 }
 
-# enable_controllers CGROUP enables the controllers of the cgroup for its children, and prints those for which this fails.
+# enable_controllers CGROUP enables the controllers of the cgroup for its children, and prints those that it cannot enable.
 enable_controllers() {
   local controller
   for controller in $(<"$1/cgroup.controllers"); do

@@ -1,6 +1,6 @@
 # Block devices.
 
-# device_numbers PATH prints MAJOR:MINOR of the block device. It fails if PATH is not a block device.
+# device_numbers PATH prints MAJOR:MINOR of the block device, or fails if PATH is not a block device.
 device_numbers() {
   local mode major minor
   read -r mode major minor < <(stat -Lc '%f %t %T' "$1" 2>/dev/null) || return 1
@@ -12,8 +12,8 @@ is_device() { device_numbers "$1" >/dev/null; }
 
 is_loop() { [[ ${1##*/} == loop* ]]; }
 
-# check_exclusive DEVICE [PATH] opens the device with O_EXCL, as mount(2) does. This fails while a filesystem on the device is mounted in
-# any mount namespace. While the device is open, it removes PATH.
+# check_exclusive DEVICE [PATH] opens the device with O_EXCL, as mount(2) does, and removes PATH while the device is open. It fails if a
+# filesystem on the device is mounted in any mount namespace.
 check_exclusive() {
   perl -e 'use Fcntl; use Errno;
     sysopen(my $device, $ARGV[0], O_RDWR | O_EXCL) or $!{EBUSY} || warn("cannot open $ARGV[0]: $!\n"), exit 1;

@@ -1,16 +1,16 @@
-# A disk with `attach: bind`, which is a directory in its VM: the volume at /volume, mounted in the VM's directory on the node.
+# A disk with `attach: bind`, which is a directory in its VM: the volume at /volume is mounted in the VM's directory on the node.
 #
-# /devices propagates mounts to the node, and from there into the VM. Such a mount outlives the container that created it: each start
-# adopts the right one, and unmounts any other.
+# /devices propagates mounts to the node, and from there to the VM. A mount outlives the container that created it. Each start adopts a
+# mount of the volume, and unmounts others.
 
-# volume_usage WHAT [VM] prints how the processes of the VM use the volume, one line each:
+# volume_usage WHAT [VM] prints how the VM's processes use the volume, one use per line. WHAT is:
 #
-#   mounts   mounts of the volume, except the one at the path of the disk, /dev/bosh/CID
-#   users    all mounts of the volume, and the processes that have a working directory, root directory, program or open file in it, even
-#            by a mount that was lazily unmounted
+#   mounts   mounts of the volume, except the one at the disk's path, /dev/bosh/CID
+#   users    all mounts of the volume, and processes with a working directory, root directory, program or open file in it, even through a
+#            lazily unmounted mount
 #
-# It recognizes the volume by its device and its root directory on that device, because the volume can be one directory of a filesystem
-# that is used otherwise, too.
+# It identifies the volume by its device and its root directory on the device, because the volume may be one of several directories of a
+# filesystem.
 volume_usage() {
   # shellcheck disable=SC2046 # one word for each process
   perl -e '
@@ -52,25 +52,25 @@ volume_usage() {
   ' "$1" "$root" "/dev/bosh/$DISK" $(vm_processes "${2:-$VM}")
 }
 
-# node_mounts prints the mounts at the path of the disk in the VM's directory, as DEVICE ROOT; there must be at most one.
+# node_mounts prints the mounts at the path of the disk in the VM's directory, as DEVICE ROOT. There should be at most one.
 node_mounts() { awk -v path="$node" '$5 == path { print $3, $4 }' "$root/proc/self/mountinfo"; }
 
 # volume_mount prints the mount of the volume, as DEVICE ROOT.
 volume_mount() { awk -v path="$root/volume" '$5 == path { print $3, $4 }' "$root/proc/self/mountinfo" | tail -n 1; }
 
-# unmount_directory fails while a process uses the directory there: the kernel does not unmount it then.
+# unmount_directory unmounts the directory. It fails while a process uses the directory at this path.
 unmount_directory() {
   while mountpoint -q "$node"; do
     umount "$node" 2>/dev/null || return 1
   done
 }
 
-# mount_directory mounts the volume in the VM's directory, unless it is mounted there already.
+# mount_directory mounts the volume in the VM's directory, unless it is already mounted there.
 mount_directory() {
   mkdir -p "$node"
   if [[ $(node_mounts) != "$(volume_mount)" ]]; then
     unmount_directory ||
-      fail "cannot unmount what an earlier attachment of disk $DISK mounted in VM $VM: $(volume_usage users) [disk-in-use]"
+      fail "cannot unmount the volume of an earlier attachment of disk $DISK from VM $VM: $(volume_usage users) [disk-in-use]"
     mount --bind "$root/volume" "$node"
   fi
 }

@@ -1,6 +1,6 @@
 # Files in /etc that the kubelet mounts into every container.
 
-# unmount_etc_files replaces these mounts by files that the agent can write, with the content of the kubelet's.
+# unmount_etc_files replaces these mounts by writable files with the same content.
 unmount_etc_files() {
   local file content
   for file in "$root"/etc/{resolv.conf,hosts,hostname}; do
@@ -10,9 +10,9 @@ unmount_etc_files() {
   done
 }
 
-# save_name_servers keeps the Pod's name servers if the VM's networks have none: with resolvconf the agent rewrites resolv.conf with those
-# of the networks. prepare_systemd does the same for systemd. /run is empty when a VM boots, but in an image it may have the name
-# servers of the place where the stemcell was built.
+# save_name_servers keeps the Pod's name servers if the VM's networks have none. With resolvconf, the agent rewrites resolv.conf with the
+# name servers of the networks. prepare_systemd does the same for systemd. The image's /run may contain the name servers of the host on
+# which the stemcell was built; on other VMs, /run is empty at boot.
 save_name_servers() {
   local tail=$root/etc/resolvconf/resolv.conf.d/tail
   [[ -d ${tail%/*} ]] || return 0

@@ -1,5 +1,5 @@
-# Files and directories that a later start needs. After a power failure a filesystem may have the new name of a file without its
-# content, unless the content was synced before the rename.
+# Files and directories that a later start needs. After a power failure, a renamed file may be empty, unless its content was synced before
+# the rename.
 
 # rename_synced NEW NAME syncs NEW, a file or a directory, and renames it to NAME in the same directory.
 rename_synced() {
@@ -8,8 +8,8 @@ rename_synced() {
   sync "${2%/*}"
 }
 
-# update_file FILE MODE replaces the file's content by standard input. A file that already has this content stays: this works on a full
-# disk, and saves a sync.
+# update_file FILE MODE replaces the file's content by standard input. It keeps a file that already has this content: this also works on a
+# full disk, and saves a sync.
 update_file() {
   local content
   content=$(cat && echo .)

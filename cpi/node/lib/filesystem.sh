@@ -3,7 +3,8 @@
 # discard DEVICE returns the blocks of the device to the storage, if the storage supports that.
 discard() { blkdiscard "$1" 2>/dev/null || true; }
 
-# make_filesystem PATH [KIB] creates the filesystem on a device or in an image file, and discards nothing. ext4 uses only the first KIB.
+# make_filesystem PATH [KIB] creates the filesystem on a device or in an image file, without discarding blocks. KIB is the size of an ext4
+# filesystem (default: the whole device).
 make_filesystem() {
   case $FILESYSTEM in
     ext4) mkfs.ext4 -q -F -m 1 -E nodiscard,lazy_itable_init=1,lazy_journal_init=1 "$1" ${2:+"$2k"} ;;
@@ -28,8 +29,8 @@ xfs_size() {
   xfs_db -r -c 'sb 0' -c 'print dblocks blocksize' "$1" | awk '{ p = p ? p * $3 : $3 } END { printf "%.0f", p }'
 }
 
-# grow_filesystem DEVICE grows the filesystem to the size of the device. A mounted one stays as it is: its attachment has restarted while
-# the VM runs, and the next attachment grows it.
+# grow_filesystem DEVICE grows the filesystem to the size of the device. It does not change a mounted filesystem: this attachment restarted
+# while the VM is running, and the next attachment grows the filesystem.
 grow_filesystem() {
   check_exclusive "$1" || return 0
   ! is_loop "$1" || losetup --set-capacity "$1"
@@ -50,8 +51,8 @@ grow_filesystem() {
   esac
 }
 
-# set_xfs_uuid DEVICE sets the UUID of an XFS filesystem to that of the disk: a disk that was created from a snapshot has the UUID of its
-# source, and XFS does not mount two filesystems with the same UUID. The UUID can be changed only after the journal was replayed.
+# set_xfs_uuid DEVICE sets the UUID of an XFS filesystem to the disk's. A disk created from a snapshot has the UUID of its source, and XFS
+# does not mount two filesystems with the same UUID. A mount first replays the journal, because the UUID cannot be changed otherwise.
 set_xfs_uuid() {
   [[ $(filesystem_type "$1") == xfs && $(blkid -p -o value -s UUID "$1") != "${DISK#disk-}" ]] || return 0
   check_exclusive "$1" || return 0

@@ -1,6 +1,6 @@
-# The stemcell's init program, and what it requires of a container.
+# The stemcell's init program, and its requirements.
 
-# find_init [PROGRAM] prints the path of the init program: PROGRAM if it is given, otherwise the stemcell's.
+# find_init [PROGRAM] prints the path of the init program (default: the stemcell's).
 find_init() {
   if [[ -n ${1:-} ]]; then
     echo "$1"
@@ -11,7 +11,7 @@ find_init() {
   fi
 }
 
-# prepare_systemd mounts an empty /run, and masks units that would change the node's devices, consoles and kernel.
+# prepare_systemd mounts an empty /run, and masks units that would affect the node's devices, consoles and kernel.
 prepare_systemd() {
   local unit servers domains
   servers=$(awk '$1 == "nameserver" { printf "%s ", $2 }' "$root/etc/resolv.conf")
@@ -44,8 +44,8 @@ start_init() {
   export container=kubernetes
   if is_systemd "$1"; then
     prepare_systemd
-    # systemd makes mounts shared, but not in a container. With shared mounts, a disk that is unmounted is also unmounted in the mount
-    # namespaces of all services.
+    # systemd makes mounts shared, except in a container. With shared mounts, a disk is also unmounted in the mount namespaces of all
+    # services.
     mount --make-rshared "$root/"
   fi
   exec_init "$1"

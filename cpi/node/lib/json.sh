@@ -1,16 +1,15 @@
-# JSON for the start of a VM. It is parsed by Perl without modules: the only Perl that all stemcells have is perl-base, which has no
-# module for JSON.
+# JSON for the start of a VM. Perl parses it without modules, because some stemcells have only perl-base, which contains no JSON module.
 
 # json keys FILE          prints the keys of the object in the file, one per line
 # json merge FILE PATCH   prints the object in the file with a JSON Merge Patch (RFC 7396) applied
 #
-# It fails if a file is not exactly one object.
+# It fails if a file does not contain exactly one object.
 json() {
   perl -e '
     use strict;
     my ($command, @files) = @ARGV;
 
-    # An object is parsed as a list of [key, value], with keys as they are written; any other value as its text.
+    # value returns an object as a list of [key, value], with keys as written in the file, and any other value as its text.
     sub value {
       return object() if /\G\s*\{/gc;
       /\G\s*/gc;
@@ -50,7 +49,7 @@ json() {
       return $object;
     }
 
-    # The same key may be written in several ways, with escapes.
+    # Escapes allow several spellings of the same key.
     sub unescape {
       my ($key) = $_[0] =~ /^"(.*)"$/s;
       my %escapes = (b => "\b", f => "\f", n => "\n", r => "\r", t => "\t");

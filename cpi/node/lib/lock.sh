@@ -1,16 +1,16 @@
-# The lock of an attachment: a file next to the device node, or the directory, of its disk. The VM can write there, and the attachment
-# runs with the rights of the node's root user: so neither function follows a link that the VM has created at the path of the lock.
+# The lock of an attachment: a file next to the disk's device node or directory. The VM can create a link at the path of the lock, and the
+# attachment has the rights of the node's root user. The functions therefore do not follow links.
 
-# lock_held LOCK succeeds while the attachment that has published the disk runs. The kernel releases the lock when the attachment's
-# process dies, and a reboot of the node releases all locks.
+# lock_held LOCK succeeds while the attachment is running, after it published the disk. The kernel releases the lock when the process dies
+# or the node reboots.
 lock_held() {
   perl -e 'use Fcntl qw(:DEFAULT :flock); use Errno;
     sysopen(my $lock, $ARGV[0], O_RDONLY | O_NOFOLLOW | O_NONBLOCK) or exit 1;
     exit(flock($lock, LOCK_SH | LOCK_NB) || !$!{EWOULDBLOCK})' "$1"
 }
 
-# take_lock LOCK replaces the lock, and holds it until this process exits. Perl creates the file, and bash opens it by perl's file
-# descriptor: the path may lead to another file by then.
+# take_lock LOCK replaces the lock, and holds it until this process exits. Perl creates the file, and bash opens it through Perl's file
+# descriptor, because the path may refer to another file by then.
 take_lock() {
   local descriptor
   rm -f "$1"

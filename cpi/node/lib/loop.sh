@@ -1,7 +1,7 @@
-# Loop devices, which make a device of an image file.
+# Loop devices for image files.
 
-# find_loop IMAGE prints the loop device of the image file, or nothing. It compares the device and inode of the backing file, because only
-# they do not depend on the mount namespace.
+# find_loop IMAGE prints the loop device of the image file, or nothing. It compares device and inode of the backing file, because paths
+# depend on the mount namespace.
 find_loop() {
   local number entry
   for entry in "$root"/sys/block/loop*/loop; do
@@ -13,7 +13,7 @@ find_loop() {
       '$2 == device && $3 == inode { print $1; exit }'
 }
 
-# ensure_loop_node NAME creates the node of the loop device if it is missing: a container's /dev has no nodes of loop devices that were
+# ensure_loop_node NAME creates the node of the loop device if it does not exist. A container's /dev has no nodes for loop devices that were
 # created after the container.
 ensure_loop_node() {
   is_device "$root/dev/$1" || mknod "$root/dev/$1" b 7 "${1#loop}" 2>/dev/null || is_device "$root/dev/$1"
@@ -28,7 +28,7 @@ create_loop() {
       continue
     }
     ensure_loop_node "$(basename "$name")"
-    # Another attachment may use the same free device first. Not every filesystem supports direct I/O.
+    # Another attachment may take the free device first. Some filesystems do not support direct I/O.
     if losetup "$name" "$1" 2>/dev/null; then
       losetup --direct-io=on "$name" 2>/dev/null || true
       echo "$name"
@@ -39,7 +39,7 @@ create_loop() {
   fail "cannot create a loop device for disk $DISK on this node; check that the kernel module loop is loaded [loop-device-unavailable]"
 }
 
-# free_loop DEVICE frees an unused loop device: one that outlived its attachment would keep the volume in use.
+# free_loop DEVICE frees an unused loop device, which would otherwise keep the volume in use.
 free_loop() {
   ! is_loop "$1" || ! check_exclusive "$1" || losetup --detach "$1"
 }

@@ -1,32 +1,32 @@
-# Files of /proc that report the resources of the VM instead of the node's, on nodes with lxcfs (https://linuxcontainers.org/lxcfs/).
+# Files in /proc that report the resources of the VM, and not the node's, on nodes with lxcfs (https://linuxcontainers.org/lxcfs/).
 
 lxcfs=$root/bosh/lxcfs/proc
 lxcfs_files=(cpuinfo loadavg meminfo stat swaps uptime)
 mounted_files=() # of lxcfs_files
 
-# lxcfs_check_period is the time between two checks of the files, in seconds.
+# lxcfs_check_period is the time between checks of the files, in seconds.
 lxcfs_check_period=${LXCFS_CHECK_PERIOD:-1}
 
-# start_lxcfs_mounts mounts the files, and starts a process that keeps them readable while the VM runs. ps shows only its name,
-# lxcfs-mounts, and not the whole script.
+# start_lxcfs_mounts mounts the files, and starts a process that keeps them readable while the VM runs. ps shows its name, lxcfs-mounts,
+# and not the whole script.
 start_lxcfs_mounts() {
   [[ -d $root/bosh/lxcfs ]] || return 0
   mount_lxcfs_files ||
-    log "/proc reports the node's resources: lxcfs is not mounted at pods.lxcfs_path on the node, or the container may not mount"
+    log "/proc reports the node's resources: lxcfs is not mounted at pods.lxcfs_path on the node, or the container is not allowed to mount"
   /bin/bash -euo pipefail -c "
     $(declare -p root lxcfs lxcfs_files mounted_files lxcfs_check_period pause_fd)
     $(declare -f log pause maintain_lxcfs_mounts has_lxcfs_mounts mount_lxcfs_files unmount_lxcfs_files is_readable)
     maintain_lxcfs_mounts" lxcfs-mounts &
 }
 
-# maintain_lxcfs_mounts unmounts the files if lxcfs stops, because they cannot be read then, and mounts those of the new lxcfs when it has
-# restarted. Programs work with the node's numbers, but not without any.
+# maintain_lxcfs_mounts unmounts the files when lxcfs stops, because they become unreadable, and mounts them again when lxcfs restarts.
+# Programs can work with the node's numbers, but not without any.
 maintain_lxcfs_mounts() {
   while pause "$lxcfs_check_period"; do
     if ! has_lxcfs_mounts; then
       mount_lxcfs_files || true
     elif ! is_readable "$root/proc/uptime"; then
-      log "lxcfs has stopped on the node: /proc reports the node's resources until it runs again"
+      log "lxcfs stopped on the node: /proc reports the node's resources until lxcfs runs again"
       unmount_lxcfs_files
     fi
   done
@@ -49,5 +49,5 @@ unmount_lxcfs_files() {
   mounted_files=()
 }
 
-# is_readable FILE succeeds if the file has a line. It starts no process, because it runs often.
+# is_readable FILE succeeds if a line can be read from the file. It starts no process, because it runs often.
 is_readable() { { read -r <"$1"; } 2>/dev/null; }

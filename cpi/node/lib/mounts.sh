@@ -1,7 +1,7 @@
 # Mounts in a VM's container.
 
-# replace_directory NEW DIRECTORY moves the mount at NEW to DIRECTORY. Mounts below DIRECTORY stay visible, such as those of the Pod: the
-# token of the service account is one.
+# replace_directory NEW DIRECTORY moves the mount at NEW to DIRECTORY. Mounts below DIRECTORY, such as the service account token, stay
+# visible.
 replace_directory() {
   local mount target
   while read -r mount; do

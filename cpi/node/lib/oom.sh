@@ -1,7 +1,7 @@
-# What the kernel kills when the VM's memory is used up.
+# The behavior of the kernel when the VM's memory is used up.
 
-# disable_group_kill makes the kernel kill one process of the VM, as on a VM with its own kernel, so that monit restarts its job. On
-# cgroup v2 the kubelet sets memory.oom.group, by which the kernel kills the whole container, unless singleProcessOOMKill is set.
+# disable_group_kill makes the kernel kill one process of the VM, as on a VM with its own kernel, so that monit restarts the job. On cgroup
+# v2, the kubelet sets memory.oom.group unless singleProcessOOMKill is set, and the kernel then kills the whole container.
 disable_group_kill() {
   local cgroup file
   cgroup=$(awk -F: '$1 == 0 { print $3 }' "$root/proc/self/cgroup") || return 0 # a sandbox may not have this file

@@ -1,24 +1,24 @@
-# The persistent disks when a VM starts.
+# The persistent disks at the start of a VM.
 
-# disks_are_hot_plugged succeeds if disks are attached and detached while the VM runs, in a directory of the node. The disks of a
-# recreated VM are volumes of its Pod.
+# disks_are_hot_plugged succeeds if disks are attached and detached while the VM runs, in a directory on the node. It fails in a recreated
+# VM: its disks are volumes of the VM Pod.
 disks_are_hot_plugged() { mountpoint -q "$devices"; }
 
-# is_attached CID succeeds if the disk has a device node, or a directory, and an attachment that runs has published it.
+# is_attached CID succeeds if the disk has a device node or directory, and a running attachment.
 is_attached() {
   is_device "$devices/$1" || mountpoint -q "$devices/$1" || return 1
   ! disks_are_hot_plugged || lock_held "$devices/.$1.lock"
 }
 
-# agent_disks prints the CIDs of the disks that the agent knows, one per line. It fails if the agent's file is damaged, or missing, for
-# example because it is on a tmpfs.
+# agent_disks prints the CIDs of the disks that the agent knows, one per line. It fails if the agent's file is damaged, or does not exist,
+# for example because it was on a tmpfs.
 agent_disks() {
   local hints=$agent_dir/persistent_disk_hints.json
   [[ -e $hints ]] && json keys "$hints"
 }
 
-# restore_mount_record RECORD restores the agent's record of its mounted disk, which is empty after a power failure shortly after the disk
-# was mounted: it must be the disk that the agent knows, if that is only one.
+# restore_mount_record RECORD restores the agent's record of its mounted disk. The record can be empty after a power failure shortly after
+# the disk was mounted. If the agent knows one disk only, that is the mounted disk.
 restore_mount_record() {
   local known
   if ! known=$(agent_disks) || [[ $known == *$'\n'* ]]; then
@@ -28,8 +28,8 @@ restore_mount_record() {
   printf '%s' "$known" | update_file "$1" 0644
 }
 
-# mount_persistent_disk mounts the disk that the agent has recorded, before a job can start. After a boot the agent itself mounts only a
-# partitioned disk, and disks of this CPI are not partitioned.
+# mount_persistent_disk mounts the disk in the agent's record, before a job can start. The agent itself mounts only partitioned disks after
+# a boot, and this CPI's disks are not partitioned.
 mount_persistent_disk() {
   local record=$agent_dir/managed_disk_settings.json cid known tries=0 error="" options
   [[ -e $record ]] || return 0
@@ -48,7 +48,7 @@ mount_persistent_disk() {
     return 0
   fi
   # The VM stopped while the agent migrated data from one disk to another. The agent's record does not show which of the two to use, and
-  # the agent refuses to boot. The director knows which one it is, and passes it to a new VM.
+  # the agent would fail to boot. The director knows it, and attaches the right disk to a new VM.
   if [[ $known == *$'\n'* ]]; then
     fail "the VM stopped in the middle of a migration between its disks;" \
       "recreate the VM, which keeps the data of its disks [disk-migration-interrupted]"
@@ -62,14 +62,13 @@ mount_persistent_disk() {
   log "disk $cid is mounted at /var/vcap/store"
 }
 
-# wait_for_other_disks waits for the other disks of the VM before a job can start: those of an instance group with several disks, and
-# dynamic disks, to which the agent creates links. It waits for one minute in total, because a disk may be gone without the agent's
-# knowledge.
+# wait_for_other_disks waits for the other disks of the VM before a job can start: additional disks of the instance group, and dynamic
+# disks, for which the agent creates links. It waits for at most one minute in total, because the agent may not know that a disk is gone.
 wait_for_other_disks() {
   local cid tries=0
   disks_are_hot_plugged || return 0
   for cid in $(agent_disks; ls "$root/var/vcap/data/dynamic_disks" 2>/dev/null); do
-    is_attached "$cid" || log "waiting for disk $cid to be attached, for one minute at most"
+    is_attached "$cid" || log "waiting at most one minute for disk $cid to be attached"
     until is_attached "$cid"; do
       ((tries++ < 300)) || { log "starting without disk $cid"; break; }
       sleep 0.2

@@ -1,10 +1,10 @@
-# The processes of the node, and the VMs that they belong to.
+# The processes of the node, and their VMs.
 
 # processes all           prints all processes, one per line: PROCESS VM
 # processes MAJOR:MINOR   prints the processes that have the device mounted, one per line: PROCESS VM PATH
 #
-# VM is NAMESPACE/VM, or - for a process outside of VMs. The processes of a VM are those with a mount of its directory of devices, and
-# their descendants: the containers that a job creates have other mounts.
+# VM is NAMESPACE/NAME, or - for a process outside of VMs. The processes of a VM are those that have its device directory mounted, and their
+# descendants: containers that a job creates have other mounts.
 processes() {
   perl -e '
     use strict;
@@ -13,14 +13,14 @@ processes() {
 
     sub text { local $/; open(my $file, "<", "$proc/$_[0]") or return ""; return scalar(<$file>) // "" }
 
-    # mounts returns the VM and the path of the device as the process sees them. They are the same for all processes with the same
-    # mount namespace and root directory.
+    # mounts returns the VM, and the path of the device, according to the mounts of the process. They are the same for all processes with
+    # the same mount namespace and root directory.
     sub mounts {
       my ($process) = @_;
       my $namespace = readlink("$proc/$process/ns/mnt");
       my $key = defined $namespace ? $namespace . (readlink("$proc/$process/root") // "") : $process;
       return $cached{$key} if $cached{$key};
-      my $mountinfo = text("$process/mountinfo") or return {}; # it has exited
+      my $mountinfo = text("$process/mountinfo") or return {}; # the process exited
       my %found;
       for (split /\n/, $mountinfo) {
         my (undef, undef, $numbers, $root, $target) = split / /;

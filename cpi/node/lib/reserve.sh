@@ -1,10 +1,10 @@
-# Free space for the next start of a VM. Neither this script nor the agent starts on a full disk, and without an agent nobody
-# can log in to remove files.
+# Free space for the next start of a VM. Without it, neither this script nor the agent can start on a full disk, and without an agent,
+# nobody can log in to remove files.
 
 reserve_mib=8
 reserve_inodes=128
 
-# disk_full [FACTOR] succeeds if the ephemeral disk has less free space or fewer free inodes than the reserve, multiplied by FACTOR.
+# disk_full [FACTOR] succeeds if the ephemeral disk has less free space, or fewer free inodes, than FACTOR times the reserve (default: 1).
 disk_full() {
   local blocks size inodes free_inodes factor=${1:-1}
   read -r blocks size inodes free_inodes < <(stat --file-system --format='%a %S %c %d' "$ephemeral_disk")
@@ -19,7 +19,7 @@ free_reserve() {
   rm -rf "$ephemeral_disk/reserve"
 }
 
-# create_reserve reserves space for the next start, unless that would fill the disk, or the filesystem cannot allocate space.
+# create_reserve reserves space for the next start, unless that would fill the disk or the filesystem cannot allocate space.
 create_reserve() {
   [[ ! -d $ephemeral_disk/reserve ]] && ! disk_full 2 || return 0
   rm -rf "$ephemeral_disk/reserve.new"

@@ -1,22 +1,21 @@
-# Stopping the processes of a VM. $init is the process ID of its PID 1.
+# Stopping the processes of a VM. $init is the process ID of its init program.
 
 # stop_timeout is how long processes may take to exit, in tenths of a second.
 stop_timeout=${STOP_TIMEOUT:-100}
-own_process=$BASHPID # not two dollar signs, of which Kubernetes would remove one in a container's command
+this_process=$BASHPID # not two dollar signs, because Kubernetes removes one of them from a container's command
 
-# vm_processes_of KINDS prints the processes of these kinds in init's PID namespace, one per line, without init and this program. A
-# process can choose its name: names are compared, but never printed.
+# vm_processes_of KINDS prints the processes of these kinds in init's PID namespace, one per line, without init and this program. Names are
+# compared, but never printed, because a process can choose its name.
 #
 #   supervisor, logger   runsv and svlogd of runit, which exit with their services
 #   service              started by runsv
-#   job                  all others, such as those that monit has started
+#   job                  all others, such as those started by monit
 #
-# In a VM with reduced security the PID namespace of some processes cannot be read: in its /proc, processes of nested namespaces have more
-# process IDs.
+# In a VM with reduced security, the PID namespace of some processes cannot be read. Processes in nested namespaces have more process IDs.
 vm_processes_of() {
   perl -e '
     use strict;
-    my ($proc, $init, $own, $kinds) = @ARGV;
+    my ($proc, $init, $self, $kinds) = @ARGV;
 
     sub text { local $/; open(my $file, "<", "$proc/$_[0]") or return ""; return scalar(<$file>) // "" }
     sub name { text("$_[0]/comm") =~ s/\n\z//r }
@@ -29,19 +28,19 @@ vm_processes_of() {
       return $name eq "runsv" ? "supervisor" : $name eq "svlogd" ? "logger" : name(parent($_[0])) eq "runsv" ? "service" : "job";
     }
 
-    sub is_own {
+    sub is_self {
       my $ancestor = $_[0];
-      $ancestor = parent($ancestor) while $ancestor && $ancestor != $own;
+      $ancestor = parent($ancestor) while $ancestor && $ancestor != $self;
       return $ancestor;
     }
 
     my ($depth, $namespace) = (depth($init), namespace($init));
     for my $process (map { m{/(\d+)$} } glob "$proc/[0-9]*") {
       next if depth($process) != $depth || (namespace($process) // $namespace) ne $namespace;
-      next if $process == $init || is_own($process);
-      next if text("$process/cmdline") eq ""; # a kernel thread, or it has exited
+      next if $process == $init || is_self($process);
+      next if text("$process/cmdline") eq ""; # a kernel thread, or the process exited
       print "$process\n" if grep { kind($process) eq $_ } split " ", $kinds;
-    }' "$root/proc" "$init" "$own_process" "$1"
+    }' "$root/proc" "$init" "$this_process" "$1"
 }
 
 # terminate KINDS sends SIGTERM to these processes.
@@ -52,7 +51,7 @@ terminate() {
   done
 }
 
-# wait_exited KINDS waits until these processes have exited, for stop_timeout at most.
+# wait_exited KINDS waits until these processes exit, but not longer than stop_timeout.
 wait_exited() {
   local tenth
   for ((tenth = 0; tenth < stop_timeout; tenth++)); do
@@ -61,7 +60,7 @@ wait_exited() {
   done
 }
 
-# stop_jobs stops the jobs, and services that still run.
+# stop_jobs stops the jobs, and services that are still running.
 stop_jobs() {
   terminate "service job"
   wait_exited "service job"

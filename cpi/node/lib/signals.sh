@@ -1,2 +1,2 @@
-# The signals that may stop a container: the kubelet sends the one that the image specifies, SIGRTMIN+3 in images for systemd.
+# The signals that may stop a container. The kubelet sends the one that the image specifies, for example SIGRTMIN+3 for systemd.
 stop_signals=(TERM INT QUIT RTMIN+3)

@@ -1,7 +1,7 @@
-# Files of the VM that outlive its container: they are on the ephemeral disk.
+# Files of the VM that outlive its container, because they are on the ephemeral disk.
 
-# persist_changes keeps changes in these directories: users, keys, what packages and jobs configure, and their data. Files that were not
-# changed are those of the stemcell. The programs in /usr are always the stemcell's, and the agent mounts /var/log.
+# persist_changes keeps changes in these directories, such as users, keys, configuration and data. Unchanged files are the stemcell's. The
+# programs in /usr are always the stemcell's, and the agent mounts /var/log.
 persist_changes() {
   local directory
   for directory in etc root home opt srv usr/local var/lib var/spool; do
@@ -9,9 +9,9 @@ persist_changes() {
   done
 }
 
-# mount_changes DIRECTORY CHANGES mounts an overlay over the directory, with the changes in CHANGES. It fails if the container may not
-# mount, or if the filesystem of the ephemeral disk does not support overlays: then a restart loses the changes. On a full disk the
-# changes of earlier starts are visible, and new ones are in memory.
+# mount_changes DIRECTORY CHANGES mounts an overlay over the directory, with the changes in CHANGES. It fails if the container is not
+# allowed to mount, or if the filesystem of the ephemeral disk does not support overlays; a restart then loses the changes. On a full disk,
+# the changes of earlier starts are visible, and new changes are in memory.
 mount_changes() {
   local new error
   if [[ ! -d $2/upper ]]; then
@@ -21,7 +21,7 @@ mount_changes() {
     mv -T "$2/new" "$2/upper"
   fi
   new=$(mktemp -d)
-  # Without space for its work directory the kernel may mount an overlay read-only, and report no error.
+  # Without space for the work directory, the kernel may mount an overlay read-only without an error.
   if ! error=$(mount_overlay "$1" "$2" "$new" 2>&1) || [[ ! -w $new ]]; then
     ! mountpoint -q "$new" || umount "$new"
     if ! disk_full || ! mount_overlay_in_memory "$2/upper:$1" "$new"; then
@@ -29,7 +29,7 @@ mount_changes() {
       log "changes outside of /var/vcap are lost when the VM restarts: ${error:-cannot mount an overlay}"
       return 1
     fi
-    log "the ephemeral disk has no space for changes in $1: those from now on are lost when the VM restarts"
+    log "the ephemeral disk has no space for changes in $1: new changes are lost when the VM restarts"
   fi
   replace_directory "$new" "$1"
 }
@@ -37,7 +37,7 @@ mount_changes() {
 # mount_overlay LOWER CHANGES TARGET
 mount_overlay() { mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/work,index=off" overlay "$3"; }
 
-# mount_overlay_in_memory LOWER TARGET mounts an overlay with changes that are in memory until it is unmounted.
+# mount_overlay_in_memory LOWER TARGET mounts an overlay that keeps changes in memory until it is unmounted.
 mount_overlay_in_memory() {
   local memory top=${1%%:*}
   memory=$(mktemp -d)
@@ -59,12 +59,12 @@ mount_vcap() {
     copy_from_image vcap "$root/var/vcap"
   fi
   mount --bind "$ephemeral_disk/vcap" "$root/var/vcap"
-  # On other VMs this is a tmpfs that the agent mounts at each boot. With the files of an earlier start, a monit that waits for it would
-  # start too early, and take processes that have exited for running ones.
+  # On other VMs, this is a tmpfs that the agent mounts at each boot. With files of an earlier start, monit would start too early, and
+  # consider processes running that exited.
   rm -rf "$root/var/vcap/data/sys/run"
 }
 
-# mount_certificates keeps the trusted certificates of the director: the agent writes them in update_settings, and not at each boot.
+# mount_certificates keeps the director's trusted certificates, because the agent writes them in update_settings, and not at each boot.
 mount_certificates() {
   local trusted=$root/usr/local/share/ca-certificates
   command -v update-ca-certificates >/dev/null || return 0
@@ -78,7 +78,7 @@ mount_certificates() {
   mount --bind "$ephemeral_disk/ca-certificates" "$trusted"
 }
 
-# link_monit_state keeps monit's state file, in root's home directory: it has the jobs that the director has stopped.
+# link_monit_state keeps monit's state file, which is in root's home directory and contains the jobs stopped by the director.
 link_monit_state() {
   local home=~root
   update_link "$ephemeral_disk/monit.state" "$root$home/.monit.state"

@@ -1,6 +1,6 @@
 # The processes that use a block device.
 
-# users DEVICE prints one process of each mount namespace in which the device is mounted, and the processes that openers prints.
+# users DEVICE prints one process of each mount namespace in which the device is mounted, and the output of openers.
 users() {
   processes "$(device_numbers "$1")" | perl -e '
     use strict;
@@ -17,8 +17,8 @@ users() {
   openers "$(device_numbers "$1")"
 }
 
-# openers MAJOR:MINOR prints the processes that have the device open, or have a working directory, root directory or open file in its
-# filesystem, even if that is no longer mounted at any path.
+# openers MAJOR:MINOR prints the processes that have the device open, and those with a working directory, root directory or open file in its
+# filesystem, even if the filesystem is no longer mounted at any path.
 openers() {
   perl -e '
     use strict;

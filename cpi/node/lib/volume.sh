@@ -1,5 +1,5 @@
-# The disk on its volume. With volumeMode Block, the disk is the device /dev/volume. With Filesystem, the volume is mounted at /volume,
-# and the disk is an image file on it, with a loop device.
+# The disk on its volume. With volumeMode Block, the disk is the device /dev/volume. With Filesystem, the disk is an image file with a loop
+# device, on the volume at /volume.
 
 image=$root/volume/disk.img
 
@@ -11,48 +11,48 @@ is_blank() {
   ((status == 0))
 }
 
-# attached_mark is a file in a volume of the attachment's own, which outlives a reboot of the node. It records that the VM has had the
-# disk, which the PVC records only once the attachment is ready.
+# attached_mark is a file in a volume of the attachment Pod, which outlives a reboot of the node. It records that the disk was published in
+# the VM. The PVC records that only when the attachment is ready.
 attached_mark=$root/marks/attached
 
-# mark_attached records that from now on the VM may change the content of the disk. Image files need no mark.
+# mark_attached records that the VM may change the content of the disk from now on. Image files need no mark.
 mark_attached() {
   [[ -d ${attached_mark%/*} && ! -e $attached_mark ]] || return 0
   touch "$attached_mark"
   sync "$attached_mark"
 }
 
-# was_formatted succeeds if the disk has had a filesystem.
+# was_formatted succeeds if the disk had a filesystem before.
 was_formatted() { [[ ${FORMATTED:-} == true || -e $attached_mark ]]; }
 
-# check_may_format fails if the disk has had a filesystem: a blank volume is not the one that BOSH expects then.
+# check_may_format fails if the disk had a filesystem before: then a blank volume is the wrong one.
 check_may_format() {
   ! was_formatted ||
-    fail "the volume of disk $DISK is blank, but the disk has had a filesystem: this may be another volume, because the node was rebuilt" \
-      "or the export has changed; restore the volume with the data, or, to use the disk empty, remove the annotation" \
-      "bosh.cloudfoundry.org/formatted of its PVC [volume-blank]"
+    fail "the volume of disk $DISK is blank, but the disk had a filesystem: this may be another volume, because the node was rebuilt or" \
+      "the export changed; restore the volume with the data, or remove the annotation bosh.cloudfoundry.org/formatted of its PVC to use" \
+      "the disk empty [volume-blank]"
 }
 
-# check_device_size DEVICE fails if the device is smaller than the size that BOSH requested.
+# check_device_size DEVICE fails if the device is smaller than the disk.
 check_device_size() {
   local mib
   mib=$(($(blockdev --getsize64 "$1") / 1048576))
   ((mib >= SIZE_MIB)) || fail "the device of disk $DISK has $mib MiB, but the disk has $SIZE_MIB MiB;" \
-    "check whether the storage has really expanded the volume [volume-too-small]"
+    "check whether the storage actually expanded the volume [volume-too-small]"
 }
 
-# formatting_mark CID prints a mark, which is on the device while mkfs runs. No VM has had a disk with this mark: the content of the disk
-# is that of an interrupted mkfs.
+# formatting_mark CID prints a mark, which is on the device while mkfs runs. If a disk has this mark, no VM used the disk, and its content
+# is from an interrupted mkfs.
 formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; }
 
-# mark_sectors DEVICE prints the two sectors for the mark. Each mkfs leaves one of them unchanged: mkfs.xfs the last sector of the first
-# MiB, mkfs.ext4 the end of the device, which make_filesystem excludes.
+# mark_sectors DEVICE prints the two sectors for the mark. Each mkfs keeps one of them: mkfs.xfs keeps the last sector of the first MiB, and
+# mkfs.ext4 keeps the end of the device, because make_filesystem excludes it.
 mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
 
 # has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector.
 has_mark() { [[ $(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') == "$(formatting_mark "$3")" ]]; }
 
-# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk has started on the device and not finished.
+# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk started on the device but did not finish.
 formatting_interrupted() {
   local sector
   for sector in $(mark_sectors "$1"); do
@@ -79,7 +79,7 @@ format() {
   sync "$1"
 }
 
-# check_space IMAGE fails if the volume cannot hold the whole image file: data could be lost when the image file grows.
+# check_space IMAGE fails if the volume has no space for the full size of the image file. Otherwise, data could be lost when the file grows.
 check_space() {
   local mib
   mib=$(df --output=avail --block-size=1M "$root/volume" | tail -n 1)
@@ -87,8 +87,8 @@ check_space() {
   ((mib >= SIZE_MIB)) || fail "the volume of disk $DISK has space for $((mib)) MiB, but the disk needs $SIZE_MIB MiB [volume-full]"
 }
 
-# preallocate IMAGE allocates the full size of the image file if PREALLOCATE is set, including blocks that were discarded since the last
-# attachment, for example by mkfs. If the volume has too little space, it allocates nothing, to leave the space to other users.
+# preallocate IMAGE allocates the full size of the image file if PREALLOCATE is set, including discarded blocks, for example of mkfs. If
+# the volume has too little space, it allocates nothing, to leave the space to other users.
 preallocate() {
   local error
   [[ ${PREALLOCATE:-} == true ]] || return 0
@@ -108,7 +108,7 @@ create_image() {
 }
 
 # prepare_device sets $device to the device of the disk, and creates a filesystem if the disk is blank. It does not change unknown content
-# of a disk that has had a filesystem: jobs may format a disk themselves, such as a dynamic disk.
+# of a disk that had a filesystem before, because jobs may format a disk themselves, for example a dynamic disk.
 prepare_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume

@@ -1,5 +1,5 @@
-# Each Perl of a program under test loads this module. It opens devices like the kernel does; fake-program has the files of devices and of
-# FAKE_STATE. busy/MAJOR:MINOR in FAKE_STATE means that a filesystem on the device is mounted.
+# Each Perl process of a program under test loads this module, which opens fake devices like the kernel. For the files of devices and of
+# FAKE_STATE, see fake-program. If busy/MAJOR:MINOR exists in FAKE_STATE, a filesystem on the device is mounted.
 package FakeDevices;
 use strict;
 use Errno;

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with only the plugins that a test cluster needs: all plugins take minutes to compile.
+// Command coredns is CoreDNS with only the plugins that a test cluster needs, because all plugins take minutes to compile.
 // scripts/build-tools builds it.
 package main
 

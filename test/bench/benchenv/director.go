@@ -13,16 +13,16 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Director calls the CPI as the director does, and returns the usage of each call.
+// Director calls the CPI like a BOSH director, and returns the usage of each call.
 type Director struct {
 	Programs
 	Config string
 }
 
-// NewDirector returns a director for a namespace of the cluster of a kubeconfig file. Its configuration contains the kubeconfig as
-// YAML, like the configuration of the release's job.
+// NewDirector returns a director for the namespace. Its configuration contains the content of the kubeconfig file as YAML, like the
+// configuration of the release's job.
 //
-// The agents of its VMs listen for HTTPS: without a NATS server, an agent would exit repeatedly, and create_vm would wait for it.
+// The agents of its VMs listen for HTTPS. With NATS, they would exit repeatedly without a server, and create_vm would wait for them.
 func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Director, error) {
 	raw, err := os.ReadFile(kubeconfig)
 	if err != nil {
@@ -39,7 +39,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 	})
 }
 
-// Call makes a call, decodes its result into result unless that is nil, and returns the usage. It also returns errors of the CPI.
+// Call calls the CPI and returns the usage. It decodes the call's result into result unless that is nil, and returns errors of the CPI.
 func (d Director) Call(ctx context.Context, result any, method string, arguments ...any) (figures.Usage, error) {
 	request, err := EncodeRequest(method, arguments...)
 	if err != nil {
@@ -62,7 +62,7 @@ func (d Director) Call(ctx context.Context, result any, method string, arguments
 	return usage, json.Unmarshal(response.Result, result)
 }
 
-// EncodeRequest returns a call as the director writes it.
+// EncodeRequest returns the request of a call, as the director writes it.
 func EncodeRequest(method string, arguments ...any) ([]byte, error) {
 	if arguments == nil {
 		arguments = []any{}

@@ -20,7 +20,7 @@ import (
 	"bosh-kubernetes-cpi/test/simulated"
 )
 
-// nodeCount is the number of nodes: enough to distribute Pods, and few enough not to affect the results.
+// nodeCount is the number of nodes. It is large enough to distribute Pods, and small enough not to affect the results.
 const nodeCount = 10
 
 // Env is a control plane with simulated nodes.
@@ -35,7 +35,7 @@ type Env struct {
 	stop context.CancelFunc
 }
 
-// Programs are the paths of the programs.
+// Programs are the paths of the CPI and the launcher.
 type Programs struct{ CPI, Launcher string }
 
 // Build builds the CPI like `make build`, and the launcher.
@@ -51,7 +51,7 @@ func Build(ctx context.Context, dir string) (Programs, error) {
 	return programs, nil
 }
 
-// Start starts a control plane in the directory, with simulated nodes and storage.
+// Start starts a control plane with simulated nodes and storage. It stores its files in dir.
 func Start(ctx context.Context, dir string, programs Programs) (*Env, error) {
 	plane, err := embedded.NewTestControlPlane(filepath.Join(dir, "control-plane"))
 	if err != nil {
@@ -93,7 +93,7 @@ func (s *Env) start(ctx context.Context) (err error) {
 	}
 	serveCtx, stop := context.WithCancel(ctx)
 	s.stop = stop
-	// If these fail, calls wait until they time out.
+	// If these fail, calls time out.
 	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
 	go func() { _ = simulated.TerminatePods(serveCtx, s.Client) }()
 	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
@@ -112,7 +112,7 @@ func nodeManifests() string {
 // NodeName returns the name of a node. Numbers wrap around at nodeCount.
 func NodeName(n int) string { return fmt.Sprintf("node-%d", n%nodeCount) }
 
-// CreateNamespace creates a namespace, and waits until it supports Pods.
+// CreateNamespace creates a namespace, and waits until Pods can be created in it.
 func CreateNamespace(ctx context.Context, client kubernetes.Interface, name string) error {
 	_, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 	if err != nil {
@@ -124,7 +124,7 @@ func CreateNamespace(ctx context.Context, client kubernetes.Interface, name stri
 	})
 }
 
-// WithoutControllers runs do while the controllers and the nodes are stopped, because they would act on incomplete objects at
+// WithoutControllers runs do while the controllers and the nodes are stopped. Otherwise, they would act on incomplete objects at
 // unpredictable times.
 func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
 	controllers := s.Plane.Process("kube-controller-manager")

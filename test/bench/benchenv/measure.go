@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// Measure runs a program through the launcher, with the minimal environment of a director, and returns its usage and its stdout.
+// Measure runs a program through the launcher, with a minimal environment as in a director. It returns the program's usage and stdout.
 func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (figures.Usage, []byte, error) {
 	var usage figures.Usage
 	reader, writer, err := os.Pipe()

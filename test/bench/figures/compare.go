@@ -2,12 +2,12 @@ package figures
 
 import "fmt"
 
-// Noise is the factor by which the CPU time of runs on one host can differ.
+// Noise is the factor by which CPU times of equal runs on one host can differ.
 const Noise = 1.25
 
-// Regressions returns what is worse than in the baseline, beyond noise: more requests of a method, or more CPU time. Wall time is not
-// compared, because it depends on other load on the host. CPU time is compared relative to that of curl in the same run, because the
-// results can be from different hosts.
+// Regressions describes the methods that send more requests or take more CPU time than in the baseline, beyond noise. It does not
+// compare wall time, because that depends on other load on the host. It scales CPU time by the CPU time of curl in the same run, because
+// the results can be from different hosts.
 func Regressions(baseline, current *Results) []string {
 	var regressions []string
 	ratio := cpuRatio(baseline, current)
@@ -35,7 +35,7 @@ func Regressions(baseline, current *Results) []string {
 	return regressions
 }
 
-// cpuRatio returns the factor by which the current host needs more CPU time.
+// cpuRatio returns the factor by which the current host is slower, according to the CPU time of curl.
 func cpuRatio(baseline, current *Results) float64 {
 	before, after := baseline.costOf(Curl).CPU.Median(), current.costOf(Curl).CPU.Median()
 	if before == 0 || after == 0 {
@@ -44,8 +44,7 @@ func cpuRatio(baseline, current *Results) float64 {
 	return after / before
 }
 
-// cpuRegression returns a regression if the median has increased beyond noise, and the lower quartile is above the previous upper
-// quartile.
+// cpuRegression returns a regression if the median increased beyond noise, and the lower quartile is above the previous upper quartile.
 func cpuRegression(name string, baseline, current Distribution, ratio float64) []string {
 	if len(baseline) == 0 || len(current) == 0 {
 		return nil

@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// Distribution contains repeated measurements in their order.
+// Distribution contains repeated measurements, in the order in which they were taken.
 type Distribution []float64
 
-// Quantile returns the value below which this part of the values is, with linear interpolation. It returns 0 for an empty
+// Quantile returns the value below which this fraction of the values lies, with linear interpolation. It returns 0 for an empty
 // distribution.
-func (d Distribution) Quantile(part float64) float64 {
+func (d Distribution) Quantile(fraction float64) float64 {
 	if len(d) == 0 {
 		return 0
 	}
 	sorted := slices.Sorted(slices.Values(d))
-	index := part * float64(len(sorted)-1)
+	index := fraction * float64(len(sorted)-1)
 	below := int(math.Floor(index))
 	above := min(below+1, len(sorted)-1)
 	return sorted[below] + (index-float64(below))*(sorted[above]-sorted[below])
@@ -49,7 +49,7 @@ func (c *Cost) Add(usage Usage) {
 	c.Peak.Add(float64(usage.Peak) / 1024)
 }
 
-// Usage is the usage of a process, as the launcher reports it.
+// Usage is the usage of a process, as reported by the launcher.
 type Usage struct {
 	Wall int64 `json:"wall_ns"`
 	CPU  int64 `json:"cpu_ns"`

@@ -23,13 +23,13 @@ var _ = Describe("A distribution", func() {
 		Expect(d).To(Equal(Distribution{4, 1, 3, 2}), "the order of the runs is unchanged")
 	})
 
-	It("has quantile 0 without values, and the value with a single value", func() {
+	It("has the quantile 0 if it is empty, and its value if it has only one", func() {
 		Expect(Distribution{}.Median()).To(BeZero())
 		Expect(Distribution{7}.Quantile(0.9)).To(Equal(7.0))
 	})
 })
 
-// resultsWith returns results with a method of this CPU time and these requests, and with the CPU time of curl.
+// resultsWith returns results with a method that takes this CPU time and sends these requests, and with the CPU time of curl.
 func resultsWith(cpu, curl Distribution, requests ...string) *Results {
 	method := Method{Name: "has_vm", Requests: requests, Cost: Cost{CPU: cpu}}
 	return &Results{
@@ -41,14 +41,14 @@ func resultsWith(cpu, curl Distribution, requests ...string) *Results {
 var _ = Describe("A comparison", func() {
 	baseline := resultsWith(Distribution{10, 11, 12}, Distribution{20, 20, 20}, "get pods")
 
-	It("finds no regression in equal and better results, and in noise", func() {
+	It("finds no regression in equal results, in better results and in noise", func() {
 		Expect(Regressions(baseline, baseline)).To(BeEmpty())
 		Expect(Regressions(baseline, resultsWith(Distribution{5, 5, 5}, Distribution{20}))).To(BeEmpty())
 		Expect(Regressions(baseline, resultsWith(Distribution{12, 12.5, 13}, Distribution{20}, "get pods"))).To(BeEmpty())
 		Expect(Regressions(baseline, resultsWith(Distribution{9, 10, 20, 30, 31}, Distribution{20}, "get pods"))).To(BeEmpty(), "overlapping quartiles")
 	})
 
-	It("finds more CPU time, and more requests", func() {
+	It("finds methods that take more CPU time or send more requests", func() {
 		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
 			ConsistOf("has_vm (a crowd, 10 VMs) takes 21.0 ms of CPU time, 11.0 before"))
 		Expect(Regressions(baseline, resultsWith(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
@@ -59,14 +59,14 @@ var _ = Describe("A comparison", func() {
 		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{40}, "get pods"))).To(BeEmpty())
 	})
 
-	It("ignores what only one of the results has", func() {
+	It("ignores parts that only one of the results contains", func() {
 		Expect(Regressions(&Results{}, baseline)).To(BeEmpty())
 		Expect(Regressions(baseline, &Results{})).To(BeEmpty())
 	})
 })
 
 var _ = Describe("Results", func() {
-	It("are unchanged after writing and reading, and nil without a file", func() {
+	It("are unchanged after writing and reading, and nil if the file does not exist", func() {
 		path := filepath.Join(GinkgoT().TempDir(), "results.json")
 		Expect(Read(path)).To(BeNil())
 		written := resultsWith(Distribution{1.5, 2}, Distribution{3}, "get pods")

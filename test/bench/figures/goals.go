@@ -20,7 +20,7 @@ func (g Goal) String() string {
 // Met reports whether the goal is met.
 func (g Goal) Met() bool { return g.Value <= g.Limit }
 
-// Names of the programs that are compared.
+// Names of the compared programs.
 const (
 	Info    = "info"
 	HasVM   = "has_vm"
@@ -28,33 +28,33 @@ const (
 	Kubectl = "kubectl get"
 )
 
-// Goals returns the goals for the cost of calls. Times are relative to another program or a bare Pod in the same run, which makes them
-// mostly independent of the host.
+// Goals returns the goals for the cost of calls. Times are relative to another program or a bare Pod in the same run, so that they
+// depend little on the host.
 func (r *Results) Goals() []Goal {
 	return append(r.callGoals(), append(r.deployGoals(), r.Node.goals()...)...)
 }
 
 func (r *Results) callGoals() []Goal {
-	info, has, curl := r.costOf(Info), r.costOf(HasVM), r.costOf(Curl)
+	info, hasVM, curl := r.costOf(Info), r.costOf(HasVM), r.costOf(Curl)
 	if len(curl.Wall) == 0 {
 		return nil
 	}
 	return []Goal{
 		{"info/curl_wall", info.Wall.Median() / curl.Wall.Median(), 0.5},
 		{"info/curl_cpu", info.CPU.Median() / curl.CPU.Median(), 0.5},
-		{"has_vm/curl_wall", has.Wall.Median() / curl.Wall.Median(), 0.9},
-		{"has_vm/curl_cpu", has.CPU.Median() / curl.CPU.Median(), 0.9},
-		{"has_vm_peak_mib", has.Peak.Median(), 12},
+		{"has_vm/curl_wall", hasVM.Wall.Median() / curl.Wall.Median(), 0.9},
+		{"has_vm/curl_cpu", hasVM.CPU.Median() / curl.CPU.Median(), 0.9},
+		{"has_vm_peak_mib", hasVM.Peak.Median(), 12},
 		{"binary_mib", r.Binary, 12},
 	}
 }
 
-// deployGoals require that the CPI sends at least 0.8 times as many requests as a minimal client in the same time.
-func (r *Results) deployGoals() (all []Goal) {
+// deployGoals returns goals that require the CPI to create at least 0.8 times as many VMs as a minimal client in the same time.
+func (r *Results) deployGoals() (goals []Goal) {
 	for _, deploy := range r.Deploys {
-		all = append(all, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.VMs), deploy.Seconds / deploy.Bare, 1 / 0.8})
+		goals = append(goals, Goal{fmt.Sprintf("deploy_%d/client_wall", deploy.VMs), deploy.Seconds / deploy.Bare, 1 / 0.8})
 	}
-	return all
+	return goals
 }
 
 func (n *Node) goals() []Goal {

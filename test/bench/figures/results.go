@@ -39,7 +39,7 @@ type Run struct {
 	// Taken is the time in UTC, and Commit the checked-out commit.
 	Taken  string `json:"taken"`
 	Commit string `json:"commit"`
-	// Load is the load average of the last minute, which shows other load on the host.
+	// Load is the load average of the last minute before the part. It shows other load on the host.
 	Load float64 `json:"load"`
 }
 
@@ -66,22 +66,21 @@ type Method struct {
 	Cost
 }
 
-// Object is the size of an object in etcd in bytes, of which Scripts are scripts for the node or the VM.
+// Object is the size of an object in etcd, in bytes. Scripts is the size of the scripts in it, which run on the node or in the VM.
 type Object struct {
 	Name    string `json:"name"`
 	Bytes   int    `json:"bytes"`
 	Scripts int    `json:"scripts"`
 }
 
-// Deploy is the creation of a number of VMs with a disk each by parallel processes.
+// Deploy is the cost of creating VMs with a disk each, in parallel processes.
 type Deploy struct {
 	VMs     int `json:"machines"`
 	Workers int `json:"workers"`
-	// Seconds is the time of the CPI, and Bare that of a minimal client that creates the same objects and waits for them.
+	// Seconds is the time that the CPI takes. Bare is the time of a minimal client that creates the same objects and waits for them.
 	Seconds float64 `json:"seconds"`
 	Bare    float64 `json:"bare_seconds"`
-	// CPU is the CPU time of all calls in seconds; Peak is the maximum of the sum of the peak memory of concurrent calls, in
-	// MiB.
+	// CPU is the CPU time of all calls in seconds. Peak is the largest sum of the peak memory of concurrent calls, in MiB.
 	CPU   float64 `json:"cpu_seconds"`
 	Peak  float64 `json:"peak_mib"`
 	Calls int     `json:"calls"`

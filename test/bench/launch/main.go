@@ -1,5 +1,5 @@
-// Command launch runs a program, and writes its usage to file descriptor 3 as JSON. The peak memory of a program includes that of its
-// parent at the time of the fork: launch has few imports to stay small.
+// Command launch runs a program, and writes the program's usage to file descriptor 3 as JSON. It has few imports to stay small, because
+// the peak memory of a program includes the memory of its parent at the time of the fork.
 package main
 
 import (

@@ -6,14 +6,14 @@ import (
 	"strconv"
 )
 
-// axis maps values to positions between two columns or rows of a chart.
+// axis maps values from low to high to positions in a chart.
 type axis struct {
 	low, high float64
 	log       bool
 	from, to  float64
 }
 
-// linearAxis returns an axis from 0 to slightly more than the value.
+// linearAxis returns an axis from 0 to slightly above high.
 func linearAxis(high, from, to float64) axis {
 	if high <= 0 {
 		high = 1
@@ -21,7 +21,7 @@ func linearAxis(high, from, to float64) axis {
 	return axis{0, high * 1.05, false, from, to}
 }
 
-// logarithmicAxis returns an axis from below the lower to above the higher value.
+// logarithmicAxis returns an axis from slightly below low to slightly above high.
 func logarithmicAxis(low, high, from, to float64) axis {
 	if low <= 0 {
 		low = 0.1
@@ -44,19 +44,19 @@ type tick struct {
 	Text      string
 }
 
-// ticks returns round values: multiples of 1, 2 or 5 times a power of ten on a linear axis, and all 1, 2 and 5 times powers of ten on a
-// logarithmic one.
+// ticks returns ticks at round values. On a linear axis, they have equal distances of 1, 2 or 5 times a power of ten. On a logarithmic
+// axis, they are at 1, 2 and 5 times each power of ten.
 func (a axis) ticks() []tick {
-	var all []tick
+	var ticks []tick
 	if a.log {
 		for power := math.Pow(10, math.Floor(math.Log10(a.low))); power <= a.high; power *= 10 {
 			for _, times := range []float64{1, 2, 5} {
 				if value := power * times; value >= a.low && value <= a.high {
-					all = append(all, tick{a.At(value), value, formatNumber(value)})
+					ticks = append(ticks, tick{a.At(value), value, formatNumber(value)})
 				}
 			}
 		}
-		return all
+		return ticks
 	}
 	step := math.Pow(10, math.Floor(math.Log10(a.high/2)))
 	for _, times := range []float64{1, 2, 5} {
@@ -66,9 +66,9 @@ func (a axis) ticks() []tick {
 		}
 	}
 	for value := 0.0; value <= a.high; value += step {
-		all = append(all, tick{a.At(value), value, formatNumber(value)})
+		ticks = append(ticks, tick{a.At(value), value, formatNumber(value)})
 	}
-	return all
+	return ticks
 }
 
 // formatNumber formats a value with about two significant digits.
@@ -84,7 +84,7 @@ func formatNumber(value float64) string {
 	return strconv.FormatFloat(math.Round(value*100)/100, 'f', -1, 64)
 }
 
-// formatDuration formats milliseconds.
+// formatDuration formats a duration in milliseconds.
 func formatDuration(ms float64) string {
 	if ms >= 1000 {
 		return formatNumber(ms/1000) + " s"

@@ -22,15 +22,15 @@ type measurement struct {
 	value, part       float64
 }
 
-func newBarChart(title string, measures []measurement) barChart {
+func newBarChart(title string, measurements []measurement) barChart {
 	const rowHeight = 38.0
 	high := 0.0
-	for _, m := range measures {
+	for _, m := range measurements {
 		high = max(high, m.value)
 	}
 	x := axis{0, max(high, 1e-9), false, 0, width - 2*margin}
-	chart := barChart{Title: title, Height: 8 + rowHeight*float64(len(measures))}
-	for i, m := range measures {
+	chart := barChart{Title: title, Height: 8 + rowHeight*float64(len(measurements))}
+	for i, m := range measurements {
 		y := rowHeight * float64(i)
 		chart.Rows = append(chart.Rows, barRow{Name: m.name, Value: m.text, Class: m.class, Text: y + 13, Y: y + 19,
 			Width: max(1, x.At(m.value)), Part: x.At(m.part)})
@@ -39,13 +39,13 @@ func newBarChart(title string, measures []measurement) barChart {
 }
 
 func newObjectChart(objects []figures.Object) barChart {
-	var measures []measurement
+	var measurements []measurement
 	for _, object := range objects {
-		text := formatBytes(int64(object.Bytes))
+		size := formatBytes(int64(object.Bytes))
 		if object.Scripts > 0 {
-			text += ", scripts " + formatBytes(int64(object.Scripts))
+			size += ", scripts " + formatBytes(int64(object.Scripts))
 		}
-		measures = append(measures, measurement{object.Name, "wall", text, float64(object.Bytes), float64(object.Scripts)})
+		measurements = append(measurements, measurement{object.Name, "wall", size, float64(object.Bytes), float64(object.Scripts)})
 	}
-	return newBarChart("Bytes in etcd", measures)
+	return newBarChart("Bytes in etcd", measurements)
 }

@@ -2,7 +2,7 @@ package page
 
 import "bosh-kubernetes-cpi/test/bench/figures"
 
-// Charts have the width of a phone, which keeps their text readable there. Wider windows show several charts in a row.
+// Charts are as wide as a phone's screen, so that their text is readable there. Wider windows show several charts in a row.
 const (
 	width  = 340.0
 	margin = 14.0
@@ -37,8 +37,8 @@ func newDotChart(title, unit string, rows []row) dotChart {
 	chart.Height = chart.Floor + 22
 	low, high := 0.0, 0.0
 	for _, r := range rows {
-		if least := r.values.Quantile(0); low == 0 || least < low {
-			low = least
+		if minimum := r.values.Quantile(0); low == 0 || minimum < low {
+			low = minimum
 		}
 		high = max(high, r.values.Max())
 	}

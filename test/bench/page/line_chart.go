@@ -7,7 +7,7 @@ import (
 	"bosh-kubernetes-cpi/test/bench/figures"
 )
 
-// lineChart shows the cost of a method by the number of VMs: a line each for wall and CPU time, with a bar between the quartiles at
+// lineChart shows the wall time and the CPU time of a method by the number of VMs. Each is a line, with a bar between the quartiles at
 // each point.
 type lineChart struct {
 	Title  string
@@ -30,7 +30,7 @@ const (
 	linesBottom = 116.0
 )
 
-// newLineCharts returns a chart for each method that all sizes have.
+// newLineCharts returns a chart for each method that was measured with all sizes.
 func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 	if len(sizes) == 0 {
 		return nil
@@ -39,9 +39,9 @@ func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 	for _, method := range sizes[0].Methods {
 		var costs []figures.Cost
 		for _, size := range sizes {
-			for _, other := range size.Methods {
-				if other.Name == method.Name {
-					costs = append(costs, other.Cost)
+			for _, m := range size.Methods {
+				if m.Name == method.Name {
+					costs = append(costs, m.Cost)
 				}
 			}
 		}

@@ -1,4 +1,4 @@
-// Package page renders results as one HTML page without external resources or scripts, which also fits a phone.
+// Package page renders results as one HTML page without external resources or scripts. The page also fits on a phone's screen.
 package page
 
 import (
@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"fmt"
 	"html/template"
+	"slices"
 	"strings"
 
 	"bosh-kubernetes-cpi/test/bench/figures"
@@ -27,7 +28,7 @@ func Render(results *figures.Results) ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// content is the content of the page. Parts that were not measured are empty.
+// content is the data of the page's template. Parts that were not measured are empty.
 type content struct {
 	*figures.Results
 	Goals   []figures.Goal
@@ -43,8 +44,8 @@ type content struct {
 
 // sharedCost is the cost of a call for a VM that shares an object with different numbers of VMs.
 type sharedCost struct {
-	What, Method string
-	Sizes        []sharedSize
+	Object, Method string
+	Sizes          []sharedSize
 }
 
 type sharedSize struct {
@@ -91,39 +92,34 @@ func newCallCharts(calls []figures.ProgramCost) []dotChart {
 
 // sharedCosts groups the costs of each method by the number of VMs.
 func sharedCosts(sizes []figures.ScaleResult) []sharedCost {
-	var all []sharedCost
+	var costs []sharedCost
 	for _, size := range sizes {
 		for _, method := range size.Methods {
-			index := -1
-			for i := range all {
-				if all[i].What == size.Name && all[i].Method == method.Name {
-					index = i
-				}
-			}
+			index := slices.IndexFunc(costs, func(c sharedCost) bool { return c.Object == size.Name && c.Method == method.Name })
 			if index < 0 {
-				all = append(all, sharedCost{What: size.Name, Method: method.Name})
-				index = len(all) - 1
+				costs = append(costs, sharedCost{Object: size.Name, Method: method.Name})
+				index = len(costs) - 1
 			}
-			all[index].Sizes = append(all[index].Sizes, sharedSize{size.VMs, method})
+			costs[index].Sizes = append(costs[index].Sizes, sharedSize{size.VMs, method})
 		}
 	}
-	return all
+	return costs
 }
 
-// formatRequests returns the requests with their numbers.
+// formatRequests returns the distinct requests, each with the number of times it occurs.
 func formatRequests(requests []string) string {
-	var names []string
-	times := map[string]int{}
+	var distinct []string
+	counts := map[string]int{}
 	for _, request := range requests {
-		if times[request] == 0 {
-			names = append(names, request)
+		if counts[request] == 0 {
+			distinct = append(distinct, request)
 		}
-		times[request]++
+		counts[request]++
 	}
-	for i, name := range names {
-		if times[name] > 1 {
-			names[i] = fmt.Sprintf("%s ×%d", name, times[name])
+	for i, request := range distinct {
+		if counts[request] > 1 {
+			distinct[i] = fmt.Sprintf("%s ×%d", request, counts[request])
 		}
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(distinct, ", ")
 }

@@ -56,21 +56,21 @@ var _ = Describe("The page", func() {
 
 var _ = Describe("An axis", func() {
 	It("has round ticks at equal distances", func() {
-		var texts []string
-		for _, t := range linearAxis(47, 0, 100).ticks() {
-			texts = append(texts, t.Text)
-		}
-		Expect(texts).To(Equal([]string{"0", "10", "20", "30", "40"}))
+		Expect(tickLabels(linearAxis(47, 0, 100))).To(Equal([]string{"0", "10", "20", "30", "40"}))
 	})
 
 	It("contains all its values if it is logarithmic", func() {
 		a := logarithmicAxis(8, 260, 0, 340)
 		Expect(a.At(8)).To(BeNumerically(">", 0))
 		Expect(a.At(260)).To(BeNumerically("<", 340))
-		var texts []string
-		for _, t := range a.ticks() {
-			texts = append(texts, t.Text)
-		}
-		Expect(texts).To(Equal([]string{"10", "20", "50", "100", "200"}))
+		Expect(tickLabels(a)).To(Equal([]string{"10", "20", "50", "100", "200"}))
 	})
 })
+
+func tickLabels(a axis) []string {
+	var labels []string
+	for _, t := range a.ticks() {
+		labels = append(labels, t.Text)
+	}
+	return labels
+}

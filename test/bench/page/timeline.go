@@ -2,7 +2,7 @@ package page
 
 import "bosh-kubernetes-cpi/test/bench/figures"
 
-// timeline shows events, each with a bar from the previous one.
+// timeline shows events. Each has a bar that starts at the previous event.
 type timeline struct {
 	Height float64
 	Floor  float64

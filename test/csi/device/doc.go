@@ -1,5 +1,5 @@
-// Package device manages loop devices, filesystems and mounts of the calling process's mount namespace. It is stateless and reads the
-// state from the kernel each time, because the driver and the node can restart. It requires root, and is independent of volumes.
+// Package device manages loop devices, filesystems and mounts in the calling process's mount namespace. It reads the state from the
+// kernel each time, because the driver and the node can restart. It requires root, and is independent of volumes.
 package device
 
 import (

@@ -15,7 +15,7 @@ import (
 // Filesystems are the filesystems that Format can create. The first is the default.
 var Filesystems = []string{"ext4", "xfs"}
 
-// ErrOtherContent is the error for a device with other content than requested.
+// ErrOtherContent means that a device contains something other than the requested filesystem.
 var ErrOtherContent = errors.New("has other content")
 
 // Format creates a filesystem on a blank device. It does nothing if the device has this filesystem.
@@ -57,16 +57,16 @@ func probe(ctx context.Context, device string) (string, error) {
 	return "", nil
 }
 
-// GrowUnmounted grows the filesystem to the size of its device if it can grow unmounted.
+// GrowUnmounted grows the unmounted filesystem to the size of its device. It does nothing if the filesystem can only grow mounted.
 func GrowUnmounted(ctx context.Context, device, filesystem string) error {
 	if filesystem != "ext4" {
 		return nil
 	}
-	smaller, err := hasUnusedSpace(ctx, device)
-	if err != nil || !smaller {
+	unused, err := hasUnusedSpace(ctx, device)
+	if err != nil || !unused {
 		return err
 	}
-	// resize2fs(8) requires a check first. e2fsck(8) exits with 1 if it has corrected errors.
+	// resize2fs(8) requires a check first. e2fsck(8) exits with 1 if it corrected errors.
 	_, err = run(ctx, "e2fsck", "-f", "-p", device)
 	var exit *exec.ExitError
 	if err != nil && !(errors.As(err, &exit) && exit.ExitCode() == 1) {
@@ -93,22 +93,22 @@ func hasUnusedSpace(ctx context.Context, device string) (bool, error) {
 	return values["Block size"]*(values["Block count"]+1) <= size, err
 }
 
-// canResizeMounted reports whether the process may resize a mounted ext4: EXT4_IOC_RESIZE_FS requires CAP_SYS_RESOURCE, which root
-// does not have on some hosts.
+// canResizeMounted reports whether the process may resize a mounted ext4. EXT4_IOC_RESIZE_FS requires CAP_SYS_RESOURCE, which root
+// lacks on some hosts.
 func canResizeMounted() (bool, error) {
 	raw, err := os.ReadFile("/proc/self/status")
 	if err != nil {
 		return false, err
 	}
 	_, after, _ := strings.Cut(string(raw), "\nCapEff:")
-	text, _, _ := strings.Cut(after, "\n")
-	capabilities, err := strconv.ParseUint(strings.TrimSpace(text), 16, 64)
+	bitmask, _, _ := strings.Cut(after, "\n")
+	capabilities, err := strconv.ParseUint(strings.TrimSpace(bitmask), 16, 64)
 	return capabilities&(1<<unix.CAP_SYS_RESOURCE) != 0, err
 }
 
 func growExt4(ctx context.Context, device string) error {
-	smaller, err := hasUnusedSpace(ctx, device)
-	if err != nil || !smaller {
+	unused, err := hasUnusedSpace(ctx, device)
+	if err != nil || !unused {
 		return err
 	}
 	allowed, err := canResizeMounted()

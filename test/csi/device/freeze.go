@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// From linux/fs.h; x/sys/unix does not have them.
+// Constants of linux/fs.h that x/sys/unix does not define.
 const (
 	fiFreeze = 0xc0045877
 	fiThaw   = 0xc0045878
 )
 
-// Freeze stops writes to the mounted filesystems on the device and its partitions, in all mount namespaces of the host: freezing a
-// superblock through one of its mounts is enough. thaw allows writes again, except to filesystems that were frozen before.
+// Freeze stops writes to the mounted filesystems on the device and its partitions, in all mount namespaces of the host. thaw allows
+// writes again, except to filesystems that were already frozen.
 func Freeze(device string) (thaw func() error, err error) {
 	var frozen []*os.File
 	thaw = func() error {
@@ -49,7 +49,7 @@ func Freeze(device string) (thaw func() error, err error) {
 	return thaw, nil
 }
 
-// Thaw allows writes to the filesystems on the device again, also if another process has frozen them.
+// Thaw allows writes to the filesystems on the device again, even if another process froze them.
 func Thaw(device string) error {
 	return forEachFilesystem(device, func(file *os.File) error {
 		defer file.Close()
@@ -61,7 +61,8 @@ func Thaw(device string) error {
 	})
 }
 
-// forEachFilesystem calls do with an open mount point of each filesystem that is mounted from the device.
+// forEachFilesystem calls do with an open mount point of each filesystem that is mounted from the device. One mount point is enough to
+// freeze a filesystem everywhere.
 func forEachFilesystem(device string, do func(*os.File) error) error {
 	numbers, err := deviceNumbers(device)
 	if err != nil {
@@ -80,7 +81,7 @@ func forEachFilesystem(device string, do func(*os.File) error) error {
 			path := filepath.Join(process, "root", table[index].Point)
 			file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 			if err != nil {
-				continue // hidden by a later mount or unmounted; another process may have it
+				continue // hidden by a later mount, or unmounted; try another process
 			}
 			if err := do(file); err != nil {
 				return err
@@ -98,15 +99,15 @@ func deviceNumbers(device string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []string
+	var numbers []string
 	for _, file := range append([]string{filepath.Join("/sys/block", name, "dev")}, files...) {
 		raw, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, strings.TrimSpace(string(raw)))
+		numbers = append(numbers, strings.TrimSpace(string(raw)))
 	}
-	return all, nil
+	return numbers, nil
 }
 
 // mountTables returns the mounts of every mount namespace, by the path in /proc of one of its processes.
@@ -119,7 +120,7 @@ func mountTables() (map[string][]MountEntry, error) {
 	for _, process := range processes {
 		namespace, err := os.Readlink(filepath.Join(process, "ns/mnt"))
 		if err != nil || seen[namespace] {
-			continue // has exited, or its namespace is known
+			continue // the process exited, or its namespace is known
 		}
 		table, err := mounts(filepath.Join(process, "mountinfo"))
 		if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrInUse is the error for a device that is mounted or that another program uses.
+// ErrInUse means that a device is mounted, or used by another program.
 var ErrInUse = errors.New("is in use")
 
 // Attach returns the file's loop device, and creates one if necessary.
@@ -30,7 +30,7 @@ func LoopDevices(ctx context.Context, file string) ([]string, error) {
 	return strings.Fields(out), err
 }
 
-// Detach detaches the file's loop devices, unless one is in use: the kernel would detach it at an unpredictable later time.
+// Detach detaches the file's loop devices. It fails if a device is in use, because the kernel would detach it at an unpredictable time.
 func Detach(ctx context.Context, file string) error {
 	loops, err := LoopDevices(ctx, file)
 	if err != nil {
@@ -48,12 +48,12 @@ func Detach(ctx context.Context, file string) error {
 	}
 	remaining, err := LoopDevices(ctx, file)
 	if err == nil && len(remaining) > 0 {
-		err = fmt.Errorf("%s %w: it is open in a program", remaining[0], ErrInUse)
+		err = fmt.Errorf("%s %w: a program has it open", remaining[0], ErrInUse)
 	}
 	return err
 }
 
-// checkUnused returns ErrInUse for a device that is mounted in any mount namespace, or opened exclusively by a program.
+// checkUnused returns ErrInUse if the device is mounted in any mount namespace, or opened exclusively by a program.
 func checkUnused(loop string) error {
 	fd, err := unix.Open(loop, unix.O_RDONLY|unix.O_EXCL|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.EBUSY) {
@@ -93,7 +93,7 @@ func Size(ctx context.Context, device string) (int64, error) {
 	return strconv.ParseInt(strings.TrimSpace(out), 10, 64)
 }
 
-// Number returns the device's number in the format of mountinfo.
+// Number returns the device's number, formatted as in mountinfo.
 func Number(device string) (string, error) {
 	var stat unix.Stat_t
 	if err := unix.Stat(device, &stat); err != nil {

@@ -11,9 +11,9 @@ import (
 
 // MountEntry is a line of mountinfo; see proc_pid_mountinfo(5).
 type MountEntry struct {
-	Number   string // of the device, major:minor
+	Number   string // major:minor of the device
 	Root     string // path of the mounted directory in the filesystem
-	Point    string
+	Point    string // mount point
 	Type     string
 	ReadOnly bool
 }
@@ -29,45 +29,45 @@ func mounts(file string) ([]MountEntry, error) {
 	return parseMounts(string(raw)), nil
 }
 
-func parseMounts(text string) []MountEntry {
-	var all []MountEntry
-	for line := range strings.Lines(text) {
+func parseMounts(mountinfo string) []MountEntry {
+	var entries []MountEntry
+	for line := range strings.Lines(mountinfo) {
 		mountFields, after, _ := strings.Cut(line, " - ")
 		fields, rest := strings.Fields(mountFields), strings.Fields(after)
 		if len(fields) < 6 || len(rest) < 1 {
 			continue
 		}
-		all = append(all, MountEntry{
+		entries = append(entries, MountEntry{
 			Number: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: rest[0],
 			ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
 		})
 	}
-	return all
+	return entries
 }
 
 // unescape replaces octal escapes such as \040 with the character.
-func unescape(text string) string {
-	var plain strings.Builder
-	for i := 0; i < len(text); i++ {
-		if text[i] == '\\' && i+3 < len(text) {
-			if code, err := strconv.ParseUint(text[i+1:i+4], 8, 8); err == nil {
-				plain.WriteByte(byte(code))
+func unescape(s string) string {
+	var unescaped strings.Builder
+	for i := 0; i < len(s); i++ {
+		if s[i] == '\\' && i+3 < len(s) {
+			if code, err := strconv.ParseUint(s[i+1:i+4], 8, 8); err == nil {
+				unescaped.WriteByte(byte(code))
 				i += 3
 				continue
 			}
 		}
-		plain.WriteByte(text[i])
+		unescaped.WriteByte(s[i])
 	}
-	return plain.String()
+	return unescaped.String()
 }
 
 // MountAt returns the mount at the path, the topmost one if there are several.
 func MountAt(path string) (MountEntry, bool, error) {
-	all, err := Mounts()
+	entries, err := Mounts()
 	if err != nil {
 		return MountEntry{}, false, err
 	}
-	for _, entry := range slices.Backward(all) {
+	for _, entry := range slices.Backward(entries) {
 		if entry.Point == path {
 			return entry, true, nil
 		}

@@ -17,7 +17,7 @@ var _ = Describe("mountinfo", func() {
 		Expect(parseMounts(`22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
 31 22 7:3 / /var/lib/a\040b rw,relatime shared:7 master:3 - xfs /dev/loop3 rw,nouuid
 32 22 0:5 /loop3 /publish/pod\134x ro - devtmpfs devtmpfs rw,size=1k
-not a line of a mount
+not a mountinfo line
 `)).To(Equal([]MountEntry{
 			{Number: "254:0", Root: "/", Point: "/", Type: "ext4"},
 			{Number: "7:3", Root: "/", Point: "/var/lib/a b", Type: "xfs"},
@@ -25,7 +25,7 @@ not a line of a mount
 		}))
 	})
 
-	It("contains the mount at a path in the process's namespace", func() {
+	It("contains the mount at a path", func() {
 		mounted, found, err := MountAt("/proc")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(found).To(BeTrue())

@@ -13,8 +13,8 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// modes are the supported access modes: those for a single node.
-var modes = []csi.VolumeCapability_AccessMode_Mode{
+// accessModes are the supported access modes. All are for a single node.
+var accessModes = []csi.VolumeCapability_AccessMode_Mode{
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
 	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER,
@@ -27,10 +27,10 @@ func checkSupported(capability *csi.VolumeCapability) error {
 	switch {
 	case capability.GetBlock() == nil && capability.GetMount() == nil:
 		return errors.New("the access type is missing: block or mount")
-	case !slices.Contains(modes, mode):
-		return fmt.Errorf("the access mode %s is not supported: volumes are for a single node", mode)
+	case !slices.Contains(accessModes, mode):
+		return fmt.Errorf("the access mode %s is not supported: only a single node can use a volume", mode)
 	case capability.GetMount() != nil && !slices.Contains(device.Filesystems, filesystem(capability)):
-		return fmt.Errorf("the filesystem %q is not supported; use one of %v", filesystem(capability), device.Filesystems)
+		return fmt.Errorf("the filesystem %q is not supported; supported are %v", filesystem(capability), device.Filesystems)
 	}
 	return nil
 }
@@ -65,25 +65,24 @@ func filesystem(capability *csi.VolumeCapability) string {
 	return device.Filesystems[0]
 }
 
-func readOnly(capability *csi.VolumeCapability) bool {
+func isReadOnly(capability *csi.VolumeCapability) bool {
 	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
-// serviceCapabilities returns a service's capabilities of these kinds.
-func serviceCapabilities[K, C any](wrap func(K) C, kinds ...K) []C {
-	all := make([]C, 0, len(kinds))
-	for _, kind := range kinds {
-		all = append(all, wrap(kind))
+// serviceCapabilities returns a service's capabilities of these types.
+func serviceCapabilities[T, C any](wrap func(T) C, types ...T) []C {
+	capabilities := make([]C, 0, len(types))
+	for _, t := range types {
+		capabilities = append(capabilities, wrap(t))
 	}
-	return all
+	return capabilities
 }
 
-// requireFields returns INVALID_ARGUMENT for the first required field that is empty. Its arguments are names and values: name, value,
-// name, …
-func requireFields(fields ...string) error {
-	for i := 0; i+1 < len(fields); i += 2 {
-		if fields[i+1] == "" {
-			return status.Errorf(codes.InvalidArgument, "the %s is missing", fields[i])
+// requireFields returns INVALID_ARGUMENT for the first required field that is empty. Its arguments are alternating names and values.
+func requireFields(namesAndValues ...string) error {
+	for i := 0; i+1 < len(namesAndValues); i += 2 {
+		if namesAndValues[i+1] == "" {
+			return status.Errorf(codes.InvalidArgument, "the %s is missing", namesAndValues[i])
 		}
 	}
 	return nil
@@ -106,28 +105,28 @@ func toStatusError(err error) error {
 const (
 	mebibyte    = 1 << 20
 	defaultSize = 1 << 30
-	maximalSize = 1 << 40
+	maxSize     = 1 << 40
 )
 
-// chooseSize returns a size within the range and of at least least: the required size, rounded up to whole MiB if the limit allows it.
-func chooseSize(requested *csi.CapacityRange, least int64) (int64, error) {
+// chooseSize returns the required size, or the minimum if that is larger, rounded up to whole MiB if the limit allows it.
+func chooseSize(requested *csi.CapacityRange, minimum int64) (int64, error) {
 	required, limit := requested.GetRequiredBytes(), requested.GetLimitBytes()
 	if required < 0 || limit < 0 || limit > 0 && limit < required {
 		return 0, status.Errorf(codes.InvalidArgument, "invalid capacity range: at least %d and at most %d bytes", required, limit)
 	}
-	chosen := max(required, least)
-	if chosen == 0 {
-		chosen = defaultSize
+	size := max(required, minimum)
+	if size == 0 {
+		size = defaultSize
 		if limit > 0 {
-			chosen = min(chosen, limit)
+			size = min(size, limit)
 		}
 	}
-	rounded := (chosen + mebibyte - 1) / mebibyte * mebibyte
+	rounded := (size + mebibyte - 1) / mebibyte * mebibyte
 	if limit > 0 && rounded > limit {
-		rounded = chosen / 512 * 512 // a loop device has whole sectors
+		rounded = size / 512 * 512 // a loop device has whole sectors
 	}
-	if limit > 0 && rounded > limit || rounded < required || rounded < least || rounded > maximalSize || rounded == 0 {
-		return 0, status.Errorf(codes.OutOfRange, "no volume can have at least %d and at most %d bytes", chosen, limit)
+	if limit > 0 && rounded > limit || rounded < required || rounded < minimum || rounded > maxSize || rounded == 0 {
+		return 0, status.Errorf(codes.OutOfRange, "no volume can have at least %d and at most %d bytes", size, limit)
 	}
 	return rounded, nil
 }

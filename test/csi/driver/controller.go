@@ -55,48 +55,48 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 		return nil, err
 	}
 	defer unlock()
-	all, err := c.store.Volumes()
+	volumes, err := c.store.Volumes()
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	index := slices.IndexFunc(all, func(v store.Volume) bool { return v.Name == request.GetName() })
+	index := slices.IndexFunc(volumes, func(v store.Volume) bool { return v.Name == request.GetName() })
 	if index >= 0 {
-		if err := checkMatchesRequest(all[index], request); err != nil {
+		if err := checkMatchesRequest(volumes[index], request); err != nil {
 			return nil, err
 		}
-		return &csi.CreateVolumeResponse{Volume: csiVolume(all[index])}, nil
+		return &csi.CreateVolumeResponse{Volume: toCSIVolume(volumes[index])}, nil
 	}
 	volume, err := c.create(ctx, request)
 	if err != nil {
 		return nil, err
 	}
-	return &csi.CreateVolumeResponse{Volume: csiVolume(volume)}, nil
+	return &csi.CreateVolumeResponse{Volume: toCSIVolume(volume)}, nil
 }
 
-// checkMatchesRequest returns ALREADY_EXISTS if the volume with the requested name differs from the request.
+// checkMatchesRequest returns ALREADY_EXISTS if the existing volume with the requested name differs from the request.
 func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) error {
 	requested := request.GetCapacityRange()
 	source := request.GetVolumeContentSource()
 	switch {
 	case volume.Capacity < requested.GetRequiredBytes() || requested.GetLimitBytes() > 0 && volume.Capacity > requested.GetLimitBytes():
-		return status.Errorf(codes.AlreadyExists, "volume %s exists with %d bytes", volume.Name, volume.Capacity)
+		return status.Errorf(codes.AlreadyExists, "volume %s already exists with %d bytes", volume.Name, volume.Capacity)
 	case source.GetVolume().GetVolumeId() != volume.SourceVolume || source.GetSnapshot().GetSnapshotId() != volume.SourceSnapshot:
-		return status.Errorf(codes.AlreadyExists, "volume %s exists with content of another source", volume.Name)
+		return status.Errorf(codes.AlreadyExists, "volume %s already exists with content from another source", volume.Name)
 	case volume.Node != "" && !accessibleFrom(request.GetAccessibilityRequirements(), volume.Node):
-		return status.Errorf(codes.AlreadyExists, "volume %s exists on node %s", volume.Name, volume.Node)
+		return status.Errorf(codes.AlreadyExists, "volume %s already exists on node %s", volume.Name, volume.Node)
 	}
 	return nil
 }
 
 func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest) (store.Volume, error) {
 	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName()}
-	origin, err := c.resolveSource(ctx, request.GetVolumeContentSource())
+	source, err := c.resolveSource(ctx, request.GetVolumeContentSource())
 	if err != nil {
 		return volume, err
 	}
-	defer origin.unlock()
-	volume.SourceVolume, volume.SourceSnapshot = origin.volume, origin.snapshot
-	if volume.Capacity, err = chooseSize(request.GetCapacityRange(), origin.size); err != nil {
+	defer source.unlock()
+	volume.SourceVolume, volume.SourceSnapshot = source.volumeID, source.snapshotID
+	if volume.Capacity, err = chooseSize(request.GetCapacityRange(), source.size); err != nil {
 		return volume, err
 	}
 	anyNode, err := isMovable(request.GetParameters())
@@ -104,72 +104,72 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 		return volume, err
 	}
 	if !anyNode {
-		if volume.Node, err = c.chooseNode(request.GetAccessibilityRequirements(), origin.node); err != nil {
+		if volume.Node, err = c.chooseNode(request.GetAccessibilityRequirements(), source.node); err != nil {
 			return volume, err
 		}
 	}
-	image := c.store.VolumeImage(volume.ID)
-	if origin.copy == nil {
-		err = store.CreateImage(image, volume.Capacity)
-	} else if err = origin.copy(ctx, image); err == nil {
-		err = store.GrowImage(image, volume.Capacity)
+	imagePath := c.store.VolumeImage(volume.ID)
+	if source.copy == nil {
+		err = store.CreateImage(imagePath, volume.Capacity)
+	} else if err = source.copy(ctx, imagePath); err == nil {
+		err = store.GrowImage(imagePath, volume.Capacity)
 	}
 	if err == nil {
 		err = c.store.PutVolume(volume)
 	}
 	if err != nil {
-		return volume, toStatusError(errors.Join(err, os.RemoveAll(image)))
+		return volume, toStatusError(errors.Join(err, os.RemoveAll(imagePath)))
 	}
 	return volume, nil
 }
 
-// contentSource is the volume or snapshot with the content of a new volume.
+// contentSource is the volume or snapshot from which the content of a new volume is copied.
 type contentSource struct {
-	volume, snapshot string
-	size             int64
-	node             string // the only possible node, if any
-	copy             func(ctx context.Context, image string) error
-	unlock           func()
+	volumeID, snapshotID string
+	size                 int64
+	node                 string // the only node that can use the new volume, if not empty
+	copy                 func(ctx context.Context, imagePath string) error
+	unlock               func()
 }
 
-// resolveSource returns the source, locked against deletion. A copy of a volume must be on the volume's node; snapshots can be
+// resolveSource returns the source, locked against deletion. A copy of a volume must be on the volume's node. A snapshot can be
 // restored on any node.
 func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContentSource) (contentSource, error) {
 	none := contentSource{unlock: func() {}}
 	if source == nil {
 		return none, nil
 	}
-	volume, snapshot := source.GetVolume().GetVolumeId(), source.GetSnapshot().GetSnapshotId()
-	if volume == "" && snapshot == "" {
+	volumeID, snapshotID := source.GetVolume().GetVolumeId(), source.GetSnapshot().GetSnapshotId()
+	if volumeID == "" && snapshotID == "" {
 		return none, status.Error(codes.InvalidArgument, "the source ID is missing")
 	}
-	unlock, err := c.locks.lock(ctx, volume+snapshot)
+	unlock, err := c.locks.lock(ctx, volumeID+snapshotID)
 	if err != nil {
 		return none, err
 	}
-	if volume != "" {
-		record, err := c.store.Volume(volume)
+	if volumeID != "" {
+		volume, err := c.store.Volume(volumeID)
 		if err != nil {
 			unlock()
 			return none, toStatusError(err)
 		}
-		return contentSource{volume: volume, size: record.Capacity, node: record.Node, unlock: unlock,
-			copy: func(ctx context.Context, image string) error { return c.copyVolume(ctx, volume, image) }}, nil
+		return contentSource{volumeID: volumeID, size: volume.Capacity, node: volume.Node, unlock: unlock,
+			copy: func(ctx context.Context, imagePath string) error { return c.copyVolume(ctx, volumeID, imagePath) }}, nil
 	}
-	record, err := c.store.Snapshot(snapshot)
+	snapshot, err := c.store.Snapshot(snapshotID)
 	if err != nil {
 		unlock()
 		return none, toStatusError(err)
 	}
-	return contentSource{snapshot: snapshot, size: record.Size, unlock: unlock,
-		copy: func(ctx context.Context, image string) error {
-			return store.CopyImage(ctx, c.store.SnapshotImage(snapshot), image)
+	return contentSource{snapshotID: snapshotID, size: snapshot.Size, unlock: unlock,
+		copy: func(ctx context.Context, imagePath string) error {
+			return store.CopyImage(ctx, c.store.SnapshotImage(snapshotID), imagePath)
 		}}, nil
 }
 
-// chooseNode returns a node for the spec's CreateVolumeRequest.accessibility_requirements: the first preferred node that is possible,
-// otherwise the first requisite one; without requirements, the first of all nodes. If only is not empty, no other node is possible.
-func (c controller) chooseNode(requirement *csi.TopologyRequirement, only string) (string, error) {
+// chooseNode returns the first usable node of the requirement, preferred nodes first, or the first of all nodes without a requirement.
+// If sourceNode is not empty, no other node is usable. See CreateVolumeRequest.accessibility_requirements in the spec.
+func (c controller) chooseNode(requirement *csi.TopologyRequirement, sourceNode string) (string, error) {
 	known, err := c.store.Nodes()
 	if err != nil {
 		return "", toStatusError(err)
@@ -182,11 +182,11 @@ func (c controller) chooseNode(requirement *csi.TopologyRequirement, only string
 		}
 	}
 	for _, name := range candidates {
-		if slices.Contains(known, name) && (only == "" || only == name) && accessibleFrom(requirement, name) {
+		if slices.Contains(known, name) && (sourceNode == "" || sourceNode == name) && accessibleFrom(requirement, name) {
 			return name, nil
 		}
 	}
-	return "", status.Errorf(codes.ResourceExhausted, "no node for the volume: candidates %q, known nodes %q, node of the source %q", candidates, known, only)
+	return "", status.Errorf(codes.ResourceExhausted, "no usable node: candidates %q, known nodes %q, node of the source %q", candidates, known, sourceNode)
 }
 
 // accessibleFrom reports whether a volume on the node is accessible from one of the requisite topologies.
@@ -196,8 +196,8 @@ func accessibleFrom(requirement *csi.TopologyRequirement, node string) bool {
 	})
 }
 
-// isMovable reports whether the volume is like one on network storage: usable on any node, one at a time. Without the parameter, it
-// is bound to a node.
+// isMovable reports whether any node can use the volume, one at a time, like network storage. Without the parameter, the volume is
+// bound to a node.
 func isMovable(parameters map[string]string) (bool, error) {
 	switch reach := parameters[ReachParameter]; reach {
 	case "":
@@ -213,7 +213,7 @@ func topology(node string) *csi.Topology {
 	return &csi.Topology{Segments: map[string]string{TopologyKey: node}}
 }
 
-func csiVolume(volume store.Volume) *csi.Volume {
+func toCSIVolume(volume store.Volume) *csi.Volume {
 	response := &csi.Volume{VolumeId: volume.ID, CapacityBytes: volume.Capacity}
 	if volume.Node != "" {
 		response.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
@@ -229,19 +229,19 @@ func csiVolume(volume store.Volume) *csi.Volume {
 	return response
 }
 
-// DeleteVolume succeeds for a volume that does not exist, and fails for one that is attached or mounted.
+// DeleteVolume succeeds if the volume does not exist. It fails if the volume is attached or mounted.
 func (c controller) DeleteVolume(ctx context.Context, request *csi.DeleteVolumeRequest) (*csi.DeleteVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
 		return nil, err
 	}
-	volume, release, err := c.lockVolume(ctx, request.GetVolumeId())
+	volume, unlock, err := c.lockVolume(ctx, request.GetVolumeId())
 	if status.Code(err) == codes.NotFound {
 		return &csi.DeleteVolumeResponse{}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if volume.Published != "" {
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s", volume.ID, volume.Published)
 	}
@@ -271,7 +271,7 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	}}, nil
 }
 
-// GetCapacity returns the free space, which is the same for all nodes because they share the directory.
+// GetCapacity returns the free space. It is the same for all nodes, because they share the directory.
 func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
 	var stat unix.Statfs_t
 	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {

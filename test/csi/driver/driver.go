@@ -1,7 +1,9 @@
 // Package driver implements the calls of the CSI spec (https://github.com/container-storage-interface/spec, spec.md) with image
-// files on loop devices. A process can serve the controller for all nodes, one node, or both. Errors have the gRPC codes of the spec
-// for each call. Only one node at a time can use a volume: volumes are bound to a node like local disks or, with ReachParameter, usable
-// on any node like those on network storage.
+// files on loop devices. A process can serve the controller for all nodes, one node, or both. Errors have the gRPC codes that the spec
+// requires for each call.
+//
+// Only one node at a time can use a volume. By default, a volume is bound to a node, like a local disk. With ReachParameter, it can be
+// used on any node, like network storage.
 package driver
 
 import (
@@ -30,15 +32,15 @@ const Name = "embedded.csi"
 // TopologyKey is the label with the node of a volume.
 const TopologyKey = "topology." + Name + "/node"
 
-// ReachParameter is the StorageClass parameter with the nodes that can use a volume: any-node or, without the parameter, the node on
-// which it is created.
+// ReachParameter is the StorageClass parameter that determines which nodes can use a volume. The only value is any-node. Without the
+// parameter, only the node on which the volume is created can use it.
 const ReachParameter = "reach"
 
 const version = "1.0.0"
 
 // Options configure what a process serves.
 type Options struct {
-	// Name is the driver's name, for several drivers in a cluster. The default is the constant Name.
+	// Name is the driver's name (default: the constant Name). Drivers of one cluster have different names.
 	Name string
 	// Controller is set for the one process that serves the controller.
 	Controller bool
@@ -47,47 +49,47 @@ type Options struct {
 	Log  *slog.Logger
 }
 
-// Driver contains what the services share.
+// Driver contains the state that the services share.
 type Driver struct {
 	options Options
 	store   *store.Store
 	locks   *locks
 }
 
-// New returns a driver. For a controller, it first cleans up after the previous process.
-func New(folder *store.Store, options Options) (*Driver, error) {
+// New returns a driver. If it serves the controller, New first cleans up after the previous process.
+func New(s *store.Store, options Options) (*Driver, error) {
 	options.Name = cmp.Or(options.Name, Name)
-	d := &Driver{options: options, store: folder, locks: newLocks()}
+	d := &Driver{options: options, store: s, locks: newLocks()}
 	if options.Controller {
 		if err := d.recoverState(); err != nil {
 			return nil, err
 		}
 	}
 	if options.Node != "" {
-		if err := folder.AddNode(options.Node); err != nil {
+		if err := s.AddNode(options.Node); err != nil {
 			return nil, fmt.Errorf("add node %s: %w", options.Node, err)
 		}
 	}
 	return d, nil
 }
 
-// recoverState thaws filesystems that the previous process has frozen, and removes incomplete images.
+// recoverState thaws filesystems that the previous process did not thaw, and removes incomplete images.
 func (d *Driver) recoverState() error {
 	frozen, err := d.store.Frozen()
 	if err != nil {
 		return err
 	}
-	for _, volume := range frozen {
-		loops, err := device.LoopDevices(context.Background(), d.store.VolumeImage(volume))
+	for _, volumeID := range frozen {
+		loops, err := device.LoopDevices(context.Background(), d.store.VolumeImage(volumeID))
 		if err != nil {
 			return err
 		}
 		for _, loop := range loops {
 			if err := device.Thaw(loop); err != nil {
-				return fmt.Errorf("thaw volume %s: %w", volume, err)
+				return fmt.Errorf("thaw volume %s: %w", volumeID, err)
 			}
 		}
-		if err := d.store.MarkThawed(volume); err != nil {
+		if err := d.store.MarkThawed(volumeID); err != nil {
 			return err
 		}
 	}
@@ -96,7 +98,7 @@ func (d *Driver) recoverState() error {
 
 // Serve serves calls on the socket until the context is canceled, then finishes pending calls.
 func (d *Driver) Serve(ctx context.Context, socket string) error {
-	server := grpc.NewServer(grpc.UnaryInterceptor(d.log))
+	server := grpc.NewServer(grpc.UnaryInterceptor(d.logCall))
 	csi.RegisterIdentityServer(server, identity{d: d})
 	if d.options.Controller {
 		csi.RegisterControllerServer(server, controller{Driver: d})
@@ -107,7 +109,7 @@ func (d *Driver) Serve(ctx context.Context, socket string) error {
 	return serve(ctx, server, socket)
 }
 
-// shutdownTimeout is the time that pending calls have when the server is stopped.
+// shutdownTimeout limits the time to finish pending calls when the server is stopped.
 const shutdownTimeout = 5 * time.Second
 
 func serve(ctx context.Context, server *grpc.Server, socket string) error {
@@ -130,20 +132,20 @@ func serve(ctx context.Context, server *grpc.Server, socket string) error {
 	return server.Serve(listener)
 }
 
-func (d *Driver) log(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
+func (d *Driver) logCall(ctx context.Context, request any, info *grpc.UnaryServerInfo, handle grpc.UnaryHandler) (any, error) {
 	start := time.Now()
 	response, err := handle(ctx, request)
 	if err != nil && status.Code(err) == codes.Unknown {
 		err = status.Error(codes.Internal, err.Error())
 	}
-	volume := ""
+	volumeID := ""
 	if volumeRequest, ok := request.(interface{ GetVolumeId() string }); ok {
-		volume = volumeRequest.GetVolumeId()
+		volumeID = volumeRequest.GetVolumeId()
 	}
 	level := slog.LevelDebug
 	if err != nil {
 		level = slog.LevelWarn
 	}
-	d.options.Log.Log(ctx, level, "call", "method", info.FullMethod, "volume", volume, "duration", time.Since(start), "error", err)
+	d.options.Log.Log(ctx, level, "call", "method", info.FullMethod, "volume", volumeID, "duration", time.Since(start), "error", err)
 	return response, err
 }

@@ -24,8 +24,8 @@ func haveCode(code codes.Code) OmegaMatcher {
 	return WithTransform(func(err error) string { return status.Code(err).String() }, Equal(code.String()))
 }
 
-var _ = DescribeTable("chooseSize", func(required, limit, least, want int64, code codes.Code) {
-	got, err := chooseSize(&csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, least)
+var _ = DescribeTable("chooseSize", func(required, limit, minimum, want int64, code codes.Code) {
+	got, err := chooseSize(&csi.CapacityRange{RequiredBytes: required, LimitBytes: limit}, minimum)
 	Expect(err).To(haveCode(code))
 	if err == nil {
 		Expect(got).To(Equal(want))
@@ -38,7 +38,7 @@ var _ = DescribeTable("chooseSize", func(required, limit, least, want int64, cod
 	Entry("respects a limit below the default", int64(0), int64(3*mebibyte), int64(0), int64(3*mebibyte), codes.OK),
 	Entry("fails for a limit below the snapshot's size", int64(0), int64(mebibyte), int64(2*mebibyte), int64(0), codes.OutOfRange),
 	Entry("fails for a range without a whole sector", int64(mebibyte+1), int64(mebibyte+2), int64(0), int64(0), codes.OutOfRange),
-	Entry("fails above the maximal size", int64(maximalSize+1), int64(0), int64(0), int64(0), codes.OutOfRange),
+	Entry("fails above the maximum size", int64(maxSize+1), int64(0), int64(0), int64(0), codes.OutOfRange),
 	Entry("fails for the largest number", int64(math.MaxInt64), int64(0), int64(0), int64(0), codes.OutOfRange),
 	Entry("fails for a limit below the required size", int64(2), int64(1), int64(0), int64(0), codes.InvalidArgument),
 	Entry("fails for a negative size", int64(-1), int64(0), int64(0), int64(0), codes.InvalidArgument),
@@ -48,49 +48,49 @@ var _ = DescribeTable("checkCapability", func(capability *csi.VolumeCapability, 
 	Expect(checkCapability(capability)).To(haveCode(code))
 },
 	Entry("rejects a missing capability", nil, codes.InvalidArgument),
-	Entry("rejects a missing access type", &csi.VolumeCapability{AccessMode: mode(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)}, codes.InvalidArgument),
+	Entry("rejects a missing access type", &csi.VolumeCapability{AccessMode: accessMode(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER)}, codes.InvalidArgument),
 	Entry("accepts block volumes", block(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER), codes.OK),
 	Entry("rejects multiple nodes", block(csi.VolumeCapability_AccessMode_MULTI_NODE_MULTI_WRITER), codes.InvalidArgument),
 	Entry("accepts xfs", mount("xfs"), codes.OK),
 	Entry("rejects an unknown filesystem", mount("ntfs"), codes.InvalidArgument),
 )
 
-func mode(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability_AccessMode {
+func accessMode(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability_AccessMode {
 	return &csi.VolumeCapability_AccessMode{Mode: mode}
 }
 
-func block(accessMode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
-	return &csi.VolumeCapability{AccessMode: mode(accessMode), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
+func block(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability {
+	return &csi.VolumeCapability{AccessMode: accessMode(mode), AccessType: &csi.VolumeCapability_Block{Block: &csi.VolumeCapability_BlockVolume{}}}
 }
 
 func mount(filesystem string) *csi.VolumeCapability {
 	return &csi.VolumeCapability{
-		AccessMode: mode(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
+		AccessMode: accessMode(csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER),
 		AccessType: &csi.VolumeCapability_Mount{Mount: &csi.VolumeCapability_MountVolume{FsType: filesystem}},
 	}
 }
 
 var _ = Describe("paginate", func() {
-	same := func(id string) string { return id }
+	idOf := func(id string) string { return id }
 
-	It("returns one page after the other", func() {
-		some, next, err := paginate([]string{"a", "b", "c"}, same, "", 2)
+	It("returns consecutive pages", func() {
+		page, next, err := paginate([]string{"a", "b", "c"}, idOf, "", 2)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(some).To(Equal([]string{"a", "b"}))
-		some, next, err = paginate([]string{"a", "b", "c"}, same, next, 2)
+		Expect(page).To(Equal([]string{"a", "b"}))
+		page, next, err = paginate([]string{"a", "b", "c"}, idOf, next, 2)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(some).To(Equal([]string{"c"}))
+		Expect(page).To(Equal([]string{"c"}))
 		Expect(next).To(BeEmpty())
 	})
 
 	It("returns ABORTED for an unknown token", func() {
-		_, _, err := paginate([]string{"a"}, same, "z", 0)
+		_, _, err := paginate([]string{"a"}, idOf, "z", 0)
 		Expect(err).To(haveCode(codes.Aborted))
 	})
 })
 
 var _ = Describe("locks", func() {
-	It("serialize callers for each key", func() {
+	It("serialize the callers for a key", func() {
 		var inside, maxInside atomic.Int32
 		l := newLocks()
 		var workers sync.WaitGroup
@@ -109,7 +109,7 @@ var _ = Describe("locks", func() {
 		Expect(l.keys).To(BeEmpty())
 	})
 
-	It("return ABORTED after the call's deadline", func() {
+	It("return ABORTED after the deadline, but not for other keys", func() {
 		l := newLocks()
 		unlock, err := l.lock(context.Background(), "volume")
 		Expect(err).NotTo(HaveOccurred())
@@ -118,8 +118,8 @@ var _ = Describe("locks", func() {
 		defer cancel()
 		_, err = l.lock(ctx, "volume")
 		Expect(err).To(haveCode(codes.Aborted))
-		other, err := l.lock(ctx, "another volume")
+		unlockOther, err := l.lock(ctx, "another volume")
 		Expect(err).NotTo(HaveOccurred())
-		other()
+		unlockOther()
 	})
 })

@@ -11,62 +11,62 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// paginate returns the records after the one with the ID in the token, and the token of the next page: the ID of the page's last
-// record. For an invalid token it returns ABORTED, as the spec requires.
-func paginate[T any](all []T, id func(T) string, token string, limit int32) ([]T, string, error) {
+// paginate returns a page of the records, and the token of the next page: the ID of the page's last record. For an invalid token, it
+// returns ABORTED, as the spec requires.
+func paginate[T any](records []T, id func(T) string, token string, limit int32) (page []T, next string, err error) {
 	if limit < 0 {
 		return nil, "", status.Errorf(codes.InvalidArgument, "max_entries %d is negative", limit)
 	}
 	if token != "" {
-		index := slices.IndexFunc(all, func(record T) bool { return id(record) == token })
+		index := slices.IndexFunc(records, func(record T) bool { return id(record) == token })
 		if index < 0 {
 			return nil, "", status.Errorf(codes.Aborted, "unknown starting token %q; list from the beginning", token)
 		}
-		all = all[index+1:]
+		records = records[index+1:]
 	}
-	if limit == 0 || int(limit) >= len(all) {
-		return all, "", nil
+	if limit == 0 || int(limit) >= len(records) {
+		return records, "", nil
 	}
-	return all[:limit], id(all[limit-1]), nil
+	return records[:limit], id(records[limit-1]), nil
 }
 
 func (c controller) ListVolumes(_ context.Context, request *csi.ListVolumesRequest) (*csi.ListVolumesResponse, error) {
-	all, err := c.store.Volumes()
+	volumes, err := c.store.Volumes()
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	some, next, err := paginate(all, func(v store.Volume) string { return v.ID }, request.GetStartingToken(), request.GetMaxEntries())
+	page, next, err := paginate(volumes, func(v store.Volume) string { return v.ID }, request.GetStartingToken(), request.GetMaxEntries())
 	if err != nil {
 		return nil, err
 	}
 	response := &csi.ListVolumesResponse{NextToken: next}
-	for _, volume := range some {
+	for _, volume := range page {
 		volumeStatus := &csi.ListVolumesResponse_VolumeStatus{}
 		if volume.Published != "" {
 			volumeStatus.PublishedNodeIds = []string{volume.Published}
 		}
-		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{Volume: csiVolume(volume), Status: volumeStatus})
+		response.Entries = append(response.Entries, &csi.ListVolumesResponse_Entry{Volume: toCSIVolume(volume), Status: volumeStatus})
 	}
 	return response, nil
 }
 
 // ListSnapshots returns an empty list for a snapshot or source that does not exist, as the spec requires.
 func (c controller) ListSnapshots(_ context.Context, request *csi.ListSnapshotsRequest) (*csi.ListSnapshotsResponse, error) {
-	all, err := c.store.Snapshots()
+	snapshots, err := c.store.Snapshots()
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	all = slices.DeleteFunc(all, func(s store.Snapshot) bool {
+	snapshots = slices.DeleteFunc(snapshots, func(s store.Snapshot) bool {
 		return request.GetSnapshotId() != "" && request.GetSnapshotId() != s.ID ||
 			request.GetSourceVolumeId() != "" && request.GetSourceVolumeId() != s.Source
 	})
-	some, next, err := paginate(all, func(s store.Snapshot) string { return s.ID }, request.GetStartingToken(), request.GetMaxEntries())
+	page, next, err := paginate(snapshots, func(s store.Snapshot) string { return s.ID }, request.GetStartingToken(), request.GetMaxEntries())
 	if err != nil {
 		return nil, err
 	}
 	response := &csi.ListSnapshotsResponse{NextToken: next}
-	for _, snapshot := range some {
-		response.Entries = append(response.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: csiSnapshot(snapshot)})
+	for _, snapshot := range page {
+		response.Entries = append(response.Entries, &csi.ListSnapshotsResponse_Entry{Snapshot: toCSISnapshot(snapshot)})
 	}
 	return response, nil
 }

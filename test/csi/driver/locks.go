@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// locks serializes the calls for a volume or a name. The spec ("Concurrency") expects at most one call per volume at a time, and
+// locks serializes the calls for a volume or a name. The spec ("Concurrency") expects at most one call per volume at a time, but
 // requires drivers to handle more.
 type locks struct {
 	mutex sync.Mutex
@@ -20,18 +20,18 @@ type locks struct {
 
 func newLocks() *locks { return &locks{keys: map[string]chan struct{}{}} }
 
-// lockVolume returns the volume, locked until release is called.
-func (d *Driver) lockVolume(ctx context.Context, id string) (volume store.Volume, release func(), err error) {
-	release, err = d.locks.lock(ctx, id)
+// lockVolume returns the volume, locked until unlock is called.
+func (d *Driver) lockVolume(ctx context.Context, id string) (volume store.Volume, unlock func(), err error) {
+	unlock, err = d.locks.lock(ctx, id)
 	if err != nil {
 		return volume, nil, err
 	}
 	volume, err = d.store.Volume(id)
 	if err != nil {
-		release()
+		unlock()
 		return volume, nil, toStatusError(err)
 	}
-	return volume, release, nil
+	return volume, unlock, nil
 }
 
 // capabilityRequest is a request for a volume with a capability.
@@ -40,8 +40,8 @@ type capabilityRequest interface {
 	GetVolumeCapability() *csi.VolumeCapability
 }
 
-// lockVolumeFor is lockVolume for a request with a capability, which must be supported.
-func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (volume store.Volume, release func(), err error) {
+// lockVolumeFor is like lockVolume, for a request with a capability. It returns INVALID_ARGUMENT if the capability is not supported.
+func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (volume store.Volume, unlock func(), err error) {
 	if err := checkCapability(request.GetVolumeCapability()); err != nil {
 		return volume, nil, err
 	}
@@ -52,8 +52,8 @@ func (d *Driver) lockVolumeFor(ctx context.Context, request capabilityRequest) (
 func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error) {
 	for {
 		l.mutex.Lock()
-		other, held := l.keys[key]
-		if !held {
+		pending, locked := l.keys[key]
+		if !locked {
 			done := make(chan struct{})
 			l.keys[key] = done
 			l.mutex.Unlock()
@@ -66,7 +66,7 @@ func (l *locks) lock(ctx context.Context, key string) (unlock func(), err error)
 		}
 		l.mutex.Unlock()
 		select {
-		case <-other:
+		case <-pending:
 		case <-ctx.Done():
 			return nil, status.Errorf(codes.Aborted, "another operation on %s is pending: %v", key, ctx.Err())
 		}

@@ -36,53 +36,53 @@ func (n node) NodeGetInfo(context.Context, *csi.NodeGetInfoRequest) (*csi.NodeGe
 	return &csi.NodeGetInfoResponse{NodeId: n.options.Node, AccessibleTopology: topology(n.options.Node)}, nil
 }
 
-// lockVolumeAt is lockVolume for a call with a path, which it returns clean. name is the name of the path in errors.
-func (n node) lockVolumeAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, release func(), err error) {
+// lockVolumeAt is like lockVolume, for a call with a path. It also returns the cleaned path. name is the name of the path in errors.
+func (n node) lockVolumeAt(ctx context.Context, id, name, path string) (volume store.Volume, clean string, unlock func(), err error) {
 	if err := requireFields("volume id", id, name, path); err != nil {
 		return volume, "", nil, err
 	}
-	volume, release, err = n.lockVolume(ctx, id)
-	return volume, filepath.Clean(path), release, err
+	volume, unlock, err = n.lockVolume(ctx, id)
+	return volume, filepath.Clean(path), unlock, err
 }
 
-// lockAttachedVolume is lockVolumeAt for a request with a capability. It fails unless the volume is attached to this node.
-func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest, name, path string) (volume store.Volume, release func(), err error) {
+// lockAttachedVolume is like lockVolumeFor, for a call with a path. It fails unless the volume is attached to this node.
+func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest, name, path string) (volume store.Volume, unlock func(), err error) {
 	if err := requireFields("volume id", request.GetVolumeId(), name, path); err != nil {
 		return volume, nil, err
 	}
-	volume, release, err = n.lockVolumeFor(ctx, request)
+	volume, unlock, err = n.lockVolumeFor(ctx, request)
 	if err == nil && volume.Published != n.options.Node {
-		release()
-		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not to %s", volume.ID, volume.Published, n.options.Node)
+		unlock()
+		err = status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %q, not %q", volume.ID, volume.Published, n.options.Node)
 	}
-	return volume, release, err
+	return volume, unlock, err
 }
 
-// NodeStageVolume creates a loop device for the volume. Filesystem volumes are also formatted if they are blank, mounted at the staging
-// path, and grown to the device's size: after a restore or clone to a larger volume, the filesystem is smaller than the device.
+// NodeStageVolume creates a loop device for the volume. It also formats a blank filesystem volume, mounts it at the staging path, and
+// grows it to the device's size. The filesystem is smaller than the device after a restore or clone to a larger volume.
 func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
-	volume, release, err := n.lockAttachedVolume(ctx, request, "staging target path", request.GetStagingTargetPath())
+	volume, unlock, err := n.lockAttachedVolume(ctx, request, "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
-	image := n.store.VolumeImage(volume.ID)
-	existing, err := device.LoopDevices(ctx, image)
+	defer unlock()
+	imagePath := n.store.VolumeImage(volume.ID)
+	existing, err := device.LoopDevices(ctx, imagePath)
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	if err := stage(ctx, image, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
+	if err := stage(ctx, imagePath, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
 		if len(existing) == 0 {
 			// The kubelet does not unstage a volume after a failure to stage it.
-			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), image))
+			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), imagePath))
 		}
 		return nil, err
 	}
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-func stage(ctx context.Context, image, path string, readOnly bool, capability *csi.VolumeCapability) error {
-	loop, err := device.Attach(ctx, image, readOnly)
+func stage(ctx context.Context, imagePath, path string, readOnly bool, capability *csi.VolumeCapability) error {
+	loop, err := device.Attach(ctx, imagePath, readOnly)
 	if err != nil {
 		return toStatusError(err)
 	}
@@ -92,13 +92,13 @@ func stage(ctx context.Context, image, path string, readOnly bool, capability *c
 	if capability.GetBlock() != nil {
 		return nil
 	}
-	kind := filesystem(capability)
+	fsType := filesystem(capability)
 	mounted, found, err := mountedFrom(loop, path)
 	if err != nil {
 		return err
 	}
-	if found && mounted.Type != kind {
-		return status.Errorf(codes.AlreadyExists, "%s is staged with %s, not with %s", path, mounted.Type, kind)
+	if found && mounted.Type != fsType {
+		return status.Errorf(codes.AlreadyExists, "%s is staged with %s, not %s", path, mounted.Type, fsType)
 	}
 	if found {
 		return nil
@@ -107,32 +107,32 @@ func stage(ctx context.Context, image, path string, readOnly bool, capability *c
 		return toStatusError(err)
 	}
 	options := slices.Clone(capability.GetMount().GetMountFlags())
-	if kind == "xfs" {
+	if fsType == "xfs" {
 		options = append(options, "nouuid") // a clone has its source's UUID
 	}
 	if readOnly {
-		return toStatusError(device.Mount(ctx, loop, path, kind, append(options, "ro")))
+		return toStatusError(device.Mount(ctx, loop, path, fsType, append(options, "ro")))
 	}
-	return toStatusError(mountWritable(ctx, loop, path, kind, options))
+	return toStatusError(mountWritable(ctx, loop, path, fsType, options))
 }
 
-func mountWritable(ctx context.Context, loop, path, kind string, options []string) error {
-	if err := device.Format(ctx, loop, kind); err != nil {
+func mountWritable(ctx context.Context, loop, path, fsType string, options []string) error {
+	if err := device.Format(ctx, loop, fsType); err != nil {
 		return err
 	}
-	if err := device.GrowUnmounted(ctx, loop, kind); err != nil {
+	if err := device.GrowUnmounted(ctx, loop, fsType); err != nil {
 		return err
 	}
-	if err := device.Mount(ctx, loop, path, kind, options); err != nil {
+	if err := device.Mount(ctx, loop, path, fsType, options); err != nil {
 		return err
 	}
-	if err := device.Grow(ctx, loop, device.MountEntry{Type: kind, Point: path}); err != nil {
+	if err := device.Grow(ctx, loop, device.MountEntry{Type: fsType, Point: path}); err != nil {
 		return errors.Join(err, device.Unmount(context.WithoutCancel(ctx), path))
 	}
 	return nil
 }
 
-// mountedFrom returns the mount at the path, and ALREADY_EXISTS if another device is mounted there.
+// mountedFrom returns the mount at the path. It returns ALREADY_EXISTS if another device is mounted there.
 func mountedFrom(loop, path string) (device.MountEntry, bool, error) {
 	number, err := device.Number(loop)
 	if err != nil {
@@ -148,14 +148,14 @@ func mountedFrom(loop, path string) (device.MountEntry, bool, error) {
 	return mounted, found, nil
 }
 
-// NodeUnstageVolume unmounts the volume and detaches its loop device. It fails while the device is in use, which keeps the volume
+// NodeUnstageVolume unmounts the volume and detaches its loop device. It fails while the device is in use, so that the volume stays
 // attached to this node.
 func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVolumeRequest) (*csi.NodeUnstageVolumeResponse, error) {
-	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
+	volume, path, unlock, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "staging target path", request.GetStagingTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if err := device.Unmount(ctx, path); err != nil {
 		return nil, toStatusError(err)
 	}
@@ -169,14 +169,14 @@ func (n node) NodeUnstageVolume(ctx context.Context, request *csi.NodeUnstageVol
 	return &csi.NodeUnstageVolumeResponse{}, nil
 }
 
-// loopDevice returns the volume's loop device, which exists while the volume is staged.
-func (n node) loopDevice(ctx context.Context, volume string) (string, error) {
-	loops, err := device.LoopDevices(ctx, n.store.VolumeImage(volume))
+// loopDevice returns the volume's loop device. It returns FAILED_PRECONDITION if the volume is not staged.
+func (n node) loopDevice(ctx context.Context, volumeID string) (string, error) {
+	loops, err := device.LoopDevices(ctx, n.store.VolumeImage(volumeID))
 	if err != nil {
 		return "", toStatusError(err)
 	}
 	if len(loops) == 0 {
-		return "", status.Errorf(codes.FailedPrecondition, "volume %s is not staged on node %s", volume, n.options.Node)
+		return "", status.Errorf(codes.FailedPrecondition, "volume %s is not staged on node %s", volumeID, n.options.Node)
 	}
 	return loops[0], nil
 }

@@ -15,13 +15,13 @@ import (
 	"bosh-kubernetes-cpi/test/csi/device"
 )
 
-// NodePublishVolume mounts the staged volume at the target path: its filesystem on a directory, or its device on a file.
+// NodePublishVolume mounts the staged volume at the target path: a filesystem on a directory, a device on a file.
 func (n node) NodePublishVolume(ctx context.Context, request *csi.NodePublishVolumeRequest) (*csi.NodePublishVolumeResponse, error) {
-	volume, release, err := n.lockAttachedVolume(ctx, request, "target path", request.GetTargetPath())
+	volume, unlock, err := n.lockAttachedVolume(ctx, request, "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if request.GetStagingTargetPath() == "" {
 		return nil, status.Error(codes.FailedPrecondition, "the staging target path is missing: stage the volume first")
 	}
@@ -46,18 +46,18 @@ func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolu
 	} else if !found {
 		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
 	}
-	readOnly := request.GetReadonly() || readOnly(request.GetVolumeCapability())
+	readOnly := request.GetReadonly() || isReadOnly(request.GetVolumeCapability())
 	mounted, found, err := mountedFrom(loop, target)
 	if err != nil {
 		return err
 	}
 	if found {
 		if mounted.ReadOnly != readOnly {
-			return status.Errorf(codes.AlreadyExists, "the volume is at %s with read-only %t", target, mounted.ReadOnly)
+			return status.Errorf(codes.AlreadyExists, "the volume is published at %s with read-only %t", target, mounted.ReadOnly)
 		}
 		return nil
 	}
-	if err := singleWriter(loop, request, func(m device.MountEntry, number string) bool {
+	if err := checkSingleWriter(loop, request, func(m device.MountEntry, number string) bool {
 		return m.Number == number && m.Root == "/" && m.Point != staging
 	}); err != nil {
 		return err
@@ -68,9 +68,9 @@ func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolu
 	return toStatusError(device.Bind(ctx, staging, target, readOnly))
 }
 
-// singleWriter returns FAILED_PRECONDITION, the spec's code for a second target path with SINGLE_NODE_SINGLE_WRITER, if the volume is
-// published already.
-func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.MountEntry, number string) bool) error {
+// checkSingleWriter returns FAILED_PRECONDITION, as the spec requires, if the access mode is SINGLE_NODE_SINGLE_WRITER and the volume
+// is already published.
+func checkSingleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.MountEntry, number string) bool) error {
 	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
 		return nil
 	}
@@ -78,13 +78,13 @@ func singleWriter(loop string, request *csi.NodePublishVolumeRequest, published 
 	if err != nil {
 		return toStatusError(err)
 	}
-	all, err := device.Mounts()
+	mounts, err := device.Mounts()
 	if err != nil {
 		return toStatusError(err)
 	}
-	index := slices.IndexFunc(all, func(m device.MountEntry) bool { return published(m, number) })
+	index := slices.IndexFunc(mounts, func(m device.MountEntry) bool { return published(m, number) })
 	if index >= 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume is for a single writer, and is published at %s", all[index].Point)
+		return status.Errorf(codes.FailedPrecondition, "the volume has a single writer, and is already published at %s", mounts[index].Point)
 	}
 	return nil
 }
@@ -98,9 +98,9 @@ func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolu
 	if found {
 		return checkSameDevice(loop, target)
 	}
-	if err := singleWriter(loop, request, func(m device.MountEntry, number string) bool {
-		target, err := device.Number(m.Point)
-		return m.Root == "/"+filepath.Base(loop) && err == nil && target == number
+	if err := checkSingleWriter(loop, request, func(m device.MountEntry, number string) bool {
+		mounted, err := device.Number(m.Point)
+		return m.Root == "/"+filepath.Base(loop) && err == nil && mounted == number
 	}); err != nil {
 		return err
 	}
@@ -128,13 +128,13 @@ func checkSameDevice(loop, path string) error {
 	return nil
 }
 
-// NodeUnpublishVolume removes the target path, as the spec requires. A missing path is not an error.
+// NodeUnpublishVolume removes the target path, as the spec requires. It succeeds if the path does not exist.
 func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublishVolumeRequest) (*csi.NodeUnpublishVolumeResponse, error) {
-	_, target, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
+	_, target, unlock, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "target path", request.GetTargetPath())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if err := device.Unmount(ctx, target); err != nil {
 		return nil, toStatusError(err)
 	}
@@ -147,11 +147,11 @@ func (n node) NodeUnpublishVolume(ctx context.Context, request *csi.NodeUnpublis
 
 // NodeExpandVolume grows the device and its mounted filesystem to the size of the image.
 func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolumeRequest) (*csi.NodeExpandVolumeResponse, error) {
-	volume, path, release, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
+	volume, path, unlock, err := n.lockVolumeAt(ctx, request.GetVolumeId(), "volume path", request.GetVolumePath())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlock()
 	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
 		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; expand it with the controller first", volume.ID, volume.Capacity)
 	}

@@ -9,15 +9,15 @@ import (
 	registration "k8s.io/kubelet/pkg/apis/pluginregistration/v1"
 )
 
-// registrar registers the driver with the node's kubelet, which watches for sockets in its directory plugins_registry
-// (k8s.io/kubelet/pkg/apis/pluginregistration/v1).
+// registrar registers the driver with the node's kubelet. The kubelet watches for sockets in its directory plugins_registry; see
+// k8s.io/kubelet/pkg/apis/pluginregistration/v1.
 type registrar struct {
 	registration.UnimplementedRegistrationServer
 	name, endpoint string
 	log            *slog.Logger
 }
 
-// Register serves the registration of the driver at the endpoint to the kubelet until the context is canceled.
+// Register serves the driver's registration to the kubelet until the context is canceled. endpoint is the driver's socket.
 func (d *Driver) Register(ctx context.Context, kubelet, endpoint string) error {
 	server := grpc.NewServer()
 	registration.RegisterRegistrationServer(server, registrar{name: d.options.Name, endpoint: endpoint, log: d.options.Log})
@@ -29,6 +29,6 @@ func (r registrar) GetInfo(context.Context, *registration.InfoRequest) (*registr
 }
 
 func (r registrar) NotifyRegistrationStatus(_ context.Context, status *registration.RegistrationStatus) (*registration.RegistrationStatusResponse, error) {
-	r.log.Info("registration by the kubelet", "done", status.GetPluginRegistered(), "error", status.GetError())
+	r.log.Info("registration by the kubelet", "registered", status.GetPluginRegistered(), "error", status.GetError())
 	return &registration.RegistrationStatusResponse{}, nil
 }

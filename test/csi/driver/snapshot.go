@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/csi/store"
 )
 
-// CreateSnapshot returns after the copy is complete: snapshots are always ready to use.
+// CreateSnapshot returns when the copy is complete. Therefore, snapshots are always ready to use.
 func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnapshotRequest) (*csi.CreateSnapshotResponse, error) {
 	if err := requireFields("name", request.GetName(), "source volume id", request.GetSourceVolumeId()); err != nil {
 		return nil, err
@@ -28,64 +28,65 @@ func (c controller) CreateSnapshot(ctx context.Context, request *csi.CreateSnaps
 		return nil, err
 	}
 	defer unlockName()
-	all, err := c.store.Snapshots()
+	snapshots, err := c.store.Snapshots()
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	index := slices.IndexFunc(all, func(s store.Snapshot) bool { return s.Name == request.GetName() })
+	index := slices.IndexFunc(snapshots, func(s store.Snapshot) bool { return s.Name == request.GetName() })
 	if index >= 0 {
-		if all[index].Source != request.GetSourceVolumeId() {
-			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s exists, of volume %s", all[index].Name, all[index].Source)
+		existing := snapshots[index]
+		if existing.Source != request.GetSourceVolumeId() {
+			return nil, status.Errorf(codes.AlreadyExists, "snapshot %s already exists for volume %s", existing.Name, existing.Source)
 		}
-		return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(all[index])}, nil
+		return &csi.CreateSnapshotResponse{Snapshot: toCSISnapshot(existing)}, nil
 	}
-	volume, release, err := c.lockVolume(ctx, request.GetSourceVolumeId())
+	volume, unlockVolume, err := c.lockVolume(ctx, request.GetSourceVolumeId())
 	if err != nil {
 		return nil, err
 	}
-	defer release()
+	defer unlockVolume()
 	snapshot := store.Snapshot{
 		ID: "snapshot-" + uuid.NewString(), Name: request.GetName(), Source: volume.ID, Size: volume.Capacity, Created: time.Now().UTC(),
 	}
-	image := c.store.SnapshotImage(snapshot.ID)
-	if err = c.copyVolume(ctx, volume.ID, image); err == nil {
+	imagePath := c.store.SnapshotImage(snapshot.ID)
+	if err = c.copyVolume(ctx, volume.ID, imagePath); err == nil {
 		err = c.store.PutSnapshot(snapshot)
 	}
 	if err != nil {
-		return nil, toStatusError(errors.Join(err, os.RemoveAll(image)))
+		return nil, toStatusError(errors.Join(err, os.RemoveAll(imagePath)))
 	}
-	return &csi.CreateSnapshotResponse{Snapshot: csiSnapshot(snapshot)}, nil
+	return &csi.CreateSnapshotResponse{Snapshot: toCSISnapshot(snapshot)}, nil
 }
 
-// copyVolume copies the content at one point in time: it freezes the filesystems on the volume, in all Pods that mount them, until
-// the copy is complete. Without a mounted filesystem, the copy has the data that was written so far.
-func (c controller) copyVolume(ctx context.Context, volume, image string) (err error) {
-	source := c.store.VolumeImage(volume)
+// copyVolume copies the volume's content at one point in time. It freezes the volume's filesystems, in all Pods that mount them, until
+// the copy is complete. If no filesystem is mounted, it copies the data written so far.
+func (c controller) copyVolume(ctx context.Context, volumeID, imagePath string) (err error) {
+	source := c.store.VolumeImage(volumeID)
 	loops, err := device.LoopDevices(ctx, source)
 	if err != nil {
 		return err
 	}
 	if len(loops) == 0 {
-		return store.CopyImage(ctx, source, image)
+		return store.CopyImage(ctx, source, imagePath)
 	}
-	if err := c.store.MarkFrozen(volume); err != nil {
+	if err := c.store.MarkFrozen(volumeID); err != nil {
 		return err
 	}
 	for _, loop := range loops {
 		thaw, err := device.Freeze(loop)
 		if err != nil {
-			return errors.Join(err, c.store.MarkThawed(volume))
+			return errors.Join(err, c.store.MarkThawed(volumeID))
 		}
 		defer func() { //nolint:gocritic // each loop device stays frozen until the copy is complete
 			if err = errors.Join(err, thaw()); err == nil {
-				err = c.store.MarkThawed(volume)
+				err = c.store.MarkThawed(volumeID)
 			}
 		}()
 		if err := device.Flush(loop); err != nil {
 			return err
 		}
 	}
-	return store.CopyImage(ctx, source, image)
+	return store.CopyImage(ctx, source, imagePath)
 }
 
 func (c controller) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnapshotRequest) (*csi.DeleteSnapshotResponse, error) {
@@ -103,7 +104,7 @@ func (c controller) DeleteSnapshot(ctx context.Context, request *csi.DeleteSnaps
 	return &csi.DeleteSnapshotResponse{}, nil
 }
 
-func csiSnapshot(snapshot store.Snapshot) *csi.Snapshot {
+func toCSISnapshot(snapshot store.Snapshot) *csi.Snapshot {
 	return &csi.Snapshot{
 		SnapshotId: snapshot.ID, SourceVolumeId: snapshot.Source, SizeBytes: snapshot.Size,
 		CreationTime: timestamppb.New(snapshot.Created), ReadyToUse: true,

@@ -13,12 +13,12 @@ import (
 
 func openStore(dir string) *store.Store {
 	GinkgoHelper()
-	folder, err := store.Open(dir)
+	opened, err := store.Open(dir)
 	Expect(err).NotTo(HaveOccurred())
-	return folder
+	return opened
 }
 
-func beEmptyFolder() types.GomegaMatcher {
+func beEmptyDirectory() types.GomegaMatcher {
 	return WithTransform(os.ReadDir, BeEmpty())
 }
 

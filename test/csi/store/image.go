@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CreateImage creates a sparse file of the size. It overwrites an existing file, which is orphaned because records are written after
+// CreateImage creates a sparse file of the size. It overwrites an existing file: that is orphaned, because records are written after
 // images.
 func CreateImage(path string, size int64) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
@@ -19,12 +19,12 @@ func CreateImage(path string, size int64) error {
 	}
 	defer file.Close()
 	if err := file.Truncate(size); err != nil {
-		return fmt.Errorf("size %s: %w", path, err)
+		return fmt.Errorf("set size of %s: %w", path, err)
 	}
 	return file.Sync()
 }
 
-// GrowImage grows the file to the size. It never shrinks it.
+// GrowImage grows the file to the size. It does nothing if the file is larger.
 func GrowImage(path string, size int64) error {
 	info, err := os.Stat(path)
 	if err != nil || info.Size() >= size {
@@ -33,28 +33,28 @@ func GrowImage(path string, size int64) error {
 	return os.Truncate(path, size)
 }
 
-// CopyImage copies source to path. It shares the blocks if the filesystem supports that, and otherwise copies the data without the
+// CopyImage copies source to target. It shares the blocks if the filesystem supports that. Otherwise, it copies the data without the
 // holes.
-func CopyImage(ctx context.Context, source, path string) error {
+func CopyImage(ctx context.Context, source, target string) error {
 	from, err := os.Open(source)
 	if err != nil {
 		return err
 	}
 	defer from.Close()
-	to, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	to, err := os.OpenFile(target, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
 		return err
 	}
 	defer to.Close()
 	if unix.IoctlFileClone(int(to.Fd()), int(from.Fd())) != nil {
 		if err := copySparse(ctx, from, to); err != nil {
-			return fmt.Errorf("copy %s to %s: %w", source, path, err)
+			return fmt.Errorf("copy %s to %s: %w", source, target, err)
 		}
 	}
 	return to.Sync()
 }
 
-// copyChunkSize is the number of bytes that are copied between two checks of the context.
+// copyChunkSize is the number of bytes to copy between checks of the context.
 const copyChunkSize = 64 << 20
 
 func copySparse(ctx context.Context, from, to *os.File) error {

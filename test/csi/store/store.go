@@ -1,6 +1,6 @@
-// Package store stores the driver's volumes, snapshots and nodes in a directory: a JSON record for each, and an image file with the
-// content. An image without a record is orphaned. Records are written atomically, because other processes read them. The package does
-// not use devices or mounts.
+// Package store stores the driver's volumes, snapshots and nodes in a directory. Each has a JSON record. Volumes and snapshots also have
+// an image file with their content; an image without a record is orphaned. Records are written atomically, because other processes
+// read them. The package does not use devices or mounts.
 package store
 
 import (
@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// ErrNotFound is the error for a record that does not exist.
+// ErrNotFound means that a record does not exist.
 var ErrNotFound = errors.New("not found")
 
 // Volume is the record of a volume.
@@ -23,12 +23,12 @@ type Volume struct {
 	ID       string `json:"id"`
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
-	// Node is the only node that can use the volume; any node if it is empty.
+	// Node is the only node that can use the volume. If it is empty, any node can.
 	Node string `json:"node"`
 	// SourceVolume or SourceSnapshot is the source of the volume's initial content.
 	SourceVolume   string `json:"sourceVolume,omitempty"`
 	SourceSnapshot string `json:"sourceSnapshot,omitempty"`
-	// Published is the node that the volume is attached to; ReadOnly restricts it to reading.
+	// Published is the node that the volume is attached to. If ReadOnly is set, the node cannot write to it.
 	Published string `json:"published,omitempty"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
 }
@@ -42,7 +42,7 @@ type Snapshot struct {
 	Created time.Time `json:"created"`
 }
 
-// Store is the directory.
+// Store is the directory with the records and images.
 type Store struct{ dir string }
 
 // The kinds of records, which are also the names of their directories.
@@ -81,14 +81,14 @@ func (s *Store) Snapshot(id string) (Snapshot, error) { return read[Snapshot](s,
 // Volumes returns all volumes, ordered by ID.
 func (s *Store) Volumes() ([]Volume, error) { return list[Volume](s, volumes) }
 
-// ImagesOn returns the images of the node's volumes: those that are bound to it, and those that are attached to it.
+// ImagesOn returns the images of the volumes that are bound or attached to the node.
 func (s *Store) ImagesOn(node string) ([]string, error) {
-	all, err := s.Volumes()
+	records, err := s.Volumes()
 	if err != nil {
 		return nil, err
 	}
 	var images []string
-	for _, volume := range all {
+	for _, volume := range records {
 		if volume.Node == node || volume.Published == node {
 			images = append(images, s.VolumeImage(volume.ID))
 		}
@@ -122,17 +122,16 @@ func (s *Store) HasNode(name string) (bool, error) { return s.has(nodes, name) }
 // Nodes returns the names of all nodes, sorted.
 func (s *Store) Nodes() ([]string, error) { return s.ids(nodes) }
 
-// MarkFrozen records that the volume's filesystem is about to be frozen, for another process to thaw it if this one exits early.
-func (s *Store) MarkFrozen(volume string) error { return s.write(frozen, volume, struct{}{}) }
+// MarkFrozen records that the volume's filesystem is about to be frozen, so that another process can thaw it if this one exits early.
+func (s *Store) MarkFrozen(volumeID string) error { return s.write(frozen, volumeID, struct{}{}) }
 
 // MarkThawed removes the record of MarkFrozen.
-func (s *Store) MarkThawed(volume string) error { return s.delete(frozen, volume) }
+func (s *Store) MarkThawed(volumeID string) error { return s.delete(frozen, volumeID) }
 
-// Frozen returns the volumes that are marked as frozen.
+// Frozen returns the IDs of the volumes that are marked as frozen.
 func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
 
-// Sweep removes images without a record and incomplete records. Only the process that creates volumes may call it, before it creates
-// any.
+// Sweep removes orphaned images and incomplete records. Only the process that creates volumes may call it, before it creates any.
 func (s *Store) Sweep() error {
 	for _, kind := range []string{volumes, snapshots} {
 		entries, err := os.ReadDir(filepath.Join(s.dir, kind))
@@ -157,7 +156,7 @@ func (s *Store) Sweep() error {
 	return nil
 }
 
-func (s *Store) record(kind, id string) string { return filepath.Join(s.dir, kind, id+".json") }
+func (s *Store) recordPath(kind, id string) string { return filepath.Join(s.dir, kind, id+".json") }
 
 // validID reports whether the ID can be used as a file name.
 func validID(id string) bool {
@@ -168,7 +167,7 @@ func (s *Store) has(kind, id string) (bool, error) {
 	if !validID(id) {
 		return false, nil
 	}
-	_, err := os.Stat(s.record(kind, id))
+	_, err := os.Stat(s.recordPath(kind, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
@@ -180,7 +179,7 @@ func read[T any](s *Store, kind, id string) (T, error) {
 	if !validID(id) {
 		return record, fmt.Errorf("%q in %s: %w", id, kind, ErrNotFound)
 	}
-	raw, err := os.ReadFile(s.record(kind, id))
+	raw, err := os.ReadFile(s.recordPath(kind, id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return record, fmt.Errorf("%s in %s: %w", id, kind, ErrNotFound)
 	}
@@ -188,7 +187,7 @@ func read[T any](s *Store, kind, id string) (T, error) {
 		return record, err
 	}
 	if err := json.Unmarshal(raw, &record); err != nil {
-		return record, fmt.Errorf("read %s: %w", s.record(kind, id), err)
+		return record, fmt.Errorf("read %s: %w", s.recordPath(kind, id), err)
 	}
 	return record, nil
 }
@@ -227,7 +226,7 @@ func list[T any](s *Store, kind string) ([]T, error) {
 	return records, nil
 }
 
-// write replaces the record atomically: readers see the old or the new one, also after a crash.
+// write replaces the record atomically: readers see the old or the new record, even after a crash.
 func (s *Store) write(kind, id string, record any) error {
 	if !validID(id) {
 		return fmt.Errorf("%q is not a valid ID in %s", id, kind)
@@ -240,7 +239,7 @@ func (s *Store) write(kind, id string, record any) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name()) // does not exist any more after a rename
+	defer os.Remove(file.Name()) // no-op after the rename
 	defer file.Close()
 	if _, err := file.Write(raw); err != nil {
 		return err
@@ -248,14 +247,14 @@ func (s *Store) write(kind, id string, record any) error {
 	if err := file.Sync(); err != nil {
 		return err
 	}
-	return os.Rename(file.Name(), s.record(kind, id))
+	return os.Rename(file.Name(), s.recordPath(kind, id))
 }
 
 func (s *Store) delete(kind, id string) error {
 	if !validID(id) {
 		return nil
 	}
-	for _, file := range []string{s.record(kind, id), filepath.Join(s.dir, kind, id+".img")} {
+	for _, file := range []string{s.recordPath(kind, id), filepath.Join(s.dir, kind, id+".img")} {
 		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

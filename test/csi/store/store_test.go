@@ -21,19 +21,19 @@ func TestStore(t *testing.T) {
 
 var _ = Describe("Store", func() {
 	var dir string
-	var folder *store.Store
+	var opened *store.Store
 
 	BeforeEach(func() {
 		dir = GinkgoT().TempDir()
-		folder = openStore(dir)
+		opened = openStore(dir)
 	})
 
-	It("returns what was written before a restart", func() {
+	It("returns the records that were written before a restart", func() {
 		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
-		Expect(folder.PutVolume(volume)).To(Succeed())
-		Expect(folder.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
-		Expect(folder.AddNode("node-1")).To(Succeed())
-		Expect(folder.MarkFrozen("volume-1")).To(Succeed())
+		Expect(opened.PutVolume(volume)).To(Succeed())
+		Expect(opened.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
+		Expect(opened.AddNode("node-1")).To(Succeed())
+		Expect(opened.MarkFrozen("volume-1")).To(Succeed())
 
 		reopened := openStore(dir)
 		Expect(reopened.Volume("volume-1")).To(Equal(volume))
@@ -45,13 +45,13 @@ var _ = Describe("Store", func() {
 		Expect(reopened.Frozen()).To(BeEmpty())
 	})
 
-	DescribeTable("has nothing under", func(id string) {
-		_, err := folder.Volume(id)
+	DescribeTable("finds no record for", func(id string) {
+		_, err := opened.Volume(id)
 		Expect(err).To(MatchError(store.ErrNotFound))
-		Expect(folder.HasNode(id)).To(BeFalse())
-		Expect(folder.DeleteVolume(id)).To(Succeed())
+		Expect(opened.HasNode(id)).To(BeFalse())
+		Expect(opened.DeleteVolume(id)).To(Succeed())
 		if id != "no-such" {
-			Expect(folder.PutVolume(store.Volume{ID: id})).NotTo(Succeed())
+			Expect(opened.PutVolume(store.Volume{ID: id})).NotTo(Succeed())
 		}
 	},
 		Entry("an unknown ID", "no-such"),
@@ -61,51 +61,51 @@ var _ = Describe("Store", func() {
 		Entry("a name that is too long for a file", strings.Repeat("x", 200)),
 	)
 
-	It("deletes the record and the content, also repeatedly", func() {
-		Expect(store.CreateImage(folder.VolumeImage("volume-1"), 1<<20)).To(Succeed())
-		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
-		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
-		Expect(folder.DeleteVolume("volume-1")).To(Succeed())
-		Expect(filepath.Join(dir, "volumes")).To(beEmptyFolder())
+	It("deletes the record and the content, and does nothing the second time", func() {
+		Expect(store.CreateImage(opened.VolumeImage("volume-1"), 1<<20)).To(Succeed())
+		Expect(opened.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
+		Expect(opened.DeleteVolume("volume-1")).To(Succeed())
+		Expect(opened.DeleteVolume("volume-1")).To(Succeed())
+		Expect(filepath.Join(dir, "volumes")).To(beEmptyDirectory())
 	})
 
 	It("returns the images of volumes that are bound or attached to a node", func() {
 		for _, volume := range []store.Volume{
-			{ID: "own", Node: "node-1"}, {ID: "attached", Published: "node-1"}, {ID: "elsewhere", Node: "node-2", Published: "node-2"}, {ID: "free"},
+			{ID: "bound", Node: "node-1"}, {ID: "attached", Published: "node-1"}, {ID: "elsewhere", Node: "node-2", Published: "node-2"}, {ID: "free"},
 		} {
-			Expect(folder.PutVolume(volume)).To(Succeed())
+			Expect(opened.PutVolume(volume)).To(Succeed())
 		}
-		Expect(folder.ImagesOn("node-1")).To(ConsistOf(folder.VolumeImage("own"), folder.VolumeImage("attached")))
-		Expect(folder.ImagesOn("node-3")).To(BeEmpty())
+		Expect(opened.ImagesOn("node-1")).To(ConsistOf(opened.VolumeImage("bound"), opened.VolumeImage("attached")))
+		Expect(opened.ImagesOn("node-3")).To(BeEmpty())
 	})
 
-	It("sweeps only orphaned images and incomplete records", func() {
-		Expect(folder.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
-		for _, path := range []string{folder.VolumeImage("volume-1"), folder.VolumeImage("volume-2"), folder.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
+	It("removes only orphaned images and incomplete records", func() {
+		Expect(opened.PutVolume(store.Volume{ID: "volume-1"})).To(Succeed())
+		for _, path := range []string{opened.VolumeImage("volume-1"), opened.VolumeImage("volume-2"), opened.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
 			Expect(os.WriteFile(path, []byte("content"), 0o600)).To(Succeed())
 		}
 		Expect(openStore(dir).Sweep()).To(Succeed())
-		Expect(folder.VolumeImage("volume-1")).To(BeARegularFile())
-		Expect(folder.Volumes()).To(HaveLen(1))
+		Expect(opened.VolumeImage("volume-1")).To(BeARegularFile())
+		Expect(opened.Volumes()).To(HaveLen(1))
 		Expect(os.ReadDir(filepath.Join(dir, "volumes"))).To(HaveLen(2))
-		Expect(filepath.Join(dir, "snapshots")).To(beEmptyFolder())
+		Expect(filepath.Join(dir, "snapshots")).To(beEmptyDirectory())
 	})
 
 	It("shows readers only complete records during concurrent writes", func() {
 		long := strings.Repeat("n", 4096)
-		Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long})).To(Succeed())
+		Expect(opened.PutVolume(store.Volume{ID: "volume-1", Name: long})).To(Succeed())
 		var workers sync.WaitGroup
 		for writer := range 4 {
 			workers.Go(func() {
 				defer GinkgoRecover()
 				for size := range 20 {
-					Expect(folder.PutVolume(store.Volume{ID: "volume-1", Name: long, Capacity: int64(writer*100 + size)})).To(Succeed())
+					Expect(opened.PutVolume(store.Volume{ID: "volume-1", Name: long, Capacity: int64(writer*100 + size)})).To(Succeed())
 				}
 			})
 			workers.Go(func() {
 				defer GinkgoRecover()
 				for range 200 {
-					Expect(folder.Volumes()).To(ConsistOf(HaveField("Name", long)))
+					Expect(opened.Volumes()).To(ConsistOf(HaveField("Name", long)))
 				}
 			})
 		}
@@ -132,8 +132,8 @@ var _ = Describe("Image", func() {
 		file, err := os.OpenFile(source, os.O_RDWR, 0)
 		Expect(err).NotTo(HaveOccurred())
 		defer file.Close()
-		for offset, text := range map[int64]string{0: "begin", 700 << 20: "middle", 1<<30 - 3: "end"} {
-			_, err := file.WriteAt([]byte(text), offset)
+		for offset, content := range map[int64]string{0: "begin", 700 << 20: "middle", 1<<30 - 3: "end"} {
+			_, err := file.WriteAt([]byte(content), offset)
 			Expect(err).NotTo(HaveOccurred())
 		}
 		Expect(store.CopyImage(context.Background(), source, target)).To(Succeed())
@@ -142,15 +142,15 @@ var _ = Describe("Image", func() {
 		copied, err := os.Open(target)
 		Expect(err).NotTo(HaveOccurred())
 		defer copied.Close()
-		for offset, text := range map[int64]string{0: "begin\x00", 700 << 20: "middle\x00", 1<<30 - 3: "end"} {
-			read := make([]byte, len(text))
+		for offset, content := range map[int64]string{0: "begin\x00", 700 << 20: "middle\x00", 1<<30 - 3: "end"} {
+			read := make([]byte, len(content))
 			_, err := copied.ReadAt(read, offset)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(string(read)).To(Equal(text))
+			Expect(string(read)).To(Equal(content))
 		}
 	})
 
-	It("is not copied for a canceled call", func() {
+	It("is not copied if the context is canceled", func() {
 		source := filepath.Join(dir, "a.img")
 		Expect(os.WriteFile(source, []byte("content"), 0o600)).To(Succeed())
 		ctx, cancel := context.WithCancel(context.Background())

@@ -1,18 +1,21 @@
-# Renders a job's templates as a director does: ruby render.rb JOB [INSTANCE] <PROPERTIES >FILES
+# Renders a job's templates like a director: ruby render.rb JOB [INSTANCE] <PROPERTIES >FILES
 #
-# JOB is the folder of the job. PROPERTIES are the properties in the manifest, in JSON. FILES is a hash from the path to the content of
-# each file, in JSON. INSTANCE contains the instance's spec, and its links with their instances and properties, in JSON.
-# A template gets only properties in the job's spec, with the defaults in the spec.
+#   JOB         directory of the job
+#   INSTANCE    spec of the instance, and its links with their instances and properties, in JSON
+#   PROPERTIES  properties in the manifest, in JSON
+#   FILES       hash from the path to the content of each file, in JSON
+#
+# Templates get only properties that are in the job's spec, with the defaults in the spec.
 require 'erb'
 require 'json'
 require 'ostruct'
 require 'yaml'
 
-# The methods that a template may call: p, if_p with else and else_if_p, link, if_link and spec.
+# The methods that a template can call: p, if_p with else and else_if_p, link, if_link and spec.
 class Context
   Unknown = Class.new(StandardError)
 
-  # The result of if_p: the block of else runs if a property is missing.
+  # The result of if_p. The block of else runs if a property is missing.
   class Else
     def initialize(context, runs)
       @context = context
@@ -53,7 +56,7 @@ class Context
     end
   end
 
-  # Properties that are not in the spec are missing, even if the manifest sets them.
+  # Fails for properties that are not in the spec, even if the manifest sets them.
   def p(names, *default)
     value = Array(names).map { |name| @values[name] }.compact.first
     return value unless value.nil?

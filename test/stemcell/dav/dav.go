@@ -1,6 +1,6 @@
-// Package dav is a replacement for bosh-davcli, which is bosh-blobstore-dav in BOSH's stemcells and not available from module proxies:
-// the BOSH agent runs it to fetch and store blobs on a WebDAV server. It has the same arguments and configuration, and stores blobs at
-// the same paths. It does not sign URLs, because only directors do that.
+// Package dav replaces bosh-davcli, because module proxies do not provide it. BOSH's stemcells contain davcli as bosh-blobstore-dav,
+// which the BOSH agent runs to fetch and store blobs on a WebDAV server. The replacement has the same arguments and configuration, and
+// stores blobs at the same paths. It does not sign URLs, because only directors do that.
 package dav
 
 import (
@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Config is the file that the agent writes, with the options of the blobstore from its settings.
+// Config is the configuration file. The agent writes it, with the blobstore options of its settings.
 type Config struct {
 	Endpoint      string `json:"endpoint"`
 	User          string `json:"user"`
@@ -34,7 +34,7 @@ type Config struct {
 // Run runs the command in the arguments: -c CONFIG, then get BLOB FILE, put FILE BLOB, exists BLOB or delete BLOB.
 func Run(ctx context.Context, arguments []string) error {
 	flags := flag.NewFlagSet("bosh-blobstore-dav", flag.ContinueOnError)
-	path := flags.String("c", "", "configuration")
+	path := flags.String("c", "", "configuration `file`")
 	if err := flags.Parse(arguments); err != nil {
 		return err
 	}
@@ -64,16 +64,16 @@ type client struct {
 func newClient(path string) (*client, error) {
 	content, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read the blobstore's configuration: %w", err)
+		return nil, fmt.Errorf("read blobstore configuration: %w", err)
 	}
 	c := &client{http: &http.Client{}}
 	if err := json.Unmarshal(content, &c.config); err != nil {
-		return nil, fmt.Errorf("parse the blobstore's configuration %s: %w", path, err)
+		return nil, fmt.Errorf("parse blobstore configuration %s: %w", path, err)
 	}
 	if ca := c.config.TLS.Cert.CA; ca != "" {
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM([]byte(ca)) {
-			return nil, errors.New("the blobstore's configuration: tls.cert.ca is not a certificate")
+			return nil, errors.New("blobstore configuration: tls.cert.ca is not a certificate")
 		}
 		c.http.Transport = &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots}}
 	}
@@ -83,13 +83,13 @@ func newClient(path string) (*client, error) {
 	return c, nil
 }
 
-// blobURL returns the URL of a blob, which is in one of 256 directories by the first byte of the SHA-1 of its name.
+// blobURL returns the URL of a blob. The name of the blob's directory is the first byte of the SHA-1 of the blob's name.
 func (c *client) blobURL(blob string) string {
 	sum := sha1.Sum([]byte(blob)) //nolint:gosec // see above
 	return fmt.Sprintf("%s/%02x/%s", strings.TrimSuffix(c.config.Endpoint, "/"), sum[0], blob)
 }
 
-// do sends a request, with retries, and returns a response with a status of 2xx. The caller must close its body.
+// do sends a request, with retries, and returns a response with a 2xx status. The caller must close its body.
 func (c *client) do(ctx context.Context, method, blob string, body func() (io.ReadCloser, int64, error)) (*http.Response, error) {
 	var lastErr error
 	for range c.config.RetryAttempts {

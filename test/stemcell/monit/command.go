@@ -46,7 +46,7 @@ type command struct {
 	out           io.Writer
 }
 
-// parseFlags parses the flags at any position of the arguments, and returns the others: the agent runs `monit stop -g vcap`.
+// parseFlags parses flags at any position, and returns the other arguments. For example, the agent runs `monit stop -g vcap`.
 func (c *command) parseFlags(arguments []string) (words []string, err error) {
 	values := map[string]*string{"-c": &c.options.ControlFile, "-g": &c.group, "-s": &c.options.StateFile, "-p": &c.options.PIDFile,
 		"-d": new(string), "-l": new(string)}
@@ -76,7 +76,7 @@ func (c *command) parseFlags(arguments []string) (words []string, err error) {
 	return words, nil
 }
 
-// daemon supervises services until SIGTERM or SIGINT. If a daemon runs already, it wakes that one.
+// daemon supervises services until SIGTERM or SIGINT. If a daemon is already running, it wakes that daemon instead.
 func (c *command) daemon() error {
 	if pid := daemonPID(c.options.PIDFile); pid != 0 {
 		fmt.Fprintf(c.out, "Monit daemon with PID %d awakened\n", pid)
@@ -177,10 +177,10 @@ func (c *command) summary(details bool) error {
 	fmt.Fprintf(c.out, "The Monit daemon %s uptime: %s \n\n", version, time.Duration(document.Server.Uptime)*time.Second)
 	for _, s := range document.Services {
 		if !details {
-			fmt.Fprintf(c.out, "%-35s %s\n", "Process '"+s.Name+"'", s.text())
+			fmt.Fprintf(c.out, "%-35s %s\n", "Process '"+s.Name+"'", s.summary())
 			continue
 		}
-		fmt.Fprintf(c.out, "Process '%s'\n  %-33s %s\n", s.Name, "status", s.text())
+		fmt.Fprintf(c.out, "Process '%s'\n  %-33s %s\n", s.Name, "status", s.summary())
 		if s.PID != 0 {
 			fmt.Fprintf(c.out, "  %-33s %d\n  %-33s %s\n  %-33s %d\n", "pid", s.PID, "uptime", time.Duration(s.Uptime)*time.Second,
 				"children", s.Children)

@@ -2,12 +2,12 @@ package monit
 
 import "time"
 
-// Config is the configuration in a control file and the files that it includes.
+// Config is the configuration in a control file and in the files that it includes.
 type Config struct {
 	// Interval is the time between two cycles of checks ("set daemon").
 	Interval time.Duration
 	LogFile  string
-	// Address is the host and port of the HTTP interface; empty if it is disabled.
+	// Address is the host and port of the HTTP interface. It is empty if the interface is disabled.
 	Address string
 	// Users are the users of the HTTP interface and their passwords.
 	Users  map[string]string
@@ -29,12 +29,12 @@ type Check struct {
 	Type  Type
 	Name  string
 	Group []string
-	// PidFile is the file with the process ID; Matching is a pattern of the command line instead.
+	// The process is identified by PidFile, the file with its ID, or by Matching, a pattern of its command line.
 	PidFile, Matching    string
 	Start, Stop, Restart *Program
 	DependsOn            []string
 	Mode                 string // active, passive or manual
-	Every                int    // check in each nth cycle only
+	Every                int    // check only in each nth cycle
 	Rules                []*Rule
 }
 
@@ -60,12 +60,12 @@ var typeNames = map[string]Type{
 // Program is a command of a service.
 type Program struct {
 	Arguments []string
-	UID, GID  string // names or numbers; empty for those of monit
+	UID, GID  string // names or numbers; if empty, the program has monit's
 	// Timeout is the time to wait for the process to run after a start, or to exit after a stop.
 	Timeout time.Duration
 }
 
-// Action is an action of monit for a service, with its number in "pendingaction" of the status.
+// Action is an action of monit for a service. Its number is the "pendingaction" of the status.
 type Action int
 
 // Actions.
@@ -99,9 +99,9 @@ func parseAction(name string) (Action, bool) {
 // Rule is an if statement.
 type Rule struct {
 	Event event
-	// Test of the service, for rules about the resources or connections of its process.
+	// Test is the test of a rule about the resources or connections of the service's process.
 	Test test
-	// The rule applies if the test was met Times in the last Cycles. For rules about restarts, it counts restarts.
+	// The rule applies if the test was met Times times in the last Cycles cycles. A rule about restarts counts restarts instead.
 	Times, Cycles int
 	Action        Action
 	Program       *Program // for Exec

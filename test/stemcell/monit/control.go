@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// pollInterval is the interval at which monit checks whether a process has started or exited.
+// pollInterval is the interval at which monit checks whether a process started or exited.
 const pollInterval = 100 * time.Millisecond
 
 // control performs an action for a service, and for the services that it depends on or that depend on it.
@@ -31,7 +31,7 @@ func (d *Daemon) control(s *service, action Action) {
 	}
 }
 
-// withLock changes the state that the status shows.
+// withLock calls change while the mutex is locked. change may modify the state that the HTTP interface reads.
 func (d *Daemon) withLock(change func()) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -55,7 +55,7 @@ func (d *Daemon) startWithDependents(s *service) {
 	d.startDependents(s, visited)
 }
 
-// restart starts the service only after it has stopped. If it does not stop, the next check retries.
+// restart stops the service, then starts it. If the service does not stop, the next check retries.
 func (d *Daemon) restart(s *service) {
 	d.log.printf("info", "'%s' trying to restart", s.Name)
 	if s.Restart != nil {
@@ -93,7 +93,7 @@ func (d *Daemon) start(s *service, visited map[*service]bool) {
 	d.withLock(s.enable)
 }
 
-// stop runs the stop program of a running process, also if the service is not monitored, and waits until the process has exited. It
+// stop runs the stop program of a running process, even if the service is not monitored, and waits until the process exits. It
 // returns false if the process does not exit.
 func (d *Daemon) stop(s *service, visited map[*service]bool, unmonitor bool) bool {
 	if visited[s] {
@@ -140,26 +140,26 @@ func (d *Daemon) startDependents(s *service, visited map[*service]bool) {
 	}
 }
 
-// dependents returns the services that depend on this one, directly or indirectly, the outermost first.
+// dependents returns the services that depend on s, directly or indirectly, in the order in which they must stop.
 func (d *Daemon) dependents(s *service) []*service {
-	var all []*service
-	for _, other := range d.services {
-		for _, name := range other.DependsOn {
+	var dependents []*service
+	for _, candidate := range d.services {
+		for _, name := range candidate.DependsOn {
 			if name == s.Name {
-				all = append(append(all, d.dependents(other)...), other)
+				dependents = append(append(dependents, d.dependents(candidate)...), candidate)
 			}
 		}
 	}
-	return all
+	return dependents
 }
 
 func (d *Daemon) prerequisites(s *service) []*service {
-	var all []*service
+	var prerequisites []*service
 	for _, name := range s.DependsOn {
-		other := d.find(name)
-		all = append(append(all, d.prerequisites(other)...), other)
+		prerequisite := d.find(name)
+		prerequisites = append(append(prerequisites, d.prerequisites(prerequisite)...), prerequisite)
 	}
-	return all
+	return prerequisites
 }
 
 func (d *Daemon) find(name string) *service {
@@ -177,7 +177,7 @@ func (d *Daemon) spawn(s *service, program *Program, event string) {
 	}
 }
 
-// wait waits until the condition is true. It returns false after the timeout, or if monit is being stopped before.
+// wait waits until the condition is true. It returns false after the timeout, or if monit is being stopped.
 func (d *Daemon) wait(timeout time.Duration, condition func() bool) bool {
 	deadline := time.Now().Add(timeout)
 	ticker := time.NewTicker(pollInterval)

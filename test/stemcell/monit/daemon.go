@@ -12,7 +12,7 @@ import (
 // Options are the paths of a daemon's files.
 type Options struct {
 	ControlFile string
-	// StateFile stores which services are not monitored, PIDFile the daemon's process ID.
+	// StateFile stores which services are not monitored. PIDFile stores the daemon's process ID.
 	StateFile, PIDFile string
 }
 
@@ -20,12 +20,12 @@ type Options struct {
 type Daemon struct {
 	options Options
 	log     *logger
-	// wake starts a cycle immediately; reload makes the daemon read its control file again.
+	// wake starts a cycle immediately. reload makes the daemon read its control file again.
 	wake, reload chan struct{}
 	// stopping is closed when the daemon is being stopped.
 	stopping <-chan struct{}
 
-	mutex    sync.Mutex // of the following fields, which only the daemon's loop changes
+	mutex    sync.Mutex // guards the following fields; only the daemon's loop changes them
 	config   *Config
 	services []*service
 	started  time.Time
@@ -60,7 +60,7 @@ func (d *Daemon) load() error {
 // logUnsupported logs the parts of the control file that are not supported.
 func (d *Daemon) logUnsupported(s *service) {
 	if s.Type != Process {
-		d.log.printf("warning", "'%s' is not a process: it is not checked", s.Name)
+		d.log.printf("warning", "'%s' is not checked, because it is not a process", s.Name)
 	}
 	for _, rule := range s.Rules {
 		if rule.Event == 0 || rule.Test == nil && rule.Event != timedOut && rule.Event != nonexistent {
@@ -159,7 +159,7 @@ func (d *Daemon) runCycle() {
 	}
 }
 
-// applyPending performs the action that was requested for a service by HTTP, and reports whether there was one.
+// applyPending performs the queued action for a service, and reports whether there was one.
 func (d *Daemon) applyPending(s *service) bool {
 	d.mutex.Lock()
 	action := s.pending
@@ -180,8 +180,8 @@ func (d *Daemon) applyPending(s *service) bool {
 	return true
 }
 
-// checkRestartLimit counts the cycles since the first restart, and performs the action for a service that was restarted too often. It
-// returns true if the service is not monitored afterwards.
+// checkRestartLimit counts the cycles since the first restart, and performs the rule's action if the service was restarted too often.
+// It reports whether the service is no longer monitored.
 func (d *Daemon) checkRestartLimit(s *service) bool {
 	if s.restarts > 0 {
 		s.cycles++
@@ -221,7 +221,7 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 		return
 	}
 	d.recordRecovery(s, nonexistent, fmt.Sprintf("process is running with pid %d", pid))
-	if _, ok := table.processes[pid]; !ok { // it started after the table was read
+	if _, ok := table.processes[pid]; !ok { // the process started after the table was read
 		table = readProcesses()
 	}
 	d.withLock(func() {

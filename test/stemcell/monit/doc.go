@@ -1,12 +1,12 @@
-// Package monit is a replacement for monit 5.2.5, the process supervisor of BOSH's stemcells, in the test stemcell: this version is not
-// available as a package, and the BOSH agent depends on behavior that Debian's 5.33 has changed. The replacement reads the same control
-// files, answers the same HTTP requests and has the same commands, as far as the agent and the jobs of releases use them:
+// Package monit replaces monit 5.2.5, the process supervisor of BOSH's stemcells, in the test stemcell. That version is not available as
+// a package, and the BOSH agent depends on behavior that changed before Debian's version 5.33. The replacement supports the control
+// files, HTTP requests and commands that the agent and the jobs of releases use. It behaves like monit 5.2.5:
 //
-//   - monit does not wait for start and stop programs: only the process in the pid file counts
-//   - stop runs the stop program of a running process, also if the service is not monitored
-//   - a group without members is not an error
-//   - monit remembers over restarts which services are not monitored
+//   - It does not wait for start and stop programs. Only the process in the pid file counts.
+//   - stop runs the stop program of a running process, even if the service is not monitored.
+//   - A group without members is not an error.
+//   - It remembers across restarts which services are not monitored.
 //
-// It refuses control files with unknown statements. It logs tests that it does not support (files, devices, load).
+// It rejects control files with unknown statements, and logs unsupported tests (of files, devices and load).
 // docs/development/test-stemcell.md lists the differences.
 package monit

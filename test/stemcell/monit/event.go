@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// event is a kind of failure, with its bit in "status" of monit's status.
+// event is a kind of failure. Its value is a bit of "status" in monit's status.
 type event int
 
 const (
@@ -22,7 +22,7 @@ const (
 	actionDone  event = 0x20000
 )
 
-// eventNames are the names in mails of an event and of its recovery. The BOSH agent derives the severity from them
+// eventNames are the names of an event and of its recovery in mails. The BOSH agent derives the severity of an alert from them
 // (agent/alert/monit_adapter.go).
 var eventNames = map[event][2]string{
 	resource:    {"resource limit matched", "resource limit succeeded"},
@@ -59,7 +59,7 @@ func (d *Daemon) recordFailure(s *service, kind event, description string, actio
 	}
 }
 
-// recordRecovery records that a failure does not exist, and sends a mail if it existed before.
+// recordRecovery clears a failure of the service, and sends a mail if it was recorded.
 func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	d.mutex.Lock()
 	changed := s.failed&kind != 0
@@ -74,8 +74,8 @@ func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	}
 }
 
-// mail sends an alert to the recipients in the control file. An alert that cannot be sent is logged and lost, because the next one of
-// its kind is sent only after a recovery.
+// mail sends an alert to the recipients in the control file. It only logs an error if that fails. The alert is lost then, because the
+// next alert of its kind is sent only after a recovery.
 func (d *Daemon) mail(service, event, action, description string) {
 	mail := d.config.Mail
 	if mail.Server == "" || len(mail.Recipients) == 0 {
@@ -95,15 +95,15 @@ func (d *Daemon) mail(service, event, action, description string) {
 }
 
 func (m Mail) send(from, message string) error {
-	connection, err := net.DialTimeout("tcp", m.Server, m.Timeout)
+	conn, err := net.DialTimeout("tcp", m.Server, m.Timeout)
 	if err != nil {
 		return err
 	}
-	_ = connection.SetDeadline(time.Now().Add(m.Timeout))
+	_ = conn.SetDeadline(time.Now().Add(m.Timeout))
 	host, _, _ := net.SplitHostPort(m.Server)
-	client, err := smtp.NewClient(connection, host)
+	client, err := smtp.NewClient(conn, host)
 	if err != nil {
-		_ = connection.Close()
+		_ = conn.Close()
 		return err
 	}
 	defer client.Close()

@@ -22,7 +22,7 @@ func listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// handler returns the HTTP interface: the status, and actions for services.
+// handler serves monit's status and its service actions.
 func (d *Daemon) handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !d.authorized(r) {
@@ -46,18 +46,18 @@ func (d *Daemon) authorized(r *http.Request) bool {
 	user, password, ok := r.BasicAuth()
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	known, exists := d.config.Users[user]
-	return ok && exists && subtle.ConstantTimeCompare([]byte(known), []byte(password)) == 1
+	expected, exists := d.config.Users[user]
+	return ok && exists && subtle.ConstantTimeCompare([]byte(expected), []byte(password)) == 1
 }
 
 func (d *Daemon) writeStatus(w http.ResponseWriter) {
 	w.Header().Set("Content-Type", "text/xml")
-	// The encoding of monit's documents. The content is ASCII, which is valid in it.
+	// monit declares ISO-8859-1. The status is pure ASCII, so it needs no conversion.
 	fmt.Fprintln(w, `<?xml version="1.0" encoding="ISO-8859-1"?>`)
 	_ = xml.NewEncoder(w).Encode(d.status())
 }
 
-// queueAction records the requested action for the service, which the daemon's loop performs.
+// queueAction queues the action for the daemon's loop, or prints the status if the request names none.
 func (d *Daemon) queueAction(w http.ResponseWriter, name, requested string) {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
@@ -67,7 +67,7 @@ func (d *Daemon) queueAction(w http.ResponseWriter, name, requested string) {
 		return
 	}
 	if requested == "" {
-		fmt.Fprintf(w, "Process '%s' %s\n", s.Name, s.status().text())
+		fmt.Fprintf(w, "Process '%s' %s\n", s.Name, s.status().summary())
 		return
 	}
 	action, ok := parseAction(requested)

@@ -80,15 +80,16 @@ func (l *lexer) add(text string, quoted bool) {
 }
 
 func (l *lexer) quoted(quote byte) error {
-	return l.until(quote, fmt.Sprintf("the string that starts with %c", quote))
+	return l.readUntil(quote, fmt.Sprintf("the string that starts with %c", quote))
 }
 
-// braced reads the text in braces as one string: lists of events, and the format of mails.
+// braced reads the content of braces as one string: a list of events, or the format of mails.
 func (l *lexer) braced() error {
-	return l.until('}', "the text that starts with {")
+	return l.readUntil('}', "the text that starts with {")
 }
 
-func (l *lexer) until(end byte, name string) error {
+// readUntil adds the string that ends before the character. name is the name of the string in errors.
+func (l *lexer) readUntil(end byte, name string) error {
 	length := strings.IndexByte(l.content[l.position+1:], end)
 	if length < 0 {
 		return fmt.Errorf("line %d: %s is not terminated", l.line, name)

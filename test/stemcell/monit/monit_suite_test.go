@@ -41,14 +41,14 @@ var _ = BeforeSuite(func() {
 
 // monitEnv is a directory with the control files of a BOSH VM, and a monit that uses them.
 type monitEnv struct {
-	folder, address string
-	daemon          *gexec.Session
+	dir, address string
+	daemon       *gexec.Session
 }
 
 // newMonitEnv creates a monitEnv with additional lines in the control file.
-func newMonitEnv(more ...string) *monitEnv {
+func newMonitEnv(extraLines ...string) *monitEnv {
 	GinkgoHelper()
-	m := &monitEnv{folder: GinkgoT().TempDir(), address: freeAddress()}
+	m := &monitEnv{dir: GinkgoT().TempDir(), address: freeAddress()}
 	_, port, _ := net.SplitHostPort(m.address)
 	Expect(os.MkdirAll(m.path("job"), 0o755)).To(Succeed())
 	m.write("monit.user", "vcap:secret")
@@ -59,7 +59,7 @@ func newMonitEnv(more ...string) *monitEnv {
 		"  allow cleartext " + m.path("monit.user"),
 		"include " + m.path("*.monitrc"),
 		"include " + m.path("job/*.monitrc"),
-	}, more...), "\n")+"\n")
+	}, extraLines...), "\n")+"\n")
 	DeferCleanup(m.cleanup)
 	return m
 }
@@ -72,7 +72,7 @@ func freeAddress() string {
 	return listener.Addr().String()
 }
 
-func (m *monitEnv) path(name string) string { return filepath.Join(m.folder, name) }
+func (m *monitEnv) path(name string) string { return filepath.Join(m.dir, name) }
 
 func (m *monitEnv) write(name, content string) {
 	GinkgoHelper()
@@ -101,8 +101,8 @@ func (m *monitEnv) cleanup() {
 	}
 }
 
-// addJob adds a job like those of releases: a ctl script with start and stop, which records its calls. The lines are added to its check
-// statement.
+// addJob adds a job like the jobs of releases. Its ctl script can start and stop a process, and records its calls. The lines are added
+// to the job's check statement.
 func (m *monitEnv) addJob(name string, lines ...string) {
 	GinkgoHelper()
 	m.write(name+".ctl", fmt.Sprintf(`#!/bin/sh
@@ -131,7 +131,7 @@ func (m *monitEnv) command(arguments ...string) *exec.Cmd {
 	return exec.Command(program, append(arguments, "-c", m.path("monitrc"), "-p", m.path("daemon"), "-s", m.path("state"))...)
 }
 
-// startMonit starts monit and waits until it answers.
+// startMonit starts monit and waits until it responds.
 func (m *monitEnv) startMonit() {
 	GinkgoHelper()
 	var err error
@@ -146,7 +146,7 @@ func (m *monitEnv) runMonit(arguments ...string) (string, error) {
 	return string(out), err
 }
 
-// service contains what the BOSH agent reads of a service (jobsupervisor/monit/status.go of bosh-agent v2.759.0).
+// service contains the fields of a service that the BOSH agent reads (jobsupervisor/monit/status.go of bosh-agent v2.759.0).
 type service struct {
 	Name          string `xml:"name,attr"`
 	Pending       int    `xml:"pendingaction"`
@@ -163,7 +163,7 @@ type service struct {
 	} `xml:"cpu"`
 }
 
-// state returns the state that the agent derives.
+// state returns the state that the agent derives from the fields.
 func (s service) state() string {
 	switch {
 	case s.Monitor == 0:
@@ -179,7 +179,7 @@ func (s service) state() string {
 // errored reports whether the agent would stop waiting for a stop.
 func (s service) errored() bool { return s.Status > 0 && s.StatusMessage != "" }
 
-// statusResponse contains what the agent reads of monit's status.
+// statusResponse contains the fields of monit's status that the agent reads.
 type statusResponse struct {
 	XMLName     xml.Name  `xml:"monit"`
 	Incarnation int       `xml:"incarnation,attr"`
@@ -190,8 +190,8 @@ type statusResponse struct {
 	} `xml:"servicegroups>servicegroup"`
 }
 
-func (a statusResponse) group(name string) []string {
-	for _, group := range a.Groups {
+func (r statusResponse) group(name string) []string {
+	for _, group := range r.Groups {
 		if group.Name == name {
 			return group.Services
 		}
@@ -238,7 +238,7 @@ func (m *monitEnv) request(method, path, body string) ([]byte, error) {
 	return content, err
 }
 
-// service returns what the agent reads of one service.
+// service returns one service of the status.
 func (m *monitEnv) service(name string) service {
 	GinkgoHelper()
 	status, err := m.getStatus()
@@ -248,7 +248,7 @@ func (m *monitEnv) service(name string) service {
 			return s
 		}
 	}
-	Fail("monit has no service " + name)
+	Fail("monit does not have the service " + name)
 	return service{}
 }
 
@@ -263,7 +263,7 @@ func (m *monitEnv) waitForState(name, state string) {
 	}).Should(Equal(state + ", pending 0"))
 }
 
-// isRunning reports whether the job's process runs and is not a zombie.
+// isRunning reports whether the job's process is running and not a zombie.
 func (m *monitEnv) isRunning(name string) bool {
 	stat, err := os.ReadFile("/proc/" + strings.TrimSpace(m.read(name+".pid")) + "/stat")
 	return err == nil && !strings.Contains(string(stat), ") Z ")

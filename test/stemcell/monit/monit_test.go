@@ -12,7 +12,7 @@ import (
 )
 
 var _ = Describe("monit", func() {
-	It("starts a job that does not run, and reports its process", func() {
+	It("starts a job that is not running, and reports its process", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -22,7 +22,7 @@ var _ = Describe("monit", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
-	It("stops a job and its monitoring", func() {
+	It("stops a job, and no longer monitors it", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -95,7 +95,7 @@ var _ = Describe("monit", func() {
 		Expect(m.read("keeper.calls")).To(Equal("start\n"))
 	})
 
-	It("detects that a job does not run if the pid file has an unused process ID", func() {
+	It("starts a job if its pid file contains an unused process ID", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.pid", "4194305\n") // above the kernel's maximum
@@ -133,7 +133,7 @@ var _ = Describe("monit", func() {
 			ContainSubstring("MONIT_SERVICE=keeper\n"), Not(ContainSubstring("SECRET"))))
 	})
 
-	It("reports a start without a process as failed after the timeout, and can stop the job", func() {
+	It("reports a start as failed if there is no process after the timeout, and can stop the job", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.write("keeper.ctl", "#!/bin/sh\n")
@@ -167,7 +167,7 @@ var _ = Describe("monit", func() {
 		Expect(response.StatusCode).To(Equal(http.StatusUnauthorized))
 	})
 
-	It("refuses unknown services and actions", func() {
+	It("rejects unknown services and actions", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -220,7 +220,7 @@ var _ = Describe("monit's commands", func() {
 		Expect(m.runMonit("summary")).To(MatchRegexp(`(?m)^Process 'keeper' +not monitored$`))
 	})
 
-	It("report that no daemon runs", func() {
+	It("report that the daemon is not running", func() {
 		m := newMonitEnv()
 		for _, command := range []string{"summary", "reload"} {
 			out, err := m.runMonit(command)

@@ -48,32 +48,33 @@ func (c *Config) include(path string) error {
 }
 
 func (c *Config) validate() error {
-	known := map[string]*Check{}
+	checks := map[string]*Check{}
 	for _, check := range c.Checks {
-		if known[check.Name] != nil {
+		if checks[check.Name] != nil {
 			return fmt.Errorf("service name conflict, %s already defined", check.Name)
 		}
-		known[check.Name] = check
+		checks[check.Name] = check
 	}
 	for _, check := range c.Checks {
-		if err := check.validate(known, nil); err != nil {
+		if err := check.validate(checks, nil); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// validate checks the services that the service depends on. path contains the services that depend on this one.
-func (c *Check) validate(known map[string]*Check, path []string) error {
+// validate returns an error if a dependency of the service is not defined, or depends on the service. path contains the services that
+// depend on this service.
+func (c *Check) validate(checks map[string]*Check, path []string) error {
 	if slices.Contains(path, c.Name) {
 		return fmt.Errorf("service %s depends on itself", c.Name)
 	}
 	for _, name := range c.DependsOn {
-		other := known[name]
-		if other == nil {
+		dependency := checks[name]
+		if dependency == nil {
 			return fmt.Errorf("service %s depends on %s, which is not defined", c.Name, name)
 		}
-		if err := other.validate(known, append(path, c.Name)); err != nil {
+		if err := dependency.validate(checks, append(path, c.Name)); err != nil {
 			return err
 		}
 	}
@@ -94,9 +95,9 @@ func (p *parser) next() (token, error) {
 	if p.done() {
 		return token{}, errUnexpectedEnd
 	}
-	first := p.tokens[0]
+	t := p.tokens[0]
 	p.tokens = p.tokens[1:]
-	return first, nil
+	return t, nil
 }
 
 // skip consumes the next token if it is one of these words.
@@ -108,7 +109,7 @@ func (p *parser) skip(words ...string) bool {
 	return true
 }
 
-// skipAll consumes all of these words that come next.
+// skipAll consumes tokens while they are one of these words.
 func (p *parser) skipAll(words ...string) {
 	for p.skip(words...) {
 		continue
@@ -181,7 +182,7 @@ func (p *parser) include() error {
 	return nil
 }
 
-// set reads a set statement. It ignores those of unsupported features.
+// set reads a set statement. It ignores statements about unsupported features.
 func (p *parser) set() error {
 	option, err := p.next()
 	if err != nil {
@@ -285,7 +286,7 @@ func (p *parser) mailServer() error {
 	return nil
 }
 
-// mailFormat reads "from: …", "subject: …" and "message: …". The message is the rest of the text.
+// mailFormat reads "from: …", "subject: …" and "message: …". The message extends to the end.
 func (p *parser) mailFormat() error {
 	format, err := p.text()
 	if err != nil {

@@ -8,19 +8,19 @@ import (
 
 // check reads a check statement with all its parts.
 func (p *parser) check() error {
-	kind, err := p.text()
+	typeName, err := p.text()
 	if err != nil {
 		return err
 	}
-	known, ok := typeNames[strings.ToLower(kind)]
+	serviceType, ok := typeNames[strings.ToLower(typeName)]
 	if !ok {
-		return fmt.Errorf("syntax error '%s'", kind)
+		return fmt.Errorf("syntax error '%s'", typeName)
 	}
 	name, err := p.text()
 	if err != nil {
 		return err
 	}
-	check := &Check{Type: known, Name: name, Mode: "active", Every: 1}
+	check := &Check{Type: serviceType, Name: name, Mode: "active", Every: 1}
 	for !p.done() {
 		if err := p.part(check); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -87,7 +87,7 @@ func (p *parser) beginsPart() bool {
 		"alert", "noalert")
 }
 
-// alert ignores an alert statement of a service: all alerts are sent to the recipients of "set alert".
+// alert skips an alert statement of a service, because all alerts are sent to the recipients of "set alert".
 func (p *parser) alert() error {
 	_, err := p.text()
 	p.skipAll("only", "on", "not", "but")
@@ -106,7 +106,7 @@ func (p *parser) program() (*Program, error) {
 	}
 	program := &Program{Arguments: arguments(command), Timeout: defaultProgramTimeout}
 	if len(program.Arguments) == 0 {
-		return nil, fmt.Errorf("an empty command")
+		return nil, fmt.Errorf("the command is empty")
 	}
 	for !p.done() {
 		switch {

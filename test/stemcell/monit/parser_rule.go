@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// rule reads an if statement: a condition, the number of cycles, and the action. It ignores the action for the recovery ("else if …
-// then …").
+// rule reads an if statement: a condition, the number of cycles, and the action. It ignores the action for the recovery, which starts
+// with "else".
 func (p *parser) rule(check *Check) error {
 	condition, err := p.condition()
 	if err != nil {
@@ -104,7 +104,7 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	}
 	n, err := strconv.Atoi(words[len(words)-2].text)
 	if err != nil || n < 1 || n > 64 {
-		return nil, fmt.Errorf("if %s: the number of cycles must be from 1 to 64", r.text)
+		return nil, fmt.Errorf("if %s: the number of cycles must be between 1 and 64", r.text)
 	}
 	r.Times, r.Cycles = n, n
 	words = words[:len(words)-2]
@@ -123,7 +123,7 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	return words, nil
 }
 
-// readConnection parses the test of a connection. It returns nil for other tests, which are not supported.
+// readConnection parses the test of a connection. It returns nil for other tests, because they are not supported.
 func readConnection(words []token) test {
 	c := connectionTest{network: "tcp", host: "localhost"}
 	for i := 0; i+1 < len(words); i++ {
@@ -155,7 +155,7 @@ func readResource(words []token) (test, error) {
 		rest = rest[1:]
 	}
 	if len(rest) < 2 {
-		return nil, fmt.Errorf("missing limit")
+		return nil, fmt.Errorf("the limit is missing")
 	}
 	switch {
 	case rest[0].is(">", "greater", "gt"):

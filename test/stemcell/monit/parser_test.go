@@ -17,7 +17,7 @@ func parse(content string) (*Config, error) {
 }
 
 var _ = Describe("control files", func() {
-	It("configure a service with all statements that releases use", func() {
+	It("configure a service with all the statements that releases use", func() {
 		config, err := parse(`
 check process web with pidfile /var/vcap/sys/run/web/web.pid # and a comment
   start program = "/var/vcap/jobs/web/bin/ctl start 'a b'" as uid vcap and gid vcap with timeout 90 seconds
@@ -52,7 +52,7 @@ check process cache with pidfile /c.pid
 		Expect(config.Checks[1].Every).To(Equal(2))
 	})
 
-	It("of the stemcell configure the addresses of monit and of the agent", func() {
+	It("of the stemcell contain the addresses of monit and of the agent", func() {
 		config := &Config{Users: map[string]string{}}
 		Expect(config.include("../rootfs/both/var/vcap/monit/alerts.monitrc")).To(Succeed())
 		Expect(config.Mail.Server).To(Equal("localhost:2825"))
@@ -60,15 +60,15 @@ check process cache with pidfile /c.pid
 		Expect(config.Mail.Message).To(HavePrefix("Service: $SERVICE\nEvent: $EVENT\nAction: $ACTION\nDate: $DATE\n"))
 		control, err := os.ReadFile("../rootfs/both/var/vcap/bosh/etc/monitrc")
 		Expect(err).NotTo(HaveOccurred())
-		folder := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(folder, "monit.user"), []byte("vcap:random-password"), 0o600)).To(Succeed())
-		config, err = parse(strings.ReplaceAll(string(control), "/var/vcap/monit", folder))
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "monit.user"), []byte("vcap:random-password"), 0o600)).To(Succeed())
+		config, err = parse(strings.ReplaceAll(string(control), "/var/vcap/monit", dir))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(config.Address).To(Equal("127.0.0.1:2822"))
 		Expect(config.Users).To(Equal(map[string]string{"vcap": "random-password"}))
 	})
 
-	DescribeTable("are refused with", func(content, message string) {
+	DescribeTable("are rejected with", func(content, message string) {
 		_, err := parse(content)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
@@ -80,7 +80,7 @@ check process cache with pidfile /c.pid
 		Entry("an unknown action", "check process x with pidfile /x\n if cpu > 5% then dance\n", "syntax error 'dance'"),
 		Entry("an unknown unit", "check process x with pidfile /x\n if totalmem > 5 furlongs then alert\n", "\"furlongs\" is not a unit"),
 		Entry("the same service twice", "check process x with pidfile /x\ncheck process x with pidfile /y\n", "already defined"),
-		Entry("a service that depends on an undefined one", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
+		Entry("a service that depends on an undefined service", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
 		Entry("services that depend on each other",
 			"check process x with pidfile /x\n depends on y\ncheck process y with pidfile /y\n depends on x\n", "depends on itself"),
 		Entry("an incomplete statement", "set daemon\n", "unexpected end of the file in a statement"),

@@ -48,7 +48,7 @@ func readProcesses() processTable {
 func readProcess(pid int) (processInfo, bool) {
 	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
-		return processInfo{}, false // it has exited
+		return processInfo{}, false // the process exited
 	}
 	// The second field, the program's name in parentheses, can contain any character.
 	fields := strings.Fields(string(content[bytes.LastIndexByte(content, ')')+1:]))
@@ -98,7 +98,8 @@ func memoryTotalKiB() int {
 	return 0
 }
 
-// pid returns the ID of the service's process, or 0 if it does not run. Like monit, it accepts any process with the ID in the pid file.
+// pid returns the ID of the service's process, or 0 if it is not running. Like monit, it accepts any process with the ID in the pid
+// file.
 func (c *Check) pid() int {
 	if c.Matching != "" {
 		return findProcess(c.Matching)
@@ -111,14 +112,14 @@ func (c *Check) pid() int {
 	if err != nil || pid <= 0 {
 		return 0
 	}
-	// A zombie does not run.
+	// A zombie is not running.
 	if info, ok := readProcess(pid); !ok || info.state == 'Z' {
 		return 0
 	}
 	return pid
 }
 
-// findProcess returns the lowest ID of a process with a command line that matches the pattern.
+// findProcess returns the lowest ID of the processes with a command line that matches the pattern, or 0.
 func findProcess(pattern string) int {
 	expression, err := regexp.Compile(pattern)
 	if err != nil {
@@ -126,8 +127,8 @@ func findProcess(pattern string) int {
 	}
 	found := 0
 	for pid := range readProcesses().processes {
-		line, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if expression.Match(bytes.ReplaceAll(line, []byte{0}, []byte{' '})) && pid != os.Getpid() && (found == 0 || pid < found) {
+		commandLine, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if expression.Match(bytes.ReplaceAll(commandLine, []byte{0}, []byte{' '})) && pid != os.Getpid() && (found == 0 || pid < found) {
 			found = pid
 		}
 	}

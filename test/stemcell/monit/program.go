@@ -13,8 +13,8 @@ import (
 // programPath is the $PATH of the programs that monit starts.
 const programPath = "PATH=/bin:/usr/bin:/sbin:/usr/sbin"
 
-// spawn starts a program without waiting for it, because it may stay in the foreground. The program has its own session, which outlives
-// monit, no input or output, and an environment from monit.
+// spawn starts a program without waiting for it, because the program may stay in the foreground. The program has its own session, so
+// that it can outlive monit. Its environment contains only variables set by monit, and it has no input or output.
 func (p *Program) spawn(service, event, description string) error {
 	command := &exec.Cmd{
 		Path: p.Arguments[0], Args: p.Arguments,

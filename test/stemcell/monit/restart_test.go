@@ -13,7 +13,7 @@ import (
 )
 
 var _ = Describe("monit's restarts", func() {
-	// waitForNewIncarnation waits until monit's incarnation has changed, like the agent.
+	// waitForNewIncarnation waits until monit's incarnation changes, like the agent.
 	waitForNewIncarnation := func(m *monitEnv, incarnation int) {
 		GinkgoHelper()
 		Eventually(func() (int, error) { status, err := m.getStatus(); return status.Incarnation, err }).ShouldNot(Equal(incarnation))
@@ -34,7 +34,7 @@ var _ = Describe("monit's restarts", func() {
 		m.postAction("stopped", "stop")
 		m.waitForState("stopped", "unknown")
 		previous, pid := incarnation(m), m.read("keeper.pid")
-		// Like the agent with runit: repeats until the start is in another second.
+		// The incarnation is the start time in seconds. Like the agent with runit, retry until it changes.
 		Eventually(func() int {
 			m.daemon.Kill().Wait()
 			m.startMonit()
@@ -46,7 +46,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(m.isRunning("stopped")).To(BeFalse())
 	})
 
-	It("start a monitored job that does not run, as after a reboot", func() {
+	It("start a monitored job that is not running, as after a reboot", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		m.startMonit()
@@ -73,7 +73,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(io.ReadAll(opened)).To(BeEquivalentTo(previous), "the old file is unchanged")
 	})
 
-	It("write the state file through a link", func() {
+	It("write the state file through a symbolic link", func() {
 		m := newMonitEnv()
 		m.addJob("keeper")
 		Expect(os.Symlink(m.path("elsewhere"), m.path("state"))).To(Succeed())
@@ -103,7 +103,7 @@ var _ = Describe("monit's restarts", func() {
 		Expect(m.service("keeper").state()).To(Equal("unknown"))
 	})
 
-	It("refuse a control file with an unknown statement", func() {
+	It("reject a control file with an unknown statement", func() {
 		m := newMonitEnv()
 		m.write("job/bad.monitrc", "check process x with pidfile /x\n  flies high\n")
 		out, err := m.runMonit("-I")
@@ -162,7 +162,7 @@ var _ = Describe("monit's rules", func() {
 })
 
 var _ = Describe("monit's alerts", func() {
-	It("are mails that the agent reads", func() {
+	It("are mails in the format that the agent parses", func() {
 		address, mails := mailServer()
 		host, port, _ := net.SplitHostPort(address)
 		m := newMonitEnv("set alert agent@local", "set mailserver "+host+" port "+port+" with timeout 15 seconds",
@@ -186,7 +186,7 @@ var _ = Describe("monit's alerts", func() {
 	})
 })
 
-// mailServer starts a mail server like that of the agent on port 2825.
+// mailServer starts a mail server like the agent's on port 2825.
 func mailServer() (address string, mails chan string) {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -195,34 +195,34 @@ func mailServer() (address string, mails chan string) {
 	mails = make(chan string, 100)
 	go func() {
 		for {
-			connection, err := listener.Accept()
+			conn, err := listener.Accept()
 			if err != nil {
 				return
 			}
-			receiveMail(connection, mails)
+			receiveMail(conn, mails)
 		}
 	}()
 	return listener.Addr().String(), mails
 }
 
-func receiveMail(connection net.Conn, mails chan<- string) {
-	defer connection.Close()
-	fmt.Fprint(connection, "220 agent\r\n")
+func receiveMail(conn net.Conn, mails chan<- string) {
+	defer conn.Close()
+	fmt.Fprint(conn, "220 agent\r\n")
 	var mail strings.Builder
 	inData := false
-	for lines := bufio.NewScanner(connection); lines.Scan(); {
+	for lines := bufio.NewScanner(conn); lines.Scan(); {
 		switch line := lines.Text(); {
 		case inData && line == ".":
 			inData = false
 			mails <- mail.String()
-			fmt.Fprint(connection, "250 OK\r\n")
+			fmt.Fprint(conn, "250 OK\r\n")
 		case inData:
 			mail.WriteString(line + "\n")
 		case line == "DATA":
 			inData = true
-			fmt.Fprint(connection, "354 send the mail\r\n")
+			fmt.Fprint(conn, "354 send the mail\r\n")
 		default:
-			fmt.Fprint(connection, "250 OK\r\n")
+			fmt.Fprint(conn, "250 OK\r\n")
 		}
 	}
 }

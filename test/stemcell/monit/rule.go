@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// test is the test of a rule for a running process. failure returns a description of the failure, or "".
+// test is the test of a rule for a running process. failure returns a description if the test is met, and "" otherwise.
 type test interface {
 	failure(s *service) string
 }
@@ -24,11 +24,11 @@ func (c connectionTest) failure(*service) string {
 	if c.network == "tcp" {
 		address = net.JoinHostPort(c.host, c.port)
 	}
-	connection, err := net.DialTimeout(c.network, address, connectionTimeout)
+	conn, err := net.DialTimeout(c.network, address, connectionTimeout)
 	if err != nil {
 		return fmt.Sprintf("failed, cannot open a connection to %s: %v", address, err)
 	}
-	_ = connection.Close()
+	_ = conn.Close()
 	return ""
 }
 

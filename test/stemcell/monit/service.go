@@ -2,7 +2,7 @@ package monit
 
 import "time"
 
-// monitoring is whether a service is checked, with the number in "monitor" of monit's status.
+// monitoring states whether a service is checked. Its number is the "monitor" of monit's status.
 type monitoring int
 
 const (
@@ -19,9 +19,9 @@ type service struct {
 	failed  event // bits of the current failures
 	message string
 
-	// Number of restarts, and of cycles since the first one: for rules about restarts.
+	// For rules about restarts: the number of restarts, and of cycles since the first restart.
 	restarts, cycles int
-	ruleHistory      map[*Rule]uint64 // the last cycles in which a rule was met, the latest in bit 0
+	ruleHistory      map[*Rule]uint64 // whether a rule was met in the last cycles, the latest in bit 0
 	cycleCount       int              // for Every
 	usage            usage
 }
@@ -72,7 +72,7 @@ func (s *service) updateUsage(pid int, table processTable, memoryKiB, processors
 	if previous := s.usage; previous.pid == pid && now.taken.After(previous.taken) {
 		available := now.taken.Sub(previous.taken).Seconds() * ticksPerSecond * float64(processors)
 		now.cpu = 100 * float64(now.ticks-previous.ticks) / available
-		if now.totalTicks > previous.totalTicks { // decreases when a child has exited
+		if now.totalTicks > previous.totalTicks { // it decreases when a child exits
 			now.cpuTotal = 100 * float64(now.totalTicks-previous.totalTicks) / available
 		}
 	}

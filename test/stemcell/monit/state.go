@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// state is stored over restarts of the daemon. The file of the real monit is binary.
+// state is kept across restarts of the daemon, in JSON. The real monit writes a binary file.
 type state struct {
 	Unmonitored map[string]bool `json:"unmonitored"`
 }
 
-// readState reads the state of the previous daemon. It returns an empty state if the file is missing or invalid.
+// readState reads the state of the previous daemon. It returns an empty state if the file does not exist or is invalid.
 func readState(path string) state {
 	var previous state
 	if content, err := os.ReadFile(path); err == nil {
@@ -44,8 +44,8 @@ func (d *Daemon) saveState() error {
 	return nil
 }
 
-// replaceFile replaces a file atomically: the agent can kill the daemon at any time, and an incomplete file would start stopped
-// services. Like monit, it writes through a symbolic link.
+// replaceFile replaces a file atomically. The agent can kill the daemon at any time, and after an incomplete write, the next daemon
+// would start stopped services. Like monit, replaceFile writes through a symbolic link.
 func replaceFile(path string, content []byte) error {
 	if target, err := os.Readlink(path); err == nil {
 		if !filepath.IsAbs(target) {
@@ -85,7 +85,7 @@ func writePIDFile(path string) error {
 
 func removePIDFile(path string) { _ = os.Remove(path) }
 
-// daemonPID returns the process ID of the running daemon, or 0. It ignores a process of another program that has reused the ID.
+// daemonPID returns the process ID of the running daemon, or 0. It ignores a process of another program that reuses the ID.
 func daemonPID(path string) int {
 	content, err := os.ReadFile(path)
 	if err != nil {
@@ -95,9 +95,9 @@ func daemonPID(path string) int {
 	if err != nil || pid == os.Getpid() {
 		return 0
 	}
-	own, _ := os.ReadFile("/proc/self/comm")
-	other, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
-	if err != nil || string(own) != string(other) {
+	monit, _ := os.ReadFile("/proc/self/comm")
+	program, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "comm"))
+	if err != nil || string(program) != string(monit) {
 		return 0
 	}
 	return pid

@@ -123,29 +123,29 @@ func (s *service) status() statusService {
 
 func percent(share float64) string { return strconv.FormatFloat(share, 'f', 1, 64) }
 
-// text returns the state of a service in `monit summary`.
-func (s statusService) text() string {
-	words := "running"
+// summary returns the state of the service as shown by `monit summary`.
+func (s statusService) summary() string {
+	summary := "running"
 	switch {
 	case s.Monitor == notMonitored:
-		words = "not monitored"
+		summary = "not monitored"
 	case s.Status != 0:
-		words = failureText(s.Status)
+		summary = describeFailures(s.Status)
 	case s.Monitor == initializing:
-		words = "initializing"
+		summary = "initializing"
 	}
 	if s.Pending != Ignore {
-		words += fmt.Sprintf(" - %s pending", s.Pending)
+		summary += fmt.Sprintf(" - %s pending", s.Pending)
 	}
-	return words
+	return summary
 }
 
-func failureText(bits event) string {
-	var words []string
+func describeFailures(bits event) string {
+	var names []string
 	for _, kind := range []event{nonexistent, execution, timedOut, connection, resource} {
 		if bits&kind != 0 {
-			words = append(words, eventNames[kind][0])
+			names = append(names, eventNames[kind][0])
 		}
 	}
-	return strings.Join(words, ", ")
+	return strings.Join(names, ", ")
 }

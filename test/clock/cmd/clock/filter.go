@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Offsets in struct seccomp_data of a system call's number and of the low half of its first argument.
+// Offsets of a system call's number, and of the low half of its first argument, in struct seccomp_data.
 const (
 	syscallNumberOffset = 0
 	firstArgumentOffset = 16
 )
 
-// filter stops a thread for the tracer at clock_gettime(CLOCK_REALTIME), and only there, so that other system calls stay fast.
+// filter stops a thread for the tracer only at clock_gettime(CLOCK_REALTIME), so that other system calls stay fast.
 var filter = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: syscallNumberOffset},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLOCK_GETTIME, Jf: 3},

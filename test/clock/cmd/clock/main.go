@@ -17,7 +17,7 @@ import (
 	"syscall"
 )
 
-// filteredFlag is the argument with which clock starts itself to apply the filter and replace itself with the program.
+// filteredFlag makes clock apply the filter to itself and then exec the program. Clock starts itself with this flag.
 const filteredFlag = "-filtered"
 
 func main() {
@@ -36,7 +36,7 @@ func main() {
 	os.Exit(1)
 }
 
-// run starts the program and traces it. It does not return if the program exits: this process exits too.
+// run starts the program and traces it. It returns only on error: when the program exits, this process exits, too.
 func run(file string, program []string) error {
 	offsetFile, err := os.Open(file) //nolint:gosec // the caller chooses the file
 	if err != nil {

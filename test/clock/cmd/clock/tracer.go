@@ -13,15 +13,15 @@ import (
 	"bosh-kubernetes-cpi/test/clock"
 )
 
-// tracer handles the system calls that the filter selects, in all threads of a program and of its child processes.
+// tracer handles the system calls selected by the filter, in all threads of a program and its child processes.
 type tracer struct {
-	mainPID    int // PID of the program
+	mainPID    int
 	offsetFile *os.File
-	known      map[int]bool // threads that have stopped at least once
+	known      map[int]bool // threads that stopped at least once
 }
 
-// Entries of the auxiliary vector: see getauxval(3). auxSysinfoEHDR is the address of the vDSO, with which a program reads the
-// clock without a system call.
+// Types of entries in the auxiliary vector: see getauxval(3). The entry auxSysinfoEHDR is the address of the vDSO, which lets a program
+// read the clock without a system call.
 const (
 	auxNull        = 0
 	auxIgnore      = 1
@@ -60,9 +60,9 @@ func (t *tracer) trace() error {
 			delete(t.known, thread)
 			continue
 		}
-		deliver, err := t.handleStop(thread, status)
+		signal, err := t.handleStop(thread, status)
 		if err == nil {
-			err = unix.PtraceCont(thread, deliver)
+			err = unix.PtraceCont(thread, signal)
 		}
 		if err != nil && !errors.Is(err, unix.ESRCH) { // the thread was killed meanwhile
 			return err
@@ -71,12 +71,12 @@ func (t *tracer) trace() error {
 }
 
 // handleStop handles the cause of a thread's stop, and returns the signal to deliver to the thread.
-func (t *tracer) handleStop(thread int, status unix.WaitStatus) (deliver int, err error) {
+func (t *tracer) handleStop(thread int, status unix.WaitStatus) (signal int, err error) {
 	isNew := !t.known[thread]
 	t.known[thread] = true
 	switch {
 	case status.TrapCause() == unix.PTRACE_EVENT_SECCOMP:
-		return 0, t.answerClockRead(thread)
+		return 0, t.emulateClockGettime(thread)
 	case status.TrapCause() == unix.PTRACE_EVENT_EXEC:
 		return 0, hideVDSO(thread)
 	case status.TrapCause() > 0:
@@ -88,8 +88,8 @@ func (t *tracer) handleStop(thread int, status unix.WaitStatus) (deliver int, er
 	}
 }
 
-// answerClockRead performs clock_gettime for the thread instead of the kernel.
-func (t *tracer) answerClockRead(thread int) error {
+// emulateClockGettime performs clock_gettime for the thread in place of the kernel.
+func (t *tracer) emulateClockGettime(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
 		return err
@@ -108,8 +108,7 @@ func (t *tracer) answerClockRead(thread int) error {
 	return unix.PtraceSetRegs(thread, &registers)
 }
 
-// hideVDSO removes the vDSO from the auxiliary vector of a program that is about to start, so that it reads the clock with system
-// calls.
+// hideVDSO removes the vDSO from the auxiliary vector of a starting program, so that it reads the clock with system calls.
 func hideVDSO(thread int) error {
 	var registers unix.PtraceRegs
 	if err := unix.PtraceGetRegs(thread, &registers); err != nil {
@@ -136,11 +135,11 @@ func hideVDSO(thread int) error {
 		}
 	}
 	for {
-		kind, err := next()
-		if err != nil || kind == auxNull {
+		entryType, err := next()
+		if err != nil || entryType == auxNull {
 			return err
 		}
-		if kind == auxSysinfoEHDR {
+		if entryType == auxSysinfoEHDR {
 			_, err := unix.PtracePokeData(thread, at-word, binary.NativeEndian.AppendUint64(nil, auxIgnore))
 			return err
 		}

@@ -1,4 +1,4 @@
-// Command csi-driver serves the CSI driver for tests on a unix socket. With -images it only prints the image files of the node's
+// Command csi-driver serves the CSI driver for tests on a unix socket. With -images, it only prints the image files of the node's
 // volumes, one per line.
 package main
 
@@ -27,12 +27,12 @@ func main() {
 
 func run(ctx context.Context, args []string) error {
 	flags := flag.NewFlagSet("csi-driver", flag.ContinueOnError)
-	dir := flags.String("dir", "", "directory of the volumes, the same for all nodes")
-	name := flags.String("name", driver.Name, "name of the driver; a cluster can have several drivers")
-	socket := flags.String("socket", "", "unix socket to serve on")
-	node := flags.String("node", "", "name of the node to serve")
-	controller := flags.Bool("controller", false, "serve the controller; in a single process only")
-	kubelet := flags.String("kubelet", "", "root directory of the kubelet to register with")
+	dir := flags.String("dir", "", "`directory` of the volumes, the same for all nodes")
+	name := flags.String("name", driver.Name, "`name` of the driver; a cluster can have several drivers")
+	socket := flags.String("socket", "", "`path` of the unix socket to serve on")
+	node := flags.String("node", "", "`name` of the node to serve")
+	controller := flags.Bool("controller", false, "serve the controller; only one process may serve it")
+	kubelet := flags.String("kubelet", "", "root `directory` of the kubelet to register with")
 	images := flags.Bool("images", false, "print the image files of the node's volumes, and exit")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -43,23 +43,23 @@ func run(ctx context.Context, args []string) error {
 	case !*images && (*dir == "" || *socket == "" || *node == "" && !*controller):
 		return errors.New("set -dir, -socket, and -node or -controller")
 	}
-	folder, err := store.Open(*dir)
+	opened, err := store.Open(*dir)
 	if err != nil {
 		return err
 	}
 	if *images {
-		return printImages(folder, *node)
+		return printImages(opened, *node)
 	}
 	options := driver.Options{Name: *name, Controller: *controller, Node: *node, Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))}
-	d, err := driver.New(folder, options)
+	d, err := driver.New(opened, options)
 	if err != nil {
 		return err
 	}
 	return serve(ctx, d, *socket, *kubelet)
 }
 
-func printImages(folder *store.Store, node string) error {
-	images, err := folder.ImagesOn(node)
+func printImages(s *store.Store, node string) error {
+	images, err := s.ImagesOn(node)
 	for _, image := range images {
 		fmt.Fprintln(os.Stdout, image)
 	}
@@ -67,15 +67,15 @@ func printImages(folder *store.Store, node string) error {
 }
 
 // serve serves the driver on the socket, and its registration if kubelet is not empty.
-func serve(ctx context.Context, served *driver.Driver, socket, kubelet string) error {
+func serve(ctx context.Context, d *driver.Driver, socket, kubelet string) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	done := make(chan error, 2)
-	go func() { done <- served.Serve(ctx, socket) }()
+	go func() { done <- d.Serve(ctx, socket) }()
 	servers := 1
 	if kubelet != "" {
 		servers++
-		go func() { done <- served.Register(ctx, kubelet, socket) }()
+		go func() { done <- d.Register(ctx, kubelet, socket) }()
 	}
 	var failures []error
 	for range servers {

@@ -31,17 +31,17 @@ func run(ctx context.Context, args []string) error {
 		return forward(ctx, args[1:])
 	}
 	flags := flag.NewFlagSet(args[0], flag.ExitOnError)
-	dir := flags.String("dir", "", "directory with the state of the cluster or the registry")
-	port := flags.Int("port", 0, "port of the registry")
-	node := flags.String("node", "", "name of the node to bridge")
-	nodes := flags.Int("nodes", 1, "number of nodes, 1 or 2")
+	dir := flags.String("dir", "", "`directory` with the state of the cluster or the registry")
+	port := flags.Int("port", 0, "`port` of the registry")
+	node := flags.String("node", "", "`name` of the node to bridge")
+	nodes := flags.Int("nodes", 1, "`number` of nodes, 1 or 2")
 	small := flags.Bool("small", false, "omit the cluster's DNS and the CSI driver; up without this flag adds them later")
-	image := flags.String("vm-node", "", "directory with the image of the VM node; if empty, no VM node is started")
+	image := flags.String("vm-node", "", "`directory` with the VM node's image (default: no VM node)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
 	if *dir == "" {
-		return fmt.Errorf("-dir is missing")
+		return fmt.Errorf("-dir is required")
 	}
 	if *nodes < 1 || *nodes > len(embedded.NodeNames) {
 		return fmt.Errorf("-nodes must be from 1 to %d", len(embedded.NodeNames))
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string) error {
 		cluster.VM.Image, cluster.Small = *image, *small
 		return cluster.Up(ctx, progress)
 	}
-	return fmt.Errorf("unknown command %s; use up, down, registry, bridge or forward", args[0])
+	return fmt.Errorf("unknown command %q; use up, down, registry, bridge or forward", args[0])
 }
 
 // forward forwards connections from FROM to TO for each argument FROM=TO, until the context is canceled.

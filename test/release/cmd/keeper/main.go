@@ -1,5 +1,5 @@
-// Command keeper is the demo's job. It answers each TCP connection with a greeting and the number of connections, which it counts in
-// a file.
+// Command keeper is the program of the demo's job. It responds to each TCP connection with a greeting and the number of connections, and
+// stores the number in a file.
 package main
 
 import (
@@ -21,18 +21,18 @@ func main() {
 		log.Fatal(err)
 	}
 	for {
-		connection, err := listener.Accept()
+		conn, err := listener.Accept()
 		if err != nil {
 			log.Fatal(err)
 		}
-		if err := answer(connection, file, greeting); err != nil {
+		if err := respond(conn, file, greeting); err != nil {
 			log.Print(err)
 		}
 	}
 }
 
-func answer(connection net.Conn, file, greeting string) error {
-	defer connection.Close()
+func respond(conn net.Conn, file, greeting string) error {
+	defer conn.Close()
 	count := 0
 	if raw, err := os.ReadFile(file); err == nil {
 		count, _ = strconv.Atoi(strings.TrimSpace(string(raw)))
@@ -41,6 +41,6 @@ func answer(connection net.Conn, file, greeting string) error {
 	if err := os.WriteFile(file, fmt.Appendln(nil, count), 0o644); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(connection, "%s: asked %d times, counted in %s\n", greeting, count, file)
+	_, err := fmt.Fprintf(conn, "%s: connection %d, counted in %s\n", greeting, count, file)
 	return err
 }

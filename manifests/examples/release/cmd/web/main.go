@@ -1,7 +1,7 @@
 // Command web is the app of the example deployments, and the router in front of it.
 //
-//	web app :8080 NAME            answers each request with NAME
-//	web router :8080 HOST:PORT... forwards requests to these, in turn; the router itself answers /healthz
+//	web app :8080 NAME            responds to each request with NAME
+//	web router :8080 HOST:PORT... forwards requests to these apps in turn, and responds to /healthz itself
 package main
 
 import (
@@ -22,37 +22,37 @@ func main() {
 	}
 }
 
-func run(arguments []string) error {
+func run(args []string) error {
 	const usage = "usage: web app ADDRESS NAME, or web router ADDRESS HOST:PORT [HOST:PORT...]"
-	if len(arguments) < 3 {
+	if len(args) < 3 {
 		return errors.New(usage)
 	}
 	var handler http.Handler
-	switch arguments[0] {
+	switch args[0] {
 	case "app":
-		handler = app(arguments[2])
+		handler = app(args[2])
 	case "router":
-		handler = router(arguments[2:])
+		handler = router(args[2:])
 	default:
 		return errors.New(usage)
 	}
-	server := &http.Server{Addr: arguments[1], Handler: handler, ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Addr: args[1], Handler: handler, ReadHeaderTimeout: 10 * time.Second}
 	return server.ListenAndServe()
 }
 
 func app(name string) http.Handler {
-	return http.HandlerFunc(func(writer http.ResponseWriter, _ *http.Request) { fmt.Fprintln(writer, "hello from", name) })
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "hello from", name) })
 }
 
-// router forwards requests to the apps in turn. If an app does not answer, the client gets a 502 and may try again.
+// router forwards requests to the apps in turn. If an app does not respond, the client gets a 502 and may retry.
 func router(apps []string) http.Handler {
 	var requests atomic.Uint64
-	routes := http.NewServeMux()
-	routes.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
-	routes.Handle("/", &httputil.ReverseProxy{Rewrite: func(request *httputil.ProxyRequest) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(http.ResponseWriter, *http.Request) {})
+	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(request *httputil.ProxyRequest) {
 		next := apps[requests.Add(1)%uint64(len(apps))]
 		request.SetURL(&url.URL{Scheme: "http", Host: next})
 		request.SetXForwarded()
 	}})
-	return routes
+	return mux
 }

@@ -46,7 +46,7 @@ var _ = Describe("A router", func() {
 		Expect(bodies).To(Equal([]string{"hello from app/1\n", "hello from app/0\n", "hello from app/1\n", "hello from app/0\n"}))
 	})
 
-	It("serves its health check even if no app answers", func(ctx SpecContext) {
+	It("serves its health check even if no app responds", func(ctx SpecContext) {
 		stopped := httptest.NewServer(http.NotFoundHandler())
 		stopped.Close()
 		host := serve(router([]string{strings.TrimPrefix(stopped.URL, "http://")}))

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Generates the VM's own host keys, because all VMs would share those of the image.
+# Generates the VM's host keys. Otherwise, all VMs would share the image's keys.
 set -e
 rm -f /etc/ssh/ssh_host*key*
 ssh-keygen -A -v
