@@ -26,7 +26,7 @@ type Config struct {
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
 	Events     EventOptions          `json:"events"`
-	CPIConfig  ConfigOptions      `json:"cpi_config"`
+	CPIConfig  ConfigOptions         `json:"cpi_config"`
 }
 
 // ConfigOptions limits the access of a cpi-config's kubeconfig to the host of the CPI. By default, it has none: otherwise a user
