@@ -22,7 +22,7 @@ type EventOptions struct {
 
 // methodReasons are the reasons of a method's Events.
 type methodReasons struct {
-	success string // of a successful call
+	success string // reason of the Event of a successful call
 	action  string // with the suffix Failed, or Rejected for a disk that is in use
 }
 

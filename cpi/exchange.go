@@ -30,7 +30,7 @@ type exchange struct {
 	config    func() (Config, error)
 	log       *slog.Logger
 	arguments []json.RawMessage
-	err       *call.Error // of the call, for the log
+	err       *call.Error // error of the call, for the log
 }
 
 // requestedCall is a request without its arguments.

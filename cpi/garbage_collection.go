@@ -25,7 +25,7 @@ import (
 
 // Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an
 // incomplete copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record,
-// and disks in use if someone else deleted their attachment Pods.
+// and disks in use if another client deleted their attachment Pods.
 type Collector struct {
 	Config Config
 	// ConfigAssumed reports that Config may differ from the director's. Then no resource is orphaned only because of a setting.
@@ -62,7 +62,7 @@ type CollectionResult struct {
 // validateDirector fails if the director's UUID is missing or is not a valid label.
 func (c Collector) validateDirector() error {
 	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return fmt.Errorf("-director %q is not a valid UUID; use the director's UUID, as printed by `bosh env`", c.Director)
+		return fmt.Errorf("-director %q is not a valid UUID; use the UUID that `bosh env` prints", c.Director)
 	}
 	return nil
 }
@@ -230,7 +230,7 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	}
 }
 
-// addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if someone else deleted its
+// addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if another client deleted its
 // attachment Pod.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVolumeClaim) {
 	owner, ok := manifest.DiskOwnerOf(pvc)
@@ -245,10 +245,10 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVo
 	case vmPod != nil && !ok:
 		scan.add("PersistentVolumeClaim", pvc, "its owner record is invalid: VM "+vmPod.Name+", no Pod", remedyReattached, nil)
 	case lost:
-		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by someone else"
+		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by another client"
 		scan.add("PersistentVolumeClaim", pvc, reason, remedyReattached, nil)
 	case terminating:
-		scan.add("PersistentVolumeClaim", pvc, "its attachment Pod is being deleted by someone else; it stays until VM "+vmPod.Name+
+		scan.add("PersistentVolumeClaim", pvc, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+
 			" stops using the disk", "", nil)
 	}
 }

@@ -105,7 +105,7 @@ var _ = Describe("findOrphans", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
 		inv := inventory{pods: []*corev1.Pod{vmPod}, ownedDisks: []*corev1.PersistentVolumeClaim{used}}
 		Expect(orphanReasons(inv)).To(Equal(map[string]string{
-			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but its attachment Pod was deleted by someone else: attached again",
+			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but its attachment Pod was deleted by another client: attached again",
 		}))
 		attachment.DeletionTimestamp = new(metav1.NewTime(now))
 		inv.pods = []*corev1.Pod{vmPod, attachment}

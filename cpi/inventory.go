@@ -74,7 +74,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 }
 
 // listObsoletePrefetches returns the prefetch DaemonSets if stemcell.prefetch is disabled. If it is enabled, it returns none, because
-// only the director knows which stemcells exist. It also returns none if the CPI may not list DaemonSets (rbac-prefetch.yaml).
+// only the director knows which stemcells exist. It also returns none if the CPI has no permission to list DaemonSets (rbac-prefetch.yaml).
 func (c Collector) listObsoletePrefetches(
 	ctx context.Context, cluster *kube.Client, directorSelector string,
 ) ([]*extension.DaemonSet, error) {
@@ -92,7 +92,7 @@ func (c Collector) listObsoletePrefetches(
 	return found.Items, err
 }
 
-// listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI may not list them (rbac.yaml).
+// listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them (rbac.yaml).
 func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, directorSelector string) ([]*extension.VolumeSnapshot, error) {
 	client, err := cluster.VolumeSnapshots()
 	if err != nil {

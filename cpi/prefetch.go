@@ -185,7 +185,7 @@ func capLimits(pod *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
-// prefetchError adds the remedy to a denied request: only prefetching needs rights for DaemonSets.
+// prefetchError adds the remedy to a denied request: only prefetching needs permissions for DaemonSets.
 func prefetchError(err error) error {
 	if !errors.Is(err, kube.ErrRejected) {
 		return err

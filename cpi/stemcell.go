@@ -22,7 +22,7 @@ func (s *requestSession) stemcellStore() stemcell.Store {
 func (s *requestSession) createStemcell(image string, properties json.RawMessage) (string, error) {
 	var cloudProperties stemcell.Properties
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
-		return "", call.CodeInvalidStemcell.Errorf("cloud_properties: %w", err)
+		return "", call.CodeInvalidStemcell.Errorf("invalid cloud_properties of the stemcell: %w", err)
 	}
 	if err := s.checkStemcellAPI(); err != nil {
 		return "", err

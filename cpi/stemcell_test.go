@@ -142,7 +142,7 @@ var _ = Describe("The stemcell methods", func() {
 		Entry("full", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPatch, 507, "X")) },
 			"NoDiskSpace", "is full; free space there (delete images, run its garbage collection), and retry"),
 		Entry("denied", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPost, 403, "X")) },
-			"CloudError", "denied access; grant the account of stemcell.registry the rights to pull, push and delete in that repository"),
+			"CloudError", "denied access; grant the account of stemcell.registry permission to pull, push and delete in that repository"),
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
 			"CloudError", "rejected the credentials; check stemcell.registry.username and password, or token"),
 		Entry("connection lost during the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
@@ -153,7 +153,7 @@ var _ = Describe("The stemcell methods", func() {
 			otherCA, _, err := stemcells.SelfSigned()
 			Expect(err).NotTo(HaveOccurred())
 			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
-		}, "CloudError", "is not trusted; set stemcell.registry.ca to the certificate authority that signed it"),
+		}, "CloudError", "is not trusted; set stemcell.registry.ca to the CA certificate that signed it"),
 		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
 			"CloudError", "set stemcell.registry.insecure to true"),
 	)

@@ -3,12 +3,12 @@ package docs
 
 import _ "embed"
 
-// Rights is rbac.yaml, which grants the CPI its rights in a cluster.
+// Permissions is rbac.yaml, which grants the CPI its permissions in a cluster.
 //
 //go:embed rbac.yaml
-var Rights string
+var Permissions string
 
-// RightsOfUp is rbac-kubectl-bosh-up.yaml, which grants a user the rights for `kubectl bosh up` if the CPI already has its own.
+// PermissionsOfUp is rbac-kubectl-bosh-up.yaml, which grants a user the permissions for `kubectl bosh up` if the CPI already has its own.
 //
 //go:embed rbac-kubectl-bosh-up.yaml
-var RightsOfUp string
+var PermissionsOfUp string

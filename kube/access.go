@@ -7,8 +7,8 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
-// Right is one verb on one resource, as in an RBAC rule.
-type Right struct {
+// Permission is one verb on one resource, as in an RBAC rule.
+type Permission struct {
 	Group         string // "" is the core group
 	Resource      string // may include a subresource, such as pods/ephemeralcontainers
 	Verb          string
@@ -16,29 +16,29 @@ type Right struct {
 	ClusterScoped bool
 }
 
-func (r Right) String() string { return r.Verb + " " + r.Resource }
+func (r Permission) String() string { return r.Verb + " " + r.Resource }
 
-// Reviewer checks which rights the client has.
+// Reviewer checks which permissions the client has.
 type Reviewer struct {
 	conn      connection
 	namespace string
 }
 
-// Reviewer returns a Reviewer for the client's namespace. It needs no rights: every authenticated user may create
+// Reviewer returns a Reviewer for the client's namespace. It needs no permissions: every authenticated user may create
 // SelfSubjectAccessReviews (ClusterRole system:basic-user).
 func (c *Client) Reviewer() (*Reviewer, error) {
 	conn, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
 	return &Reviewer{conn: conn, namespace: c.Namespace}, err
 }
 
-// IsAllowed reports whether the client has this right. It sends one SelfSubjectAccessReview.
-func (r *Reviewer) IsAllowed(ctx context.Context, right Right) (bool, error) {
-	resource, subresource, _ := strings.Cut(right.Resource, "/")
+// IsAllowed reports whether the client has this permission. It sends one SelfSubjectAccessReview.
+func (r *Reviewer) IsAllowed(ctx context.Context, permission Permission) (bool, error) {
+	resource, subresource, _ := strings.Cut(permission.Resource, "/")
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb: right.Verb, Group: right.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
-		Name: right.Name,
+		Verb: permission.Verb, Group: permission.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
+		Name: permission.Name,
 	}
-	if right.ClusterScoped {
+	if permission.ClusterScoped {
 		attributes.Namespace = ""
 	}
 	review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: attributes}}
@@ -46,5 +46,5 @@ func (r *Reviewer) IsAllowed(ctx context.Context, right Right) (bool, error) {
 		result := &authorizationv1.SelfSubjectAccessReview{}
 		return result, r.conn.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(result)
 	})
-	return err == nil && response.Status.Allowed, r.conn.translate("check the right to "+right.String(), err)
+	return err == nil && response.Status.Allowed, r.conn.translate("check permission to "+permission.String(), err)
 }

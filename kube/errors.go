@@ -20,7 +20,7 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrConflict means that the object does not have the UID, resource version or values that the request requires.
 	ErrConflict = errors.New("conflict")
-	// ErrRejected means that the API server rejected the request. The client lacks a right, a quota is exhausted, an admission
+	// ErrRejected means that the API server rejected the request. The client lacks a permission, a quota is exhausted, an admission
 	// policy denies the request, or a field is invalid.
 	ErrRejected = errors.New("rejected by the API server")
 	// ErrUnauthorized means that the API server rejected the credentials. It wraps ErrRejected.

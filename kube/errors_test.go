@@ -67,7 +67,7 @@ var _ = Describe("A request's error", func() {
 			apierrors.NewConflict(pods, "web", errors.New("the object has been modified")), final, ErrConflict),
 		Entry("a field of another field manager", apierrors.NewApplyConflict(nil, "conflict with kubectl"), final, ErrConflict),
 		Entry("invalid credentials", apierrors.NewUnauthorized("no"), final, ErrUnauthorized, ErrRejected),
-		Entry("a missing right, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrRejected),
+		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrRejected),
 		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrRejected),
 		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrRejected),
 		Entry("an unsupported verb", apierrors.NewMethodNotSupported(pods, "patch"), final, ErrRejected),

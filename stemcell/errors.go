@@ -23,7 +23,7 @@ var (
 	ErrNoRegistry = errors.New("no registry is configured")
 	// ErrNotFound means that the registry does not have the image or repository.
 	ErrNotFound = errors.New("image not found")
-	// ErrDenied means that the registry rejected the credentials, or that they lack rights.
+	// ErrDenied means that the registry rejected the credentials, or that they lack permissions.
 	ErrDenied = errors.New("denied by the registry")
 	// ErrFull means that the registry, or a proxy, has no space for the image.
 	ErrFull = errors.New("the registry is full")
@@ -68,7 +68,7 @@ func explain(action, registry string, err error) error {
 		return fmt.Errorf("%s: canceled: %w", action, err)
 	case isUntrustedCertificate(err):
 		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
-			"set stemcell.registry.ca to the certificate authority that signed it")
+			"set stemcell.registry.ca to the CA certificate that signed it")
 	case isPlainHTTPError(err):
 		return wrap(ErrUntrusted, "registry "+registry+" does not serve TLS; "+
 			"install a certificate there, or set stemcell.registry.insecure to true if the network to it is trusted")
@@ -91,7 +91,7 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
 		return wrap(ErrDenied, "registry "+registry+" denied access; "+
-			"grant the account of stemcell.registry the rights to pull, push and delete in that repository")
+			"grant the account of stemcell.registry permission to pull, push and delete in that repository")
 	case http.StatusNotFound:
 		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:

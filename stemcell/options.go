@@ -38,7 +38,7 @@ type Registry struct {
 	Password Secret `json:"password"`
 	// Token is a bearer token for the registry, instead of Username and Password.
 	Token Secret `json:"token"`
-	// CA contains PEM certificates of certificate authorities to trust, in addition to the system's.
+	// CA contains CA certificates (PEM) to trust, in addition to the system's.
 	CA string `json:"ca"`
 	// Insecure allows plain HTTP. The certificates of registries with TLS are still verified.
 	Insecure bool `json:"insecure"`

@@ -66,7 +66,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 	},
 		Entry("rejected credentials", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied,
 			"check stemcell.registry.username and password"),
-		Entry("missing rights", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "the rights to pull, push and delete in that repository"),
+		Entry("missing permissions", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "permission to pull, push and delete in that repository"),
 		Entry("unknown repository", http.MethodPost, 404, "NAME_UNKNOWN", stemcell.ErrNotFound, "no such image or repository"),
 		Entry("full during the upload", http.MethodPatch, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
 		Entry("full at the end of the upload", http.MethodPut, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),

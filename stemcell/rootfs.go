@@ -39,9 +39,9 @@ const maxAgentConfigSize = 1 << 20
 // rootfs is the root filesystem of a stemcell: a tar archive, optionally compressed with gzip.
 type rootfs struct {
 	path    string
-	size    int64 // of the file, in bytes
+	size    int64 // size of the file, in bytes
 	gzipped bool
-	digest  v1.Hash // of the file
+	digest  v1.Hash // digest of the file
 }
 
 // contents are the properties of a root filesystem, as found by scan.

@@ -80,7 +80,7 @@ func (c staticKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
 	return c.Authenticator, nil
 }
 
-// transport returns a transport that trusts the system's and the configured certificate authorities. It rejects plain HTTP unless Insecure
+// transport returns a transport that trusts the system's and the configured CA certificates. It rejects plain HTTP unless Insecure
 // is set, because go-containerregistry falls back to plain HTTP for private addresses, which would expose the credentials.
 func (r Registry) transport() http.RoundTripper {
 	base := http.DefaultTransport.(*http.Transport).Clone()

@@ -72,11 +72,11 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
 	flags.StringVar(&o.operatingSystem, "os", "", "operating `system` of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
 		"and with -image unless the image's labels or name contain it")
-	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required whenever -os is")
+	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required under the same conditions as -os")
 	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
 	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
 		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is set")
-	flags.StringVar(&o.ca, "ca", "", "`path` of a PEM file with the certificate authority of the registry")
+	flags.StringVar(&o.ca, "ca", "", "`file` with the registry's CA certificate (PEM)")
 	flags.StringVar(&o.username, "username", "", "`username` for the registry, with the password in $REGISTRY_PASSWORD; "+
 		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials in Docker's configuration)")
 	flags.BoolVar(&o.insecure, "insecure", false, "allow plain HTTP for the registry")

@@ -199,7 +199,7 @@ var _ = Describe("build-stemcell", func() {
 		secure := stemcells.NewRegistry(true)
 		DeferCleanup(secure.Close)
 		_, err = run(ctx, []string{"-stemcell", wardenTarball, "-repository", secure.Host() + "/a"}, os.Getenv, log)
-		Expect(errorMessage(err)).To(ContainSubstring("use -ca with a file that contains the certificate authority that signed it"))
+		Expect(errorMessage(err)).To(ContainSubstring("use -ca with a file that contains the CA certificate that signed it"))
 	})
 
 	DescribeTable("names no property of the CPI in errors about", func(ctx SpecContext, message string, values map[string]string, args ...string) {
@@ -214,7 +214,7 @@ var _ = Describe("build-stemcell", func() {
 		Expect(errorMessage(err)).To(And(ContainSubstring(message), Not(ContainSubstring("stemcell.registry"))))
 	},
 		Entry("the repository", `-repository "r.test" is not valid`, nil, "-repository", "r.test"),
-		Entry("the certificate authority", "the file of -ca contains no certificate", nil, "-repository", "r.test/a", "-ca", "CA"),
+		Entry("the CA certificate", "the file of -ca contains no certificate", nil, "-repository", "r.test/a", "-ca", "CA"),
 		Entry("two credentials", "$REGISTRY_TOKEN and -username are mutually exclusive",
 			map[string]string{"REGISTRY_PASSWORD": "sesame", "REGISTRY_TOKEN": "token"}, "-repository", "r.test/a", "-username", "bosh"),
 	)

@@ -139,10 +139,10 @@ func (c call) delegateCalls() []delegateCall {
 }
 
 // writeKubeconfig writes a kubeconfig with the server and the token, and returns its path.
-func writeKubeconfig(dir, server, token, authority string) string {
+func writeKubeconfig(dir, server, token, caData string) string {
 	cluster := map[string]any{"server": server}
-	if authority != "" {
-		cluster["certificate-authority-data"] = []byte(authority)
+	if caData != "" {
+		cluster["certificate-authority-data"] = []byte(caData)
 	}
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": "c",

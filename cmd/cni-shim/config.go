@@ -21,7 +21,7 @@ const defaultTimeout = 10 * time.Second
 // config is the shim's own part of the plugin entry. Only ADD and STATUS read it.
 type config struct {
 	Kubernetes struct {
-		// Kubeconfig is the path, on the node, of a kubeconfig with the right to get Pods.
+		// Kubeconfig is the path, on the node, of a kubeconfig with permission to get Pods.
 		Kubeconfig string `json:"kubeconfig"`
 		// Context is a context of the kubeconfig, by default the current context.
 		Context string `json:"context"`

@@ -14,7 +14,7 @@ import (
 // delegate is a call of the delegated plugin.
 type delegate struct {
 	kind   string // type in the configuration
-	path   string // of the program
+	path   string // path of the program
 	config object
 	args   string // CNI_ARGS
 }

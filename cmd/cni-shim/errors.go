@@ -13,7 +13,7 @@ const (
 	codeInvalidRequest uint = 100
 	// codeAddressIgnored: the delegate did not assign a requested address.
 	codeAddressIgnored uint = 101
-	// codeForbidden: the shim lacks the right to get Pods.
+	// codeForbidden: the shim lacks permission to get Pods.
 	codeForbidden uint = 102
 
 	// codeUnavailable: the specification's code for STATUS, "the plugin cannot service ADD requests".

@@ -19,12 +19,12 @@ import (
 
 const secret = "s3cr3t-token"
 
-// endpoint is the URL of an API server and its certificate authority.
-type endpoint struct{ url, authority string }
+// endpoint is the URL of an API server and its CA certificate.
+type endpoint struct{ url, caData string }
 
 // kubeconfig writes a kubeconfig with a token that must never be printed. Clients send the token over TLS only.
 func (e endpoint) kubeconfig(dir string) string {
-	return writeKubeconfig(dir, e.url, secret, e.authority)
+	return writeKubeconfig(dir, e.url, secret, e.caData)
 }
 
 // newFaultyServer starts an API server with this handler, and counts its requests.
@@ -35,8 +35,8 @@ func newFaultyServer(handler http.HandlerFunc) (api endpoint, requests *atomic.I
 		handler(w, r)
 	}))
 	DeferCleanup(server.Close)
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
-	return endpoint{server.URL, string(authority)}, requests
+	caData := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return endpoint{server.URL, string(caData)}, requests
 }
 
 // statusReasons are the reasons that API servers report with a status code.
@@ -84,7 +84,7 @@ var _ = Describe("An API server that cannot be used", func() {
 		Entry("it is unavailable", faultyEndpoint(statusHandler(http.StatusServiceUnavailable)), "2s", 11, "did not respond within 2s"),
 		Entry("a proxy responds with a bad gateway", faultyEndpoint(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not respond within 2s"),
 		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "2s", 11, "still rejects the credentials"),
-		Entry("it denies access", faultyEndpoint(statusHandler(http.StatusForbidden)), "1m", 102, "right to get pods"),
+		Entry("it denies access", faultyEndpoint(statusHandler(http.StatusForbidden)), "1m", 102, "permission to get pods"),
 	)
 
 	DescribeTable("does not affect DEL", func(misconfigure func(*call)) {

@@ -36,7 +36,7 @@ var _ = Describe("The installed shim", func() {
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Kubeconfig, c.Timeout = writeKubeconfig(c.dir, controlPlane.URL(), string(podToken), readCA(controlPlane)), "1s"
 		Eventually(func() string { return c.run().expectError().Msg }).WithTimeout(time.Minute).
-			Should(ContainSubstring("still rejects the credentials"), "the token of the Pod expires with the Pod")
+			Should(ContainSubstring("still rejects the credentials"), "the token of the deleted Pod is still accepted")
 		Expect(n.add("pod").run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
 
@@ -46,7 +46,7 @@ var _ = Describe("The installed shim", func() {
 		_, err := controlPlane.Kubectl(ctx, "delete", "serviceaccount", "bosh-cni-shim", "--namespace", "bosh-cni-shim")
 		Expect(err).NotTo(HaveOccurred())
 		applyDaemonSet(ctx)
-		writeAccountFiles(ctx) // for the next specs
+		writeAccountFiles(ctx) // restore the files of the account for later specs
 		rejected := n.add("pod")
 		Eventually(func() int { return rejected.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
 		watchCtx, stop := context.WithCancel(ctx)
@@ -68,7 +68,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(c.run().expectError().Code).To(BeEquivalentTo(11))
 	})
 
-	It("has the right to get Pods, and no other rights", func(ctx SpecContext) {
+	It("can only get Pods", func(ctx SpecContext) {
 		canI := func(verb, resource string, extra ...string) string {
 			output, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--all-namespaces",
 				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim"}, extra...)...) // the exit status is 1 for the output "no"
@@ -85,7 +85,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("no\n"), "the installer renews its token")
 	})
 
-	It("is installed by a service account with the right to request its token, and no other rights", func(ctx SpecContext) {
+	It("is installed by a service account that can only request the shim's token", func(ctx SpecContext) {
 		canI := func(verb, resource string, extra ...string) string {
 			output, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
 				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim-installer"}, extra...)...)
@@ -98,7 +98,7 @@ var _ = Describe("The installed shim", func() {
 		}
 	})
 
-	It("is uninstalled by a manifest that the API server accepts as an update of the DaemonSet", func(ctx SpecContext) {
+	It("has an uninstall manifest that can be applied over the DaemonSet", func(ctx SpecContext) {
 		manifest, err := os.ReadFile("../../docs/cni-shim/uninstall.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(controlPlane.Apply(ctx, string(manifest))).To(Succeed())

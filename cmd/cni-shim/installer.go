@@ -71,7 +71,7 @@ func runInstaller(ctx context.Context, command string, args []string) error {
 	return options.runOnce(ctx, command)
 }
 
-// newFlagSet returns the flags of the command. Their zero values stand for the defaults.
+// newFlagSet returns the flags of the command. A zero value selects the default.
 func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	flags := flag.NewFlagSet("cni-shim "+command, flag.ContinueOnError)
 	flags.Usage = func() {
@@ -82,7 +82,7 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	flags.StringVar(&o.ConfigDir, "conf-dir", "", "`directory` of the network configurations (default: "+defaultConfigDir+")")
 	switch command {
 	case "install", "verify":
-		flags.StringVar(&o.Server, "server", "", "`URL` of the API server as seen from the node "+
+		flags.StringVar(&o.Server, "server", "", "`URL` of the API server at which the node reaches it "+
 			"(default: the API server of the Pod in which the command runs)")
 		flags.StringVar(&o.ServiceAccount, "service-account", "",
 			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")

@@ -116,7 +116,7 @@ func (c config) classifyError(name podName, err error) error {
 			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
 	case errors.Is(err, kube.ErrRejected):
 		return newError(codeForbidden,
-			"the API server denied access to the Pod; the user of kubeconfig %s needs the right to get pods: %v",
+			"the API server denied access to the Pod; the user of kubeconfig %s needs permission to get pods: %v",
 			c.Kubernetes.Kubeconfig, err)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
 		return newError(types.ErrTryAgainLater,

@@ -58,7 +58,7 @@ func writeAccountFiles(ctx context.Context) {
 	}
 }
 
-// applyDaemonSet applies the documented manifest, so that the tests use the documented rights.
+// applyDaemonSet applies the documented manifest, so that the tests use the documented permissions.
 func applyDaemonSet(ctx context.Context) {
 	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
 	Expect(err).NotTo(HaveOccurred())
@@ -72,9 +72,9 @@ func accountToken(ctx context.Context) string {
 }
 
 func readCA(plane *embedded.ControlPlane) string {
-	authority, err := os.ReadFile(filepath.Join(plane.Dir, "pki", "ca.crt"))
+	caData, err := os.ReadFile(filepath.Join(plane.Dir, "pki", "ca.crt"))
 	Expect(err).NotTo(HaveOccurred())
-	return string(authority)
+	return string(caData)
 }
 
 // createPod creates a Pod that no node runs, and returns its UID.

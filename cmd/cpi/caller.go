@@ -10,8 +10,8 @@ import (
 // callerPollInterval is how often onCallerExit checks for the caller.
 const callerPollInterval = 500 * time.Millisecond
 
-// onCallerExit calls onExit when nothing waits for the response of this process any more: its parent exited, or the reader closed
-// output. If a worker of the director is killed, another worker retries the call with a new CPI process. Without this check, both
+// onCallerExit calls onExit when nothing waits for the response of this process anymore: its parent exited, or the reader closed
+// output. If a director worker is killed, another worker retries the call with a new CPI process. Without this check, both
 // would run, and this one could roll back objects that the other has adopted.
 //
 // The first check runs after callerPollInterval. Most calls finish before that and cost only a timer.

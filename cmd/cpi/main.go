@@ -16,7 +16,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-const usage = `Serve one CPI request: read it from stdin, and write the response to stdout. With -collect or -check, run a maintenance task
+const usage = `Handle one CPI request, which is read from stdin, and write the response to stdout. With -collect or -check, run a maintenance task
 instead.
 
 Usage:
@@ -40,7 +40,7 @@ func main() {
 		"for example 30m (default: the longest configured timeout)")
 	check := flag.Bool("check", false, "run preflight checks, print the results and remedies, and exit; "+
 		"the exit status is 1 if a required check fails")
-	deep := flag.Bool("deep", false, "with -check: also run Pods on nodes for up to a minute, and delete them")
+	deep := flag.Bool("deep", false, "with -check: also create test Pods, which run for up to a minute and are then deleted")
 	asJSON := flag.Bool("json", false, "with -check: print the results as JSON")
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")

@@ -15,15 +15,15 @@ func newCheckCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Run the CPI's preflight checks in a namespace",
-		Long: "Check whether the cluster, the namespace and the user's rights meet the requirements of the CPI. Print the result and the\n" +
-			"remedy of each check. These are the checks of `cpi -check`, with the rights of the kubeconfig's user.\n\n" +
+		Long: "Check whether the cluster, the namespace and the user's permissions meet the requirements of the CPI. Print the result and the\n" +
+			"remedy of each check. These are the checks of `cpi -check`, with the permissions of the kubeconfig's user.\n\n" +
 			"Without --deep, nothing is changed: requests that create objects are dry runs. With --deep, Pods run on nodes for up to a\n" +
 			"minute.\n\n" +
 			"The exit status is 1 if a required check fails.",
-		Example: `  # Check with your own rights
+		Example: `  # Check with your own permissions
   kubectl bosh check -n bosh
 
-  # Check with the rights of the CPI's service account
+  # Check with the permissions of the CPI's service account
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -52,7 +52,7 @@ func newCheckCommand(conn *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&deep, "deep", false, "Also run Pods on nodes for up to a minute, and delete them")
+	flags.BoolVar(&deep, "deep", false, "Also create test Pods, which run for up to a minute and are then deleted")
 	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)

@@ -25,13 +25,13 @@ var _ = Describe("kubectl bosh check", func() {
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
 	})
 
-	It("fails without the CPI's rights, and prints the results as JSON", func() {
+	It("fails without the CPI's permissions, and prints the results as JSON", func() {
 		session := env.run("check", "-o", "json")
 		Expect(session).To(gexec.Exit(1))
 		var results []preflight.Result
 		Expect(json.Unmarshal(session.Out.Contents(), &results)).To(Succeed())
 		Expect(results).To(HaveLen(len(preflight.Checks())))
-		Expect(results).To(ContainElement(And(HaveField("Check", "rights"), HaveField("Verdict", preflight.Fails))))
+		Expect(results).To(ContainElement(And(HaveField("Check", "permissions"), HaveField("Verdict", preflight.Fails))))
 		Expect(session.Err.Contents()).To(BeEmpty())
 	})
 })

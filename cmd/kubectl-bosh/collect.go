@@ -18,7 +18,7 @@ import (
 
 func addConfigFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "config-path", "",
-		"Director's cpi.json `file`; its cluster settings are ignored (default: the CPI's default settings)")
+		"CPI configuration `file` of the director (cpi.json); cluster settings in it are ignored (default: the CPI's defaults)")
 }
 
 func newCollectCommand(conn *connection) *cobra.Command {
@@ -29,7 +29,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
 		Short: "List or delete resources orphaned by interrupted calls",
 		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls of a director, with the reason and the age\n" +
 			"of each. With --confirm, delete or repair them. Disks are never deleted.\n\n" +
-			"This is `cpi -collect` with the rights of the kubeconfig's user.",
+			"This is `cpi -collect` with the permissions of the kubeconfig's user.",
 		Example: `  # List orphaned resources
   kubectl bosh collect -n bosh --director UUID
 
@@ -76,11 +76,11 @@ func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	for _, instance := range found {
 		directors[strings.TrimSpace(instance.DirectorUUID+" "+instance.Director)] = true
 	}
-	known := "no director has a VM in namespace " + client.Namespace
+	hint := "no director has a VM in namespace " + client.Namespace
 	if len(directors) > 0 {
-		known = "directors with VMs in namespace " + client.Namespace + ": " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
+		hint = "directors with VMs in namespace " + client.Namespace + ": " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
 	}
-	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", known)
+	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", hint)
 }
 
 func printResults(command *cobra.Command, results []cpi.CollectionResult, complete, confirmed bool, output string) error {

@@ -24,8 +24,8 @@ const (
 	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of create-env's CPI, with a new token, and the director's kubeconfig if it uses one. apiURL is
-// the URL of the API server as seen from Pods.
+// writeCredentials writes the kubeconfig of the CPI that create-env runs, with a new token, and the director's kubeconfig if it uses one. apiURL is
+// the URL at which Pods reach the API server.
 func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
@@ -45,14 +45,14 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	if apiURL == "" {
 		return errors.New("cannot write the director's kubeconfig: the in-cluster address of the API server is unknown")
 	}
-	token, authority, err := s.cluster.WaitForSecretToken(ctx, environment.TokenSecret)
+	token, caData, err := s.cluster.WaitForSecretToken(ctx, environment.TokenSecret)
 	if err != nil {
 		return err
 	}
-	return s.dir.WriteDirectorKubeconfig(apiURL, authority, s.settings.Namespace, token)
+	return s.dir.WriteDirectorKubeconfig(apiURL, caData, s.settings.Namespace, token)
 }
 
-// chooseServer returns the API server for create-env's CPI: the one recorded in the directory, if it works. Another name for the same
+// chooseServer returns the API server for the CPI that create-env runs: the one recorded in the directory, if it works. Another name for the same
 // server would change the manifest, and make create-env recreate the director's VM.
 func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
 	current, err := environment.ServerFromConfig(s.config)
@@ -99,6 +99,6 @@ func (s *session) verifyServer(ctx context.Context, server *api.Cluster, token s
 	if err != nil {
 		return err
 	}
-	_, err = reviewer.IsAllowed(ctx, kube.Right{Resource: "pods", Verb: "list"})
+	_, err = reviewer.IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "list"})
 	return err
 }

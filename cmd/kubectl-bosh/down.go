@@ -69,22 +69,22 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	foreign, err := s.foreignResources(ctx, director)
+	deployed, err := s.listDeployed(ctx, director)
 	if err != nil {
 		return err
 	}
-	if len(foreign) > 0 && !o.force {
+	if len(deployed) > 0 && !o.force {
 		return fmt.Errorf("namespace %s has VMs or disks other than the director's own: %s; delete the deployments first "+
-			"(`bosh delete-deployment`), or leave the VMs and disks behind with --force", settings.Namespace, strings.Join(foreign, ", "))
+			"(`bosh delete-deployment`), or leave the VMs and disks behind with --force", settings.Namespace, strings.Join(deployed, ", "))
 	}
 	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.location()+", including its disk?"); err != nil {
 		return err
 	}
-	return s.tearDown(ctx, director, foreign)
+	return s.tearDown(ctx, director, deployed)
 }
 
-// foreignResources lists the VMs and disks in the namespace that create-env did not create.
-func (s *session) foreignResources(ctx context.Context, director string) ([]string, error) {
+// listDeployed lists the VMs and disks in the namespace that create-env did not create.
+func (s *session) listDeployed(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
 	pods, err := s.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
@@ -106,25 +106,25 @@ func (s *session) foreignResources(ctx context.Context, director string) ([]stri
 }
 
 // tearDown deletes the environment, and then the objects created by up.
-func (s *session) tearDown(ctx context.Context, director string, foreign []string) error {
+func (s *session) tearDown(ctx context.Context, director string, deployed []string) error {
 	if director == "" {
 		s.report("delete-env", "skipped: "+s.dir.Path+" has no state.json, so create-env created nothing")
 	} else if err := s.runDeleteEnv(ctx, director); err != nil {
 		return err
 	}
-	if err := s.restorePodSecurity(ctx, foreign); err != nil {
+	if err := s.restorePodSecurity(ctx, deployed); err != nil {
 		return err
 	}
-	objects, err := s.dir.RightsObjects()
+	objects, err := s.dir.PermissionsObjects()
 	if err != nil {
 		return err
 	}
 	for _, object := range slices.Backward(objects) {
 		outcome, err := s.cluster.Delete(ctx, object)
 		if err != nil {
-			return fmt.Errorf("delete %s: %w", cluster.Title(object), err)
+			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
 		}
-		s.report(cluster.Title(object), outcome)
+		s.report(cluster.KindAndName(object), outcome)
 	}
 	s.report(s.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
 	return nil
@@ -147,7 +147,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 	return s.deleteServices(ctx, director)
 }
 
-// deleteServices deletes the Services that create-env's CPI keeps across VM recreation.
+// deleteServices deletes the Services that the CPI that create-env runs keeps across VM recreation.
 func (s *session) deleteServices(ctx context.Context, director string) error {
 	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {

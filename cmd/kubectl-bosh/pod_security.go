@@ -40,14 +40,14 @@ func (s *session) allowPrivileged(ctx context.Context, former string) error {
 	return nil
 }
 
-// restorePodSecurity restores the label changed by `up`, unless it was changed since, or foreign resources still require it.
-func (s *session) restorePodSecurity(ctx context.Context, foreign []string) error {
+// restorePodSecurity restores the label changed by `up`, unless it was changed since, or VMs or disks that create-env did not create still require it.
+func (s *session) restorePodSecurity(ctx context.Context, deployed []string) error {
 	former := s.settings.FormerPodSecurity
 	if former == nil {
 		return nil
 	}
 	title := "Namespace " + s.settings.Namespace
-	if len(foreign) > 0 {
+	if len(deployed) > 0 {
 		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" for the remaining resources; "+
 			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*former))
 		return nil
@@ -55,7 +55,7 @@ func (s *session) restorePodSecurity(ctx context.Context, foreign []string) erro
 	previous, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *former)
 	switch {
 	case cluster.IsForbidden(err):
-		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you may not change; "+
+		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you do not have permission to change; "+
 			"an administrator can run: "+labelCommand(s.settings.Namespace, *former))
 		return nil
 	case cluster.IsNotFound(err):

@@ -281,7 +281,7 @@ var _ = Describe("kubectl bosh proxy with a command", func() {
 		Expect(session.Out).To(gbytes.Say("trapped"))
 	})
 
-	It("does not run it without the right to list Pods", func(ctx SpecContext) {
+	It("does not run it without permission to list Pods", func(ctx SpecContext) {
 		env := newTestEnv(ctx)
 		session := startCommand(exec.Command(program, "proxy", "--kubeconfig", env.createAccount(ctx, "nobody", ""), "--", "echo", "runs"))
 		Eventually(session).Should(gexec.Exit(1))

@@ -18,8 +18,8 @@ import (
 )
 
 func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
-	flags.StringVar(&filter.Director, "director", "", "Select instances of the director with this `name` or UUID")
-	flags.StringVar(&filter.Deployment, "deployment", "", "Select instances of the deployment with this `name`")
+	flags.StringVar(&filter.Director, "director", "", "Select instances of this director (`name` or UUID)")
+	flags.StringVar(&filter.Deployment, "deployment", "", "Select instances of this deployment (`name`)")
 }
 
 func newPsCommand(conn *connection) *cobra.Command {
@@ -28,8 +28,8 @@ func newPsCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
-		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. The names are
-set by the director. An instance without a name is listed by its Pod. Detached disks are marked.`,
+		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. The
+director sets the names. If an instance has no name yet, its Pod is listed instead. Detached disks are marked.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
   kubectl bosh ps -n bosh --deployment cf -o wide`,
 		Args: cobra.NoArgs,

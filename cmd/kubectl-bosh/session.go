@@ -34,7 +34,7 @@ type session struct {
 
 	relabeled bool // this run changed the namespace's Pod Security label
 
-	// replaceServer selects when to replace the API server in the kubeconfig of create-env's CPI.
+	// replaceServer selects when to replace the API server in the kubeconfig of the CPI that create-env runs.
 	replaceServer serverReplacement
 }
 
@@ -68,14 +68,14 @@ func (s *session) report(step, outcome string) {
 	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// runPreflight runs the preflight checks with the rights of the CPI, and prints the failed ones.
+// runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones.
 func (s *session) runPreflight(ctx context.Context) error {
 	options := kube.Options{KubeconfigPath: s.dir.KubeconfigPath(), Namespace: s.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return err
 	}
-	if err := waitForRights(ctx, client); err != nil {
+	if err := waitForPermissions(ctx, client); err != nil {
 		return err
 	}
 	if s.relabeled {
@@ -97,16 +97,16 @@ func (s *session) runPreflight(ctx context.Context) error {
 		"or skip the checks with --no-check")
 }
 
-// waitForRights waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if rights are
+// waitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are
 // still missing after 10 seconds, because the preflight checks report them.
-func waitForRights(ctx context.Context, client *kube.Client) error {
+func waitForPermissions(ctx context.Context, client *kube.Client) error {
 	reviewer, err := client.Reviewer()
 	if err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-		for _, right := range []kube.Right{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
-			if allowed, err := reviewer.IsAllowed(ctx, right); err != nil || !allowed {
+		for _, permission := range []kube.Permission{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
+			if allowed, err := reviewer.IsAllowed(ctx, permission); err != nil || !allowed {
 				return false, ctx.Err()
 			}
 		}
@@ -134,11 +134,11 @@ func (o runOptions) confirm(command *cobra.Command, question string) error {
 	return errors.New("not confirmed: the cluster was not changed; use --yes to skip the confirmation")
 }
 
-func printFacts(to io.Writer, title string, facts []cluster.Fact) {
+func printReport(to io.Writer, title string, lines []cluster.ReportLine) {
 	fmt.Fprintln(to, title+":")
 	table := newTable(to)
-	for _, fact := range facts {
-		fmt.Fprintf(table, "  %s\t%s\n", fact.Name, fact.Value)
+	for _, line := range lines {
+		fmt.Fprintf(table, "  %s\t%s\n", line.Name, line.Value)
 	}
 	table.Flush()
 	fmt.Fprintln(to)

@@ -104,7 +104,7 @@ func newEchoServer() *echoServer {
 
 func (s *echoServer) port() int { return s.listener.Addr().(*net.TCPAddr).Port }
 
-// testEnv is a namespace with a director, and with an operator who has the documented rights.
+// testEnv is a namespace with a director, and with an operator who has the documented permissions.
 type testEnv struct {
 	*director.Director
 	namespace  string
@@ -148,7 +148,7 @@ spec:
   hostPath: {path: /nowhere}
 `
 
-// createAccount creates a service account with the rights of the Role in a file, or without rights, and returns its kubeconfig.
+// createAccount creates a service account with the permissions of the Role in a file, or without permissions, and returns its kubeconfig.
 func (e testEnv) createAccount(ctx context.Context, name, role string) string {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().ServiceAccounts(e.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})

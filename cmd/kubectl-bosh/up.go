@@ -23,7 +23,7 @@ const (
 	defaultNamespace    = "bosh"
 )
 
-// tokenLifetime is the requested lifetime of the token for create-env's CPI. The API server may issue a token with a shorter lifetime.
+// tokenLifetime is the requested lifetime of the token for the CPI that create-env runs. The API server may issue a token with a shorter lifetime.
 // Each run requests a new token.
 const tokenLifetime = 24 * time.Hour
 
@@ -67,14 +67,14 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
 			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light\n" +
-			"stemcell; and the rights of a cluster administrator, or the rights that --print-rights prints.",
+			"stemcell; and the permissions of a cluster administrator, or the permissions that --print-rights prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
 
   # Create or update the director with the files in the directory "kubernetes"
   kubectl bosh up --dir kubernetes
 
-  # Print the objects with which an administrator grants you the rights for up and down
+  # Print the objects with which an administrator grants you the permissions for up and down
   kubectl bosh up --print-rights --namespace bosh`,
 		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -88,12 +88,12 @@ func newUpCommand(conn *connection) *cobra.Command {
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&o.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
-	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment, with the manifest bosh.yml")
+	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "`Directory` with a checkout of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must keep the names that the ops files patch")
-	flags.StringVar(&o.Release, "release", "", "CPI release: a `path` or URL")
+	flags.StringVar(&o.Release, "release", "", "`Path` or URL of the CPI release tarball")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
-	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell: a `path` or URL")
+	flags.StringVar(&o.Stemcell, "stemcell", "", "`Path` or URL of the light stemcell")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Ops `file` to apply after those that up selects (repeatable)")
@@ -101,7 +101,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Network, "network", "", "Director's address `type`: static for a Pod address, service for a Service address "+
 		"(default: static if a reserved range is known)")
 	flags.StringVar(&o.Range, "range", "",
-		"Reserved range for --network static: a `CIDR` that the network plugin assigns on request only")
+		"`CIDR` of the reserved range for --network static; the network plugin must assign its addresses on request only")
 	flags.StringVar(&o.Address, "address", "",
 		"Director's `IP` address, in the reserved range or the Service range (default: a free address)")
 	flags.StringVar(&o.Credentials, "credentials", "", "Director's credentials `type`: in-cluster for the service account of its Pod, "+
@@ -110,10 +110,10 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.ReplaceServer, "replace-server", false,
 		"Replace the recorded API server with the one in your kubeconfig; create-env then recreates the director's VM")
 	flags.BoolVar(&o.AllowPrivileged, "allow-privileged-namespace", false,
-		"Admit VM Pods to an existing namespace: set its label "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+
-			"; down restores the previous value")
+		"Allow VM Pods in an existing namespace by setting its label "+cluster.PodSecurityLabel+"="+
+			cluster.PodSecurityPrivileged+"; down restores the previous value")
 	flags.BoolVar(&o.printRights, "print-rights", false,
-		"Print the objects that an administrator applies to grant you the rights for up and down, and exit")
+		"Print the RBAC objects that an administrator must apply to grant you the permissions for up and down, and exit")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
 	flags.BoolVar(&o.noCheck, "no-check", false, "Skip the preflight checks before create-env")
 }
@@ -130,7 +130,7 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
 	if o.printRights {
-		return o.writeOperatorRights(command, conn)
+		return o.writeOperatorPermissions(command, conn)
 	}
 	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
 	namespace, err := o.resolveNamespace(dir, conn)
@@ -146,12 +146,12 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	printFacts(out, "Cluster", inspection.Facts)
+	printReport(out, "Cluster", inspection.Findings)
 	plan, err := environment.NewPlan(ctx, dir, o.Options, inspection, session.cluster)
 	if err != nil {
 		return err
 	}
-	printFacts(out, "Decisions", plan.Decisions)
+	printReport(out, "Decisions", plan.Decisions)
 	written, err := dir.Write(plan, session.config)
 	if err != nil {
 		return err
@@ -160,7 +160,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if o.ReplaceServer {
 		session.replaceServer = replaceAlways
 	}
-	printFacts(out, "Files in "+dir.Path, written)
+	printReport(out, "Files in "+dir.Path, written)
 	printLines(out, "Manual alternative", dir.ManualCommands(o.boshProgram(), plan))
 	if o.dryRun {
 		fmt.Fprintln(out, "The cluster was not changed (--dry-run).")
@@ -216,9 +216,9 @@ func (o *upOptions) rerunCommand(command *cobra.Command, conn *connection, dir e
 	return append(arguments, extraFlag)
 }
 
-// writeOperatorRights prints the objects that grant the current user the rights for up and down. It ignores the directory, which usually
+// writeOperatorPermissions prints the objects that grant the current user the permissions for up and down. It ignores the directory, which usually
 // does not exist yet.
-func (o *upOptions) writeOperatorRights(command *cobra.Command, conn *connection) error {
+func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *connection) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -236,9 +236,9 @@ func (o *upOptions) writeOperatorRights(command *cobra.Command, conn *connection
 	}
 	user, err := target.CurrentUser(command.Context())
 	if err != nil {
-		return fmt.Errorf("cannot determine the user to print rights for: %w", err)
+		return fmt.Errorf("cannot determine the user to print permissions for: %w", err)
 	}
-	_, err = fmt.Fprint(command.OutOrStdout(), environment.OperatorRights(user, namespace, o.Credentials))
+	_, err = fmt.Fprint(command.OutOrStdout(), environment.OperatorPermissions(user, namespace, o.Credentials))
 	return err
 }
 
@@ -252,7 +252,7 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 			return err
 		}
 	}
-	objects, err := s.dir.RightsObjects()
+	objects, err := s.dir.PermissionsObjects()
 	if err != nil {
 		return err
 	}
@@ -260,12 +260,12 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 		outcome, err := s.cluster.Apply(ctx, object)
 		if cluster.IsForbidden(err) {
 			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-rights --namespace %s`",
-				cluster.Title(object), err, s.settings.Namespace)
+				cluster.KindAndName(object), err, s.settings.Namespace)
 		}
 		if err != nil {
-			return fmt.Errorf("apply %s: %w", cluster.Title(object), err)
+			return fmt.Errorf("apply %s: %w", cluster.KindAndName(object), err)
 		}
-		s.report(cluster.Title(object), outcome)
+		s.report(cluster.KindAndName(object), outcome)
 	}
 	if err := s.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err

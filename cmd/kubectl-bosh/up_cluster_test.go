@@ -91,7 +91,7 @@ var _ = Describe("The cluster of a directory", func() {
 		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + location + `, including its disk\? \[yN\]: `))
 	})
 
-	It("gets its UID from the first operator with the right to get kube-system", func(ctx SpecContext) {
+	It("gets its UID from the first operator with permission to get kube-system", func(ctx SpecContext) {
 		administrator := ws.kubeconfig
 		ws.kubeconfig = newTestEnv(ctx).createAccount(ctx, "guest", "")
 		ws.planOutput("--address", "10.246.0.78")
@@ -111,7 +111,7 @@ var _ = Describe("The cluster of a directory", func() {
 		_, ws.kubeconfig = ws.newServerAlias()
 		session := ws.run("", "up", "--dry-run")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("the URLs of the servers differ, and whether they are the same cluster is unknown without the right to get"))
+		Expect(session.Err).To(gbytes.Say("the URLs of the servers differ, and whether they are the same cluster is unknown without permission to get"))
 	})
 })
 
@@ -255,6 +255,6 @@ var _ = DescribeTable("A cluster is compared with the recorded one", func(record
 	Entry("without a UID, by another name behind the same gateway", clusters.Identity{Server: "https://a/c-1", UID: "1", Authorities: []string{"x"}},
 		clusters.Identity{Server: "https://a/c-2", Authorities: []string{"x"}}, "the URLs of the servers differ"),
 	Entry("without a UID, by another authority with the same name", clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"x"}},
-		clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"y"}}, "the certificate authorities differ"),
+		clusters.Identity{Server: "https://127.0.0.1:6443", Authorities: []string{"y"}}, "the CA certificates differ"),
 	Entry("without a UID and an authority, by its name", clusters.Identity{Server: "https://a"}, clusters.Identity{Server: "https://a", UID: "1"}, ""),
 )

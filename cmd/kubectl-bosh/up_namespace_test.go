@@ -120,11 +120,11 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
-	It("is not changed by a dry run or by applying rights.yaml manually", func(ctx SpecContext) {
+	It("is not changed by a dry run or by applying permissions.yaml manually", func(ctx SpecContext) {
 		ws.setPodSecurity(ctx, "restricted")
 		output := ws.planOutput(allowFlag)
 		Expect(output).To(ContainSubstring("  kubectl label --overwrite namespace " + ws.namespace + " " + podSecurityLabel + "=privileged --kubeconfig "))
-		_, err := controlPlane.Kubectl(ctx, "apply", "-f", filepath.Join(ws.dir, "kubernetes", "rights.yaml"))
+		_, err := controlPlane.Kubectl(ctx, "apply", "-f", filepath.Join(ws.dir, "kubernetes", "permissions.yaml"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
@@ -138,19 +138,19 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
 	})
 
-	It("is not changed by a rights.yaml that has the label", func(ctx SpecContext) {
+	It("is not changed by a permissions.yaml that has the label", func(ctx SpecContext) {
 		ws.setPodSecurity(ctx, "restricted")
 		ws.planOutput()
-		rights := ws.read("kubernetes/rights.yaml")
-		ws.write("kubernetes/rights.yaml", strings.Replace(rights, "  name: "+ws.namespace+"\n", "  name: "+ws.namespace+"\n  labels: {"+podSecurityLabel+": privileged}\n", 1))
+		permissions := ws.read("kubernetes/permissions.yaml")
+		ws.write("kubernetes/permissions.yaml", strings.Replace(permissions, "  name: "+ws.namespace+"\n", "  name: "+ws.namespace+"\n  labels: {"+podSecurityLabel+": privileged}\n", 1))
 		ws.setPodSecurity(ctx, "")
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
 		Expect(ws.podSecurity(ctx)).To(BeEmpty())
 	})
 
-	It("is left to an administrator if the operator may not change it in up", func(ctx SpecContext) {
+	It("is left to an administrator if the operator does not have permission to change it in up", func(ctx SpecContext) {
 		u := newUpUser(ctx, &ws)
-		ws.applyRights(ctx, ws.printRights(), u.user)
+		ws.applyPermissions(ctx, ws.printRights(), u.user)
 		ws.setPodSecurity(ctx, "restricted")
 		session := ws.up(allowFlag)
 		Expect(session).To(gexec.Exit(1))
@@ -159,10 +159,10 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore a label that up did not change")
 	})
 
-	It("is left to an administrator if the operator may not restore it in down", func(ctx SpecContext) {
+	It("is left to an administrator if the operator does not have permission to restore it in down", func(ctx SpecContext) {
 		administrator := ws.kubeconfig
 		u := newUpUser(ctx, &ws)
-		ws.applyRights(ctx, ws.printRights(), u.user)
+		ws.applyPermissions(ctx, ws.printRights(), u.user)
 		operator := ws.kubeconfig
 		ws.setPodSecurity(ctx, "restricted")
 		ws.kubeconfig = administrator
@@ -170,7 +170,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		ws.kubeconfig = operator
 		session := ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`keeps ` + podSecurityLabel + `=privileged, which you may not change; an administrator can run: kubectl label --overwrite namespace ` +
+		Expect(session.Out).To(gbytes.Say(`keeps ` + podSecurityLabel + `=privileged, which you do not have permission to change; an administrator can run: kubectl label --overwrite namespace ` +
 			ws.namespace + ` ` + podSecurityLabel + `=restricted\n`))
 	})
 })

@@ -44,7 +44,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(output).To(MatchRegexp(`network plugin +flannel \(DaemonSet kube-flannel-ds\), does not assign requested addresses\n`))
 		Expect(output).To(MatchRegexp(`Service ranges +10\.246\.0\.0/16 \(ServiceCIDR kubernetes\)\n`))
 		Expect(output).To(MatchRegexp(`in-cluster API +https://10\.246\.0\.1:443\n`))
-		Expect(output).To(MatchRegexp(`rights +sufficient\n`))
+		Expect(output).To(MatchRegexp(`permissions +sufficient\n`))
 		Expect(output).To(MatchRegexp(`network +service: flannel does not assign requested addresses\n`))
 
 		manifest := ws.interpolateManifest(ctx)
@@ -95,7 +95,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 			output = string(session.Out.Contents())
 			return output
 		}).WithContext(ctx).Should(MatchRegexp(`Service ranges +10\.246\.0\.0/16 \(reported by the API server\)\n`))
-		Expect(output).To(MatchRegexp(`rights +missing: create namespaces, `))
+		Expect(output).To(MatchRegexp(`permissions +missing: create namespaces, `))
 		Expect(output).To(MatchRegexp(`network plugin +unknown: .*forbidden`))
 		Expect(output).To(MatchRegexp(`network +service: the network plugin is unknown`))
 	})
@@ -121,7 +121,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`all +as recorded in kubernetes/up\.yml and kubernetes/vars\.yml\n`))
 		Expect(session.Out).To(gbytes.Say(`ops/cpi\.yml +kept, although its content differs from the default`))
-		Expect(session.Out).To(gbytes.Say(`rights\.yaml +unchanged\n`))
+		Expect(session.Out).To(gbytes.Say(`permissions\.yaml +unchanged\n`))
 		Expect(ws.read("kubernetes/vars.yml")).To(Equal(previous))
 		Expect(ws.read("kubernetes/ops/cpi.yml")).To(HaveSuffix("# mine\n"))
 	})

@@ -98,7 +98,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 	var ws workspace
 	BeforeEach(func() { ws = newWorkspaceWithCLI() })
 
-	It("create a namespace with the documented rights, run the BOSH CLI through a proxy, and delete everything", func(ctx SpecContext) {
+	It("create a namespace with the documented permissions, run the BOSH CLI through a proxy, and delete everything", func(ctx SpecContext) {
 		session := ws.up()
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Create or update the director kubernetes in namespace ` + ws.namespace + ` of the cluster .*\? \[yN\]: `))
@@ -197,7 +197,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.up("--no-proxy").Out).To(gbytes.Say("by nothing\n"))
 	})
 
-	It("report missing rights in the words of the API server", func(ctx SpecContext) {
+	It("report missing permissions in the words of the API server", func(ctx SpecContext) {
 		env := newTestEnv(ctx)
 		ws.kubeconfig = env.createAccount(ctx, "guest", "")
 		session := ws.up("--address", "10.246.0.77")

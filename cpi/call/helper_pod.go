@@ -45,9 +45,9 @@ func (c *Call) runHelperPodOnce(code Code, desired *corev1.Pod, message string) 
 func (c *Call) WaitForHelperPod(code Code, helperPod *corev1.Pod, message string) error {
 	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
-			return false, CodeHelperDeleted.Errorf("Pod %s was deleted by someone else; retry", helperPod.Name)
+			return false, CodeHelperDeleted.Errorf("Pod %s was deleted by another client; retry", helperPod.Name)
 		}
-		if finished, succeeded := manifest.Outcome(current); !finished || succeeded {
+		if finished, succeeded := manifest.HelperFinished(current); !finished || succeeded {
 			return finished, nil
 		}
 		reason := ""

@@ -96,14 +96,14 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 	}
 }
 
-// deleteCopyPodIfOwned deletes the disk's copy Pod if this call owns it. gone reports whether the Pod no longer exists; it is false
-// for an attachment Pod, which has the same name.
+// deleteCopyPodIfOwned deletes the disk's copy Pod if this call owns it. gone reports whether there is no copy Pod: any other Pod of
+// its name shows that it was deleted.
 func (s *Session) deleteCopyPodIfOwned(disk string) (gone bool, err error) {
 	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
-	if errors.Is(err, kube.ErrNotFound) {
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !IsCopyPod(pod) {
 		return true, nil
 	}
-	if err != nil || !IsCopyPod(pod) {
+	if err != nil {
 		return false, err
 	}
 	return s.DeletePodIfOwned(pod, call.NeverKeep)
@@ -289,7 +289,7 @@ func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolum
 }
 
 func (s *Session) supersededCopyError(disk string) error {
-	return call.CodeHelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by someone else; retry", disk)
+	return call.CodeHelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by another client; retry", disk)
 }
 
 // findVMForCopy returns a running VM that provides the image of the copy Pod: the VM of the disk's instance, or else any other VM.
@@ -338,7 +338,7 @@ func (s *Session) ensureCopyPod(desired *corev1.Pod) (*corev1.Pod, error) {
 }
 
 func copyFailed(pod *corev1.Pod) bool {
-	finished, succeeded := manifest.Outcome(pod)
+	finished, succeeded := manifest.HelperFinished(pod)
 	return finished && !succeeded
 }
 
@@ -351,7 +351,7 @@ func (s *Session) waitForCopy(pod *corev1.Pod) error {
 				return false, s.supersededCopyError(disk)
 			}
 			*pod = *present[0]
-			finished, succeeded := manifest.Outcome(pod)
+			finished, succeeded := manifest.HelperFinished(pod)
 			if finished && !succeeded {
 				return false, copyFailedError(pod)
 			}

@@ -28,7 +28,7 @@ func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
 	if pvc.Annotations[manifest.AnnotationCopiedTo] == "" && pvc.Labels[manifest.LabelCopy] == "" {
 		return nil
 	}
-	return call.CodeDiskInUse.Errorf("disk %s is being copied by an update_disk that started at the same time; retry", pvc.Name)
+	return call.CodeDiskInUse.Errorf("disk %s is being copied by a concurrent update_disk; retry", pvc.Name)
 }
 
 // acceptCopy accepts a verified copy, deletes the original, and makes the copy an ordinary disk. No call abandons an accepted copy. An

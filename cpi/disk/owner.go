@@ -42,7 +42,7 @@ func (s *Session) AssignAndStart(pvc *corev1.PersistentVolumeClaim, vmCID string
 }
 
 func deletedDuringAttachError(cid, vmCID string) error {
-	return call.CodeDiskNotFound.Errorf("cannot attach disk %s to VM %s: the disk was deleted at the same time", cid, vmCID)
+	return call.CodeDiskNotFound.Errorf("cannot attach disk %s to VM %s: the disk was deleted by a concurrent call", cid, vmCID)
 }
 
 // assignOwner records owner as the owner of the disk, with the patch that buildPatch returns. It does nothing if owner is already
@@ -114,7 +114,7 @@ func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string,
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, vmCID)
 	case errors.Is(err, kube.ErrConflict):
-		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", pvc.Name)
+		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
 	}
 	return err
 }
@@ -173,7 +173,7 @@ func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, er
 	return found.Items, nil
 }
 
-// OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which someone else may
+// OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which another client may
 // delete.
 //
 // A VM with a finished Pod has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If the owner
@@ -200,7 +200,7 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	switch {
 	case call.VMNotFound.Is(err):
 		return "", call.CodeDiskOwnerMissing.Errorf("disk %s is recorded as attached to VM %s, which does not exist; "+
-			"delete the VM with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
+			"remove the record with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
 	case err != nil:
 		return "", err
 	case slices.Contains(manifest.DiskCIDs(template.Template.Spec), pvc.Name):
@@ -282,7 +282,7 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	return err == nil, err
 }
 
-// InspectAttachment reports whether someone else deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
+// InspectAttachment reports whether another client deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
 // terminating until the disk is free. A nil Pod does not exist. Both results are false for a VM that is not active, and for a
 // recreated VM.
 func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
@@ -306,7 +306,7 @@ func IsCopyPod(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == 
 
 // copyRunning reports whether the copy Pod is reading the disk. A copy Pod that is not started can be deleted at any time.
 func copyRunning(pod *corev1.Pod) bool {
-	finished, _ := manifest.Outcome(pod)
+	finished, _ := manifest.HelperFinished(pod)
 	return kube.HasRun(manifest.OwnContainerStatus(pod)) && !finished
 }
 

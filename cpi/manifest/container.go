@@ -24,7 +24,7 @@ func OwnContainerName(pod *corev1.Pod) string {
 	}
 }
 
-// OwnContainer returns the CPI's container in the Pod. If someone else removed or renamed it, the result is an empty container.
+// OwnContainer returns the CPI's container in the Pod. If another client removed or renamed it, the result is an empty container.
 func OwnContainer(pod *corev1.Pod) *corev1.Container {
 	return containerByName(pod.Spec, OwnContainerName(pod))
 }
@@ -48,7 +48,7 @@ func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// HasBooted reports whether the VM is booted: the CPI's container is running and passed its startup probe. The Pod's condition
+// HasBooted reports whether the VM has booted: the CPI's container is running and passed its startup probe. The Pod's condition
 // Ready is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected containers, and on load balancers
 // (readiness gates).
 func HasBooted(pod *corev1.Pod) bool {
@@ -56,9 +56,9 @@ func HasBooted(pod *corev1.Pod) bool {
 	return status.State.Running != nil && status.Started != nil && *status.Started
 }
 
-// Outcome reports whether the CPI's container in a helper Pod is finished, and whether it succeeded. An injected container may keep
+// HelperFinished reports whether the CPI's container in a helper Pod has finished, and whether it succeeded. An injected container may keep
 // the Pod itself running.
-func Outcome(pod *corev1.Pod) (finished, succeeded bool) {
+func HelperFinished(pod *corev1.Pod) (finished, succeeded bool) {
 	if terminated := OwnContainerStatus(pod).State.Terminated; terminated != nil {
 		return true, terminated.ExitCode == 0
 	}

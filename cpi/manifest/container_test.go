@@ -71,7 +71,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 		terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: status}}
 		pod := withSidecar(flush, corev1.ContainerStatus{State: terminated})
 		pod.Status.Phase = corev1.PodRunning
-		finished, succeeded := manifest.Outcome(pod)
+		finished, succeeded := manifest.HelperFinished(pod)
 		Expect(finished).To(BeTrue())
 		Expect(succeeded).To(Equal(status == 0))
 	},
@@ -82,7 +82,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 	It("counts as failed if it was evicted, regardless of the state of its containers", func() {
 		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1"), corev1.ContainerStatus{})
 		pod.Status.Phase = corev1.PodFailed
-		finished, succeeded := manifest.Outcome(pod)
+		finished, succeeded := manifest.HelperFinished(pod)
 		Expect(finished).To(BeTrue())
 		Expect(succeeded).To(BeFalse())
 	})

@@ -20,7 +20,7 @@ type Prefetch struct {
 	Reference string // the CID without the platform: see PrefetchName
 	Image     string // the image reference for nodes
 
-	Architectures []string // of the image; empty if unknown
+	Architectures []string // architectures of the image; empty if unknown
 	NodeSelector  map[string]string
 	Tolerations   []corev1.Toleration
 	PullSecrets   []corev1.LocalObjectReference

@@ -74,7 +74,7 @@ type TemplateChange struct {
 	AddDisk    *corev1.PersistentVolumeClaim // the disk's PVC
 	RemoveDisk string                        // the disk's CID
 	Addresses  []string                      // see AnnotationFirstPodAddresses
-	Metadata   *Metadata                     // of the Pod
+	Metadata   *Metadata                     // metadata of the Pod
 }
 
 // Patch returns the strategic merge patch that makes the change. Applying it again changes nothing.

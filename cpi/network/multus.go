@@ -145,7 +145,7 @@ func (n Network) verifyAttachment(network string, pod *corev1.Pod) error {
 		return nil
 	}
 	got := cmp.Or(strings.Join(actual, ", "), "no address")
-	return call.CodeAddressNotAssigned.Errorf("%w: network %s requires %s from NetworkAttachmentDefinition %s, Pod has %s; "+
-		"its plugin must declare the capability ips, and its IPAM plugin must honor it",
-		ErrAddressMismatch, network, n.IP, qualifiedName, got)
+	return call.CodeAddressNotAssigned.Errorf("%w: network %s: NetworkAttachmentDefinition %s must assign %s, but the Pod has %s; "+
+		"its CNI plugin must declare the capability \"ips\", and its IPAM plugin must support it",
+		ErrAddressMismatch, network, qualifiedName, n.IP, got)
 }

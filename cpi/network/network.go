@@ -121,7 +121,7 @@ func (n Network) validatePrefix(name string) error {
 	case "", "null", "32", "128":
 		return nil
 	default:
-		return call.CodeNetworkUnsupported.Errorf("networks.%s.prefix %s delegates a range to the VM, but a Pod has single addresses; "+
+		return call.CodeNetworkUnsupported.Errorf("networks.%s.prefix %s delegates a range to the VM, but Pods support only single addresses; "+
 			"remove prefix from the network's subnets", name, prefix)
 	}
 }

@@ -32,7 +32,7 @@ var _ = Describe("vm-stop.sh", func() {
 		Expect(root.signals()).To(Equal([]string{"job TERM"}))
 	})
 
-	It("terminates jobs with a PID namespace that a VM with reduced security may not read", func() {
+	It("terminates jobs with a PID namespace that a VM with reduced security cannot read", func() {
 		init, job := root.startVMProcess("runsvdir", "1", ""), root.startVMProcess("job", "17", "TERM")
 		Expect(os.Remove(root.path(job.file("ns/pid")))).To(Succeed())
 		Expect(stop(init).wait()).To(BeZero())

@@ -28,7 +28,7 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
 	case err != nil:
 		return fail(call.AsBOSH(err).Error(),
-			"check the server's URL and certificate authority in kubernetes.kubeconfig, and the network; see "+checkCredentials)
+			"check the server's URL and CA certificate in kubernetes.kubeconfig, and the network; see "+checkCredentials)
 	}
 	return pass(server.URL + " responds, namespace " + s.client.Namespace)
 }
@@ -37,7 +37,7 @@ func inspectVersion(ctx context.Context, s *clusterState) finding {
 	server, err := s.server(ctx)
 	switch {
 	case err != nil:
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	case server.Minor == 0:
 		return undetermined("cannot parse version "+server.Version, "")
 	case server.Minor < oldestMinor:
@@ -62,13 +62,13 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	}
 	reviewer, err := s.client.Reviewer()
 	if err == nil {
-		_, err = reviewer.IsAllowed(ctx, kube.Right{Resource: "pods", Verb: "get"})
+		_, err = reviewer.IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "get"})
 	}
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail("the API server rejected the "+credentials.Kind, renew)
 	case err != nil:
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	case credentials.ExpiresAt.IsZero():
 		return pass(credentials.Kind)
 	}
@@ -83,7 +83,7 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 func inspectClock(ctx context.Context, s *clusterState) finding {
 	server, err := s.server(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	message := "the clocks of the API server and this host agree"
 	switch {

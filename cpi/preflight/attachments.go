@@ -12,11 +12,11 @@ import (
 func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	pvcs, err := s.pvcs(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	pods, err := s.pods(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	var lost, terminating []string
 	for _, pvc := range pvcs {

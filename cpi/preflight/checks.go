@@ -53,11 +53,11 @@ func Checks() []Check {
 		{"api-version", Advised, inspectVersion},
 		{checkCredentials, Required, inspectCredentials},
 		{"clock", Advised, inspectClock},
-		{"rights", Required, inspectRights(callRights)},
-		{"rights-snapshots", Advised, inspectRights(snapshotRights)},
-		{"rights-events", Advised, inspectEventRights},
-		{"rights-networks", Advised, inspectRights(networkRights)},
-		{"rights-prefetch", Required, inspectPrefetchRights},
+		{"permissions", Required, inspectPermissions(callPermissions)},
+		{"permissions-snapshots", Advised, inspectPermissions(snapshotPermissions)},
+		{"permissions-events", Advised, inspectEventPermissions},
+		{"permissions-networks", Advised, inspectPermissions(networkPermissions)},
+		{"permissions-prefetch", Required, inspectPrefetchPermissions},
 	}
 	checks = append(checks, admissionChecks()...)
 	return append(checks,

@@ -71,7 +71,7 @@ type nodeProbe struct {
 func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return nil, errorFinding(err, callRightsFile)
+		return nil, errorFinding(err, callPermissionsFile)
 	}
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool { return !acceptsVMs(node) })
 	if len(nodes) == 0 {

@@ -44,11 +44,11 @@ func rulesInFile(path string) (rules []rule) {
 	return rules
 }
 
-var _ = Describe("The rights that are checked", func() {
+var _ = Describe("The permissions that are checked", func() {
 	It("match the files, each in one of the checks", func() {
-		Expect(slices.Concat(callRights.rules, snapshotRights.rules, eventRights.rules)).To(ConsistOf(rulesInFile(callRightsFile)))
-		Expect(networkRights.rules).To(ConsistOf(rulesInFile(networkRightsFile)))
-		Expect(prefetchRights.rules).To(ConsistOf(rulesInFile(prefetchRightsFile)))
+		Expect(slices.Concat(callPermissions.rules, snapshotPermissions.rules, eventPermissions.rules)).To(ConsistOf(rulesInFile(callPermissionsFile)))
+		Expect(networkPermissions.rules).To(ConsistOf(rulesInFile(networkPermissionsFile)))
+		Expect(prefetchPermissions.rules).To(ConsistOf(rulesInFile(prefetchPermissionsFile)))
 	})
 })
 

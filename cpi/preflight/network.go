@@ -66,7 +66,7 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 	}
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	found, known := findNetworkPlugin(nodes)
 	message := "requested by " + strings.Join(requested, ", ")
@@ -89,14 +89,14 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	pools, err := s.client.IPPools()
 	if err != nil {
-		return errorFinding(err, networkRightsFile)
+		return errorFinding(err, networkPermissionsFile)
 	}
 	found, err := listUpTo(ctx, pools.Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
 		return pass("the cluster does not have Calico; networks with `managed: true` require it")
 	case err != nil:
-		return errorFinding(err, networkRightsFile)
+		return errorFinding(err, networkPermissionsFile)
 	}
 	var reserved, others []string
 	for _, pool := range found {

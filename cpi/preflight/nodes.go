@@ -13,7 +13,7 @@ import (
 func inspectNodes(ctx context.Context, s *clusterState) finding {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	usable := 0
 	for _, node := range nodes {
@@ -45,12 +45,12 @@ func acceptsVMs(node *corev1.Node) bool {
 func inspectPodSlots(ctx context.Context, s *clusterState) finding {
 	nodes, err := s.nodes(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	active := kube.Selection{Fields: "status.phase!=Succeeded,status.phase!=Failed"}
 	pods, err := listUpTo(ctx, s.client.PodsInAllNamespaces().Find, active, maxPods)
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	if len(pods) == maxPods {
 		return undetermined(fmt.Sprintf("the cluster has more than %d Pods, too many to count", maxPods), "see kubectl describe nodes")
@@ -94,7 +94,7 @@ func evaluateCapacity(remaining map[string]int64, resource, advice string) findi
 func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *storagev1.StorageClass) finding {
 	found, used, err := s.driverVolumes(ctx, storageClass.Provisioner)
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	known := false
 	remaining := map[string]int64{}

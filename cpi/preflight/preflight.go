@@ -17,7 +17,7 @@ const (
 	runTimeout = 9 * time.Second
 	// retryTimeout limits how long a request is retried while the API server is unreachable.
 	retryTimeout = 2 * time.Second
-	// parallelism is how many checks run, and how many rights are checked, at the same time.
+	// parallelism is how many checks run, and how many permissions are checked, at the same time.
 	parallelism = 6
 )
 
@@ -90,23 +90,23 @@ func forEachParallel(n int, run func(i int)) {
 	group.Wait()
 }
 
-// errorFinding returns the finding for an error of a request. rightsFile is the file that grants the rights for the request.
-func errorFinding(err error, rightsFile string) finding {
+// errorFinding returns the finding for an error of a request. permissionsFile is the file that grants the permissions for the request.
+func errorFinding(err error, permissionsFile string) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrRejected):
-		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+rightsFile)
+		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+permissionsFile)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
 		return fail(fmt.Sprintf("request timed out: %v", err), "retry the check; if it fails again, check the load of the API server")
 	}
 	return fail(err.Error(), "correct the cause in the message")
 }
 
-// Files that grant the rights for calls and checks.
+// Files that grant the permissions for calls and checks.
 const (
-	callRightsFile     = "docs/rbac.yaml"
-	networkRightsFile  = "docs/rbac-networks.yaml"
-	prefetchRightsFile = "docs/rbac-prefetch.yaml"
-	checkRightsFile    = "docs/rbac-check.yaml"
+	callPermissionsFile     = "docs/rbac.yaml"
+	networkPermissionsFile  = "docs/rbac-networks.yaml"
+	prefetchPermissionsFile = "docs/rbac-prefetch.yaml"
+	checkPermissionsFile    = "docs/rbac-check.yaml"
 )

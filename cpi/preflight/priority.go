@@ -10,7 +10,7 @@ import (
 )
 
 // inspectPriorityClass compares the priorities of attachment Pods and VM Pods. It reads the priorities from Pods of dry runs,
-// because the CPI has no right to read PriorityClasses.
+// because the CPI has no permission to read PriorityClasses.
 func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	priorityClass := s.config.Disk.AttachmentPriorityClass
 	if priorityClass == "" {
@@ -32,7 +32,7 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	}
 	pods, err := s.pods(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	highest, owner := priority(vmPod), "VMs without a priority_class"
 	for _, pod := range pods {

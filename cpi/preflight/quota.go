@@ -51,7 +51,7 @@ func quotaUsage(pod *corev1.Pod) corev1.ResourceList {
 func inspectQuotas(ctx context.Context, s *clusterState) finding {
 	found, err := s.client.ResourceQuotas().List(ctx, kube.Selection{})
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	demands, err := s.demands(ctx)
 	if err != nil {
@@ -106,7 +106,7 @@ func quotaCapacity(quota *corev1.ResourceQuota, name corev1.ResourceName, usage 
 func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 	found, err := s.client.LimitRanges().List(ctx, kube.Selection{})
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	var conflicts, defaults []string
 	for _, limitRange := range found.Items {

@@ -15,7 +15,7 @@ import (
 )
 
 // findDefaultStorageClass returns the StorageClass that the API server sets on a PVC without a class, in a dry run. The CPI has no
-// right to list StorageClasses. It returns nil if there is no default.
+// permission to list StorageClasses. It returns nil if there is no default.
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
 	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
@@ -41,7 +41,7 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 	}
 	pvcs, err := s.pvcs(ctx)
 	if err != nil {
-		return errorFinding(err, callRightsFile)
+		return errorFinding(err, callPermissionsFile)
 	}
 	known := map[string]*storagev1.StorageClass{}
 	defaultName := ""
@@ -58,7 +58,7 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		case errors.Is(err, kube.ErrNotFound):
 			return fail("disks use StorageClass "+name+", which does not exist", "recreate it; without it, the disks cannot be resized or copied")
 		case err != nil:
-			return errorFinding(err, callRightsFile)
+			return errorFinding(err, callPermissionsFile)
 		}
 		known[name] = class
 	}
@@ -130,7 +130,7 @@ func withDefaultStorageClass(
 func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
 	drivers, err := s.client.CSIDrivers()
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	driver, err := drivers.Get(ctx, class.Provisioner)
 	switch {
@@ -138,7 +138,7 @@ func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.Sto
 		return fail(fmt.Sprintf("CSIDriver %s of StorageClass %s does not exist", class.Provisioner, class.Name),
 			"install the driver, or use a StorageClass with an installed driver; other provisioners have no snapshots and attach limits")
 	case err != nil:
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	return pass(driver.Name + " is installed")
 }
@@ -148,14 +148,14 @@ const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 func inspectSnapshotClass(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
 	snapshotClasses, err := s.client.VolumeSnapshotClasses()
 	if err != nil {
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	found, err := listUpTo(ctx, snapshotClasses.Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
 		return warn("the cluster has no VolumeSnapshotClasses", "see create-snapshot")
 	case err != nil:
-		return errorFinding(err, checkRightsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	matching := ""
 	for _, snapshotClass := range found {

@@ -176,7 +176,7 @@ func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusab
 // attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free.
 const attachmentExitTimeout = 10 * time.Second
 
-// diskStillInUse reports whether an attachment Pod that is being deleted by someone else stays, because the VM uses the disk. While
+// diskStillInUse reports whether an attachment Pod that is being deleted by another client stays, because the VM uses the disk. While
 // it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
 func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 	bounded, cancel := s.withTimeout(attachmentExitTimeout)
@@ -199,7 +199,7 @@ func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 }
 
 func (s *Session) warnAttachmentTerminating(attachment *corev1.Pod) {
-	s.Log.Warn("the attachment Pod is being deleted by someone else; it stays until the disk is free",
+	s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
 		"disk", attachment.Labels[manifest.LabelDisk], "vm", attachment.Labels[manifest.LabelVM])
 }
 
@@ -230,7 +230,7 @@ func (s *Session) waitForAttachment(attachment *corev1.Pod, dependencies []call.
 	var diagnosis kube.PodStartup
 	err := s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
-			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached at the same time; retry", diskCID)
+			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 		}
 		if kube.Ready(attachment) {
 			return true, nil

@@ -17,7 +17,7 @@ var (
 	errPodTerminated = errors.New("the Pod terminated")
 	errPodStuck      = errors.New("the Pod cannot start without intervention")
 	errUnschedulable = errors.New("no node can run the Pod")
-	errPodDeleted    = errors.New("deleted by someone else")
+	errPodDeleted    = errors.New("deleted by another client")
 	errPlatform      = errors.New("the node cannot run the image, which is for another architecture; set kubernetes.io/arch in " +
 		"cloud_properties.node_selector, or upload the stemcell again with access to its registry")
 )

@@ -96,7 +96,7 @@ func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTempl
 // vmDeletion deletes the objects of a VM. It requests the deletion of each object once.
 type vmDeletion struct {
 	session   *Session
-	template  *corev1.PodTemplate // of a recreated VM, else nil
+	template  *corev1.PodTemplate // template of a recreated VM, else nil
 	requested map[types.UID]bool
 }
 

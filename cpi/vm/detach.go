@@ -28,7 +28,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	return s.strategyForPod(attachment).detachDisk(vmCID, attachment)
 }
 
-// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after someone else deleted the Pod. It
+// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
 // fails if the disk is not attached to this VM, or if the disk or the VM does not exist.
 func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
@@ -146,7 +146,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 	}
 	containerName, err := p.startExclusivityCheck(attachment)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return false, nil // someone else deleted it
+		return false, nil // another client deleted it
 	}
 	if err != nil {
 		return false, err
@@ -171,7 +171,7 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, 
 
 // waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment
 // Pod, and waits until the Pod is gone, all in one watch. An empty containerName means that no check is necessary, because the
-// Pod's container never ran and has no device, or because its node is out of service. If someone else deletes the Pod first, the
+// Pod's container never ran and has no device, or because its node is out of service. If another client deletes the Pod first, the
 // disk is not known to be free, and the result is false.
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for

@@ -38,7 +38,7 @@ func (hotPlugStrategy) keepsPod(*corev1.Pod) bool { return true }
 
 func (hotPlugStrategy) hasAllAttachments(*corev1.Pod, []*corev1.Pod) bool { return true }
 
-// restoreAndListDisks returns the disks that the VM owns. If someone else deleted an attachment Pod, the VM still uses the disk:
+// restoreAndListDisks returns the disks that the VM owns. If another client deleted an attachment Pod, the VM still uses the disk:
 // restoreAndListDisks recreates the Pod, but does not wait for it.
 func (p hotPlugStrategy) restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
 	owned, err := p.diskSession().ListOwnedBy(vmPod.Name)
@@ -89,7 +89,7 @@ func (p hotPlugStrategy) recreateAttachment(pvc *corev1.PersistentVolumeClaim, v
 	if err != nil || !created {
 		return err == nil, err
 	}
-	p.Log.Warn("the attachment Pod of a disk in use was deleted by someone else; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
+	p.Log.Warn("the attachment Pod of a disk in use was deleted by another client; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
 	isAttached, err = p.assignDisk(pvc, vmPod, attachment)
 	if isAttached {
 		return true, nil

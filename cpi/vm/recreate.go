@@ -252,7 +252,7 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*cor
 		return nil, nil, err
 	}
 	if slices.Contains(manifest.DiskCIDs(vmPod.Spec), diskCID) {
-		return nil, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: it was attached to VM %s again at the same time; retry", diskCID, vmCID)
+		return nil, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
 	}
 	if err := r.DeletePodAndWait(attachment); err != nil {
 		return nil, nil, err

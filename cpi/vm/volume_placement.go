@@ -20,7 +20,7 @@ import (
 // VM if necessary.
 type volumePlacement struct {
 	session  *Session
-	volumes  []*corev1.PersistentVolume // of the VM's disks
+	volumes  []*corev1.PersistentVolume // volumes of the VM's disks
 	rejected []string                   // nodes that the scheduler chose and that cannot attach the volumes, each with the reason
 }
 

@@ -25,11 +25,11 @@ type Proxy struct {
 	server *httptest.Server
 	strict bool
 
-	mutex     sync.Mutex
-	token     string // if empty, the credentials of requests are forwarded
-	rights    map[string]bool
-	targets   []*url.URL
-	forwarded int // requests
+	mutex       sync.Mutex
+	token       string // if empty, the credentials of requests are forwarded
+	permissions map[string]bool
+	targets     []*url.URL
+	forwarded   int // requests
 }
 
 // New starts a proxy for the cluster of a kubeconfig file. It rejects requests with resourceVersion=0, because an API server may respond
@@ -76,7 +76,7 @@ func newProxy(kubeconfig string) (*Proxy, error) {
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(config.CAData)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 100}
-	p := &Proxy{token: config.BearerToken, rights: map[string]bool{}, targets: []*url.URL{target}}
+	p := &Proxy{token: config.BearerToken, permissions: map[string]bool{}, targets: []*url.URL{target}}
 	forward := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(p.nextTarget())
@@ -137,23 +137,23 @@ func (p *Proxy) nextTarget() *url.URL {
 	return p.targets[p.forwarded%len(p.targets)]
 }
 
-// Rights returns the rights required by all previous requests, as "verb resource", for example "patch pods/ephemeralcontainers".
-func (p *Proxy) Rights() []string {
+// Permissions returns the permissions required by all previous requests, as "verb resource", for example "patch pods/ephemeralcontainers".
+func (p *Proxy) Permissions() []string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	return slices.Sorted(maps.Keys(p.rights))
+	return slices.Sorted(maps.Keys(p.permissions))
 }
 
-// authorize records the right required by the request, and returns the token for the request.
+// authorize records the permission required by the request, and returns the token for the request.
 func (p *Proxy) authorize(r *http.Request) string {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.rights[requiredRight(r)] = true
+	p.permissions[requiredPermission(r)] = true
 	return p.token
 }
 
-// requiredRight returns the right that Kubernetes checks for the request.
-func requiredRight(r *http.Request) string {
+// requiredPermission returns the permission that Kubernetes checks for the request.
+func requiredPermission(r *http.Request) string {
 	verb, resource, _ := ParseRequest(r)
 	return verb + " " + resource
 }

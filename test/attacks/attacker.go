@@ -31,7 +31,7 @@ import (
 )
 
 // Attacker is a user with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an attached
-// disk, and foreign objects created by another user. No Pod of the namespace runs.
+// disk, and objects of another user. No Pod of the namespace runs.
 type Attacker struct {
 	Namespace string
 	Client    kubernetes.Interface // with the token
@@ -43,14 +43,14 @@ type Attacker struct {
 const (
 	stemcellImage    = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
 	sidecarImage     = "proxy.example.com/proxy:1" // injected by a webhook
-	foreignName      = "others"                    // the name of foreign objects
+	othersName       = "others"                    // the name of another user's objects
 	diskName         = "disk-one"
 	storageClassName = "standard" // in the default limits
 
 	plainRuntimeClass = "attacks-plain" // a RuntimeClass that is not a sandbox
 )
 
-// RBACFiles are the paths of the files with the rights of the CPI's service account, relative to the root of the repository.
+// RBACFiles are the paths of the files with the permissions of the CPI's service account, relative to the root of the repository.
 var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
 
 // resources are the resources of the objects that the CPI creates, by name.
@@ -117,7 +117,7 @@ type provisioner struct {
 	namespace string
 }
 
-// createNamespace creates the namespace with the CPI's rights, and the ConfigMaps that the policy requires.
+// createNamespace creates the namespace with the CPI's permissions, and the ConfigMaps that the policy requires.
 func (p provisioner) createNamespace(ctx context.Context, root string, labels, limits map[string]string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
 	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
@@ -193,7 +193,7 @@ func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 // unschedulable is a node selector that matches no node, so that Pods do not run.
 var unschedulable = map[string]string{"attacks.test/node": "none"}
 
-// createObjects creates objects of the CPI, and foreign objects of the same kinds.
+// createObjects creates objects of the CPI, and objects of another user of the same kinds.
 func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.Pod, err error) {
 	core := p.cluster.CoreV1()
 	vmSpec := manifest.VM{
@@ -225,7 +225,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 		{resources["daemonsets"], "DaemonSet", set},
 		{resources["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", pvc, manifest.Metadata{})},
 	} {
-		if err := p.createWithForeignCopy(ctx, item.gvr, item.kind, item.object); err != nil {
+		if err := p.createWithUnmanagedCopy(ctx, item.gvr, item.kind, item.object); err != nil {
 			return nil, nil, fmt.Errorf("%s: %w", item.kind, err)
 		}
 	}
@@ -235,13 +235,13 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, classless, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
-	foreign := &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: foreignName, Labels: map[string]string{"app": foreignName}},
+	unmanaged := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: othersName, Labels: map[string]string{"app": othersName}},
 		Spec: corev1.PodSpec{
-			NodeSelector: unschedulable, Containers: []corev1.Container{{Name: foreignName, Image: "example.com/others:1"}},
+			NodeSelector: unschedulable, Containers: []corev1.Container{{Name: othersName, Image: "example.com/others:1"}},
 		},
 	}
-	if _, err := core.Pods(p.namespace).Create(ctx, foreign, metav1.CreateOptions{}); err != nil {
+	if _, err := core.Pods(p.namespace).Create(ctx, unmanaged, metav1.CreateOptions{}); err != nil {
 		return nil, nil, err
 	}
 	// The CPI creates helper Pods for the node of these Pods, so pretend that they run.
@@ -249,10 +249,10 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// createClusterObjects creates foreign cluster-scoped objects: a static PersistentVolume, a RuntimeClass, an address pool that selects no
+// createClusterObjects creates cluster-scoped objects of another user: a static PersistentVolume, a RuntimeClass, an address pool that selects no
 // node, and an address reservation.
 func (p provisioner) createClusterObjects(ctx context.Context) error {
-	volume := StaticVolume(foreignName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
+	volume := StaticVolume(othersName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
 	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
 		return err
 	}
@@ -266,7 +266,7 @@ func (p provisioner) createClusterObjects(ctx context.Context) error {
 		"IPReservation": {"reservedCIDRs": []any{"192.0.2.0/24"}},
 	} {
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kind,
-			"metadata": map[string]any{"name": foreignName + "-" + p.namespace}, "spec": spec}}
+			"metadata": map[string]any{"name": othersName + "-" + p.namespace}, "spec": spec}}
 		if _, err := p.objects.Resource(resources[strings.ToLower(kind)+"s"]).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return err
 		}
@@ -276,7 +276,7 @@ func (p provisioner) createClusterObjects(ctx context.Context) error {
 
 // StaticVolume returns a PersistentVolume for a directory of a node, as an administrator would create it manually.
 func StaticVolume(name, class, size string) *corev1.PersistentVolume {
-	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": foreignName}}
+	meta := metav1.ObjectMeta{Name: name, Labels: map[string]string{"app": othersName}}
 	return &corev1.PersistentVolume{ObjectMeta: meta, Spec: corev1.PersistentVolumeSpec{
 		StorageClassName: class, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse(size)},
@@ -304,15 +304,15 @@ func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 		}
 	}
 	return errors.Join(err,
-		cluster.CoreV1().PersistentVolumes().Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(resources["ippools"]).Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(resources["ipreservations"]).Delete(ctx, foreignName+"-"+a.Namespace, metav1.DeleteOptions{}),
+		cluster.CoreV1().PersistentVolumes().Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(resources["ippools"]).Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
+		objects.Resource(resources["ipreservations"]).Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
 		cluster.CoreV1().Pods(a.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}),
 		cluster.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}))
 }
 
-// createWithForeignCopy creates the object, and a copy of it as a foreign object.
-func (p provisioner) createWithForeignCopy(ctx context.Context, gvr schema.GroupVersionResource, kind string, object any) error {
+// createWithUnmanagedCopy creates the object, and a copy of it as another user's object.
+func (p provisioner) createWithUnmanagedCopy(ctx context.Context, gvr schema.GroupVersionResource, kind string, object any) error {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
 		return err
@@ -320,11 +320,11 @@ func (p provisioner) createWithForeignCopy(ctx context.Context, gvr schema.Group
 	original := &unstructured.Unstructured{Object: content}
 	original.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
 	original.SetOwnerReferences(nil)
-	foreign := original.DeepCopy()
-	foreign.SetName(foreignName)
-	foreign.SetLabels(map[string]string{"app": foreignName})
-	foreign.SetAnnotations(nil)
-	for _, created := range []*unstructured.Unstructured{original, foreign} {
+	unmanaged := original.DeepCopy()
+	unmanaged.SetName(othersName)
+	unmanaged.SetLabels(map[string]string{"app": othersName})
+	unmanaged.SetAnnotations(nil)
+	for _, created := range []*unstructured.Unstructured{original, unmanaged} {
 		if _, err := p.objects.Resource(gvr).Namespace(p.namespace).Create(ctx, created, metav1.CreateOptions{}); err != nil {
 			return err
 		}

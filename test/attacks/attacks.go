@@ -20,7 +20,7 @@ type Attack struct {
 	Source string // "LIST: ENTRY" of the published list that describes it, or empty
 	Note   string // what the attacker gains, or the reason or mitigation of a possible attack
 
-	// Forbidden is true if the account does not have the required right, with or without the policy.
+	// Forbidden is true if the account does not have the required permission, with or without the policy.
 	Forbidden bool
 	// Rules are the rules of the policy that reject it. The API server may name any of them. Without rules, the attack is possible.
 	Rules []string
@@ -53,7 +53,7 @@ func (a Attack) CheckOutcome(outcome error, enforced, rejectingLimits bool) erro
 		if apierrors.IsForbidden(outcome) && !strings.Contains(outcome.Error(), denialPrefix) {
 			return nil
 		}
-		return fmt.Errorf("%s: the account has this right: %w", a.Name, orAdmitted(outcome))
+		return fmt.Errorf("%s: the account has this permission: %w", a.Name, orAdmitted(outcome))
 	case rejected:
 		for _, rule := range a.Rules {
 			if outcome != nil && strings.Contains(outcome.Error(), "rule "+rule+":") {
@@ -93,7 +93,7 @@ func possible(name, source, mitigation string, try TryFunc) Attack {
 	return Attack{Name: name, Source: source, Note: mitigation, Try: try}
 }
 
-// forbidden returns an attack that requires a right the account does not have.
+// forbidden returns an attack that requires a permission the account does not have.
 func forbidden(name, source, gain string, try TryFunc) Attack {
 	return Attack{Name: name, Source: source, Note: gain, Forbidden: true, Try: try}
 }
@@ -134,9 +134,9 @@ func All() []Attack {
 		{"DaemonSets", [][]Attack{daemonSets()}},
 		{"Storage", [][]Attack{pvcAttacks(), snapshotAttacks()}},
 		{"Services, PodDisruptionBudgets and other objects", [][]Attack{
-			serviceAttacks(), pdbAttacks(), foreignObjects(), cpiObjects(), readAttacks(), networkAttacks(),
+			serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(), networkAttacks(),
 		}},
-		{"Rights", [][]Attack{rightsEscalation(), rightsPods(), rightsCluster(), rightsWorkloads()}},
+		{"Permissions", [][]Attack{permissionsEscalation(), permissionsPods(), permissionsCluster(), permissionsWorkloads()}},
 	} {
 		for _, attack := range slices.Concat(group.attacks...) {
 			attack.Group = group.name

@@ -34,7 +34,7 @@ func VMKinds() []VMKind {
 
 // EscapeTarget is another VM and its node. Root in a VM tries to reach them.
 type EscapeTarget struct {
-	Address string // of the other VM
+	Address string // address of the other VM
 	Node    string // address of the node
 	Kubelet int32  // the kubelet's port
 	Device  string // device number of the other VM's disk, "major minor"

@@ -70,10 +70,10 @@ func helperPrograms() []Attack {
 		})),
 		variable("for a disk with a path as its name", withContainer(func(c *corev1.Container) { c.Env[0].Value = "../../etc" })),
 		variable("with a variable from a Secret", withContainer(func(c *corev1.Container) {
-			c.Env[0] = corev1.EnvVar{Name: "DISK", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}, Key: "disk"}}}
+			c.Env[0] = corev1.EnvVar{Name: "DISK", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "disk"}}}
 		})),
 		variable("with a Secret as its environment", withContainer(func(c *corev1.Container) {
-			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}}
+			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}}
 		})),
 		rejected("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
 		possible("helper Pod with any image that `images` admits, and the bash of that image", "", "let only your pipeline push there", tryHelperPod(withContainer(func(c *corev1.Container) {
@@ -117,10 +117,10 @@ func helperPodSpecs() []Attack {
 		rejected("volumes", "helper Pod with a Secret", "", "the Secret, for processes of the node", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
 		rejected("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "bosh-cpi-limits"}}}))),
-		rejected("security-context", "helper Pod with the SELinux type init_t", "PSS Baseline: SELinux", "more rights than a privileged container's type", tryHelperPod(withContainer(func(c *corev1.Container) {
+		rejected("security-context", "helper Pod with the SELinux type init_t", "PSS Baseline: SELinux", "more permissions than a privileged container's type", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.SecurityContext.SELinuxOptions = &corev1.SELinuxOptions{Type: "init_t"}
 		}))),
-		rejected("security-context", "helper Pod with a Windows HostProcess container", "PSS Baseline: HostProcess", "administrator rights on a Windows node", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("security-context", "helper Pod with a Windows HostProcess container", "PSS Baseline: HostProcess", "administrator permissions on a Windows node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.SecurityContext = &corev1.PodSecurityContext{WindowsOptions: &corev1.WindowsSecurityContextOptions{HostProcess: new(true)}}
 			pod.Spec.Containers[0].SecurityContext = nil
 			pod.Spec.Containers[0].Lifecycle = nil
@@ -163,7 +163,7 @@ func exclusivityChecks() []Attack {
 		checkAttack("environment", "BASH_ENV in its environment", rootOnNode, func(c *corev1.EphemeralContainer) {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "BASH_ENV", Value: "/volume/program"})
 		}),
-		checkAttack("security-context", "an SELinux type", "more rights than a privileged container's type", func(c *corev1.EphemeralContainer) {
+		checkAttack("security-context", "an SELinux type", "more permissions than a privileged container's type", func(c *corev1.EphemeralContainer) {
 			c.SecurityContext = &corev1.SecurityContext{Privileged: new(true), SELinuxOptions: &corev1.SELinuxOptions{Type: "init_t"}}
 		}),
 		checkAttack("exclusivity-check|images", "another name", rootOnNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
@@ -172,10 +172,10 @@ func exclusivityChecks() []Attack {
 			container.VolumeMounts = nil
 			return a.addEphemeralContainer(ctx, a.existingVM.Name, container)
 		}),
-		rejected("labels|containers|unchanged", "ephemeral container of a foreign Pod", "RBAC: ephemeral containers", "the rights of that Pod", func(ctx context.Context, a *Attacker) error {
+		rejected("labels|containers|unchanged", "ephemeral container of another user's Pod", "RBAC: ephemeral containers", "the permissions of that Pod", func(ctx context.Context, a *Attacker) error {
 			container := manifest.ReleaseContainer(a.existingAttachment)
 			container.VolumeMounts, container.Env = nil, nil
-			return a.addEphemeralContainer(ctx, foreignName, container)
+			return a.addEphemeralContainer(ctx, othersName, container)
 		}),
 	}
 }
@@ -210,7 +210,7 @@ func podChanges() []Attack {
 			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}),
 		templateAttack("images", "with an image from another registry", "any program, with a VM's privileges", func(spec *corev1.PodSpec) { spec.Containers[0].Image = "docker.io/library/debian:13" }),
-		templateAttack("storage-class", "with an ephemeral volume of the class of a static PersistentVolume", "another user's data", func(spec *corev1.PodSpec) {
+		templateAttack("storage-class", "with an ephemeral volume with the StorageClass of a static PersistentVolume", "another user's data", func(spec *corev1.PodSpec) {
 			var pod corev1.Pod
 			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&pod)
 			spec.Volumes = append(spec.Volumes, pod.Spec.Volumes...)
@@ -259,9 +259,9 @@ func daemonSets() []Attack {
 			pod.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		}),
 		pod("prefetch", "with a PersistentVolumeClaim", "a disk, on every node", func(pod *corev1.PodTemplateSpec) {
-			pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: foreignName}}}}
+			pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: othersName}}}}
 		}),
-		pod("storage-class|volumes|prefetch", "with an ephemeral volume of the class of a static PersistentVolume", "another user's data", func(pod *corev1.PodTemplateSpec) {
+		pod("storage-class|volumes|prefetch", "with an ephemeral volume with the StorageClass of a static PersistentVolume", "another user's data", func(pod *corev1.PodTemplateSpec) {
 			var source corev1.Pod
 			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&source)
 			pod.Spec.Volumes = source.Spec.Volumes

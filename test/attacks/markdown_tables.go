@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PossibleTable returns the table in docs/trust.md of the attacks that the policy admits with any limits.
+// PossibleTable returns the table in docs/trust.md of the attacks that the policy allows with any limits.
 func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
@@ -17,8 +17,8 @@ func PossibleTable() string {
 	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// BoundedTable returns the table in docs/trust.md of the attacks that the policy admits with the default limits and rejects with others.
-func BoundedTable() string {
+// LimitableTable returns the table in docs/trust.md of the attacks that the policy allows with the default limits and rejects with others.
+func LimitableTable() string {
 	var rows [][]string
 	for _, attack := range All() {
 		for key, value := range attack.RejectingLimits {
@@ -90,8 +90,7 @@ func markdownTable(header []string, rows [][]string) string {
 	return table.String()
 }
 
-// Summary returns a line with the numbers of attacks: all, those that the policy or RBAC refuses, and those that docs/trust.md lists as
-// possible.
+// Summary returns the number of attacks, of those that the policy or RBAC rejects, and of those that docs/trust.md lists as possible.
 func Summary() string {
 	total, failing, succeeding := Count()
 	return fmt.Sprintf("attacks: %d refused: %d listed: %d", total, failing, succeeding)

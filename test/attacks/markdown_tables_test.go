@@ -14,7 +14,7 @@ const trustDocPath = root + "/docs/trust.md"
 
 var _ = Describe("docs/trust.md", func() {
 	for name, table := range map[string]func() string{
-		"possible": PossibleTable, "bounded": BoundedTable, "rejected": RejectedTables, "escapes": EscapesTable,
+		"possible": PossibleTable, "bounded": LimitableTable, "rejected": RejectedTables, "escapes": EscapesTable,
 	} {
 		It(`contains the generated table "`+name+`"`, func() {
 			tablePattern := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
@@ -67,7 +67,7 @@ var _ = Describe("The attacks", func() {
 	)
 
 	It("have table cells of at most 120 characters", func() {
-		for _, table := range []string{PossibleTable(), BoundedTable(), RejectedTables(), EscapesTable()} {
+		for _, table := range []string{PossibleTable(), LimitableTable(), RejectedTables(), EscapesTable()} {
 			for line := range strings.Lines(table) {
 				row := strings.TrimSuffix(strings.TrimPrefix(line, "| "), " |\n")
 				for cell := range strings.SplitSeq(row, " | ") {

@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// tryPVC returns an attack that creates a changed PVC of a disk.
+// tryPVC returns an attack that creates a modified disk PVC.
 func tryPVC(change func(*corev1.PersistentVolumeClaim)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		pvc := newPVC(a.Namespace, "disk-two")
@@ -21,41 +21,41 @@ func tryPVC(change func(*corev1.PersistentVolumeClaim)) TryFunc {
 }
 
 func pvcAttacks() []Attack {
-	const volumes, foreignVolume = "RBAC: persistent volumes", "an administrator's PersistentVolume"
+	const volumes, adminVolume = "RBAC: persistent volumes", "an administrator's PersistentVolume"
 	spec := func(rule, property, gain string, change func(*corev1.PersistentVolumeClaimSpec)) Attack {
 		return rejected(rule, "disk "+property, volumes, gain, tryPVC(func(c *corev1.PersistentVolumeClaim) { change(&c.Spec) }))
 	}
 	patch := func(rule, name string, spec map[string]any) Attack {
-		return rejected(rule, name, volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
+		return rejected(rule, name, volumes, adminVolume, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"spec": spec})
 		})
 	}
 	return []Attack{
-		spec("volume-name", "that names a PersistentVolume", foreignVolume, func(c *corev1.PersistentVolumeClaimSpec) { c.VolumeName = foreignName }),
-		spec("volume-name", "that selects PersistentVolumes by label", foreignVolume, func(c *corev1.PersistentVolumeClaimSpec) {
-			c.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}}
+		spec("volume-name", "that names a PersistentVolume", adminVolume, func(c *corev1.PersistentVolumeClaimSpec) { c.VolumeName = othersName }),
+		spec("volume-name", "that selects PersistentVolumes by label", adminVolume, func(c *corev1.PersistentVolumeClaimSpec) {
+			c.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": othersName}}
 		}),
-		spec("storage-class", "of the class of a static PersistentVolume", foreignVolume, func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = new("static") }),
-		spec("storage-class", "with an empty class", "any PersistentVolume without a class", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = new("") }),
-		spec("storage-class", "without a class, in a cluster without a default class", "any PersistentVolume without a class", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = nil }).
+		spec("storage-class", "with the StorageClass of a static PersistentVolume", adminVolume, func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = new("static") }),
+		spec("storage-class", "with an empty StorageClass name", "any PersistentVolume without a StorageClass", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = new("") }),
+		spec("storage-class", "without a StorageClass, in a cluster without a default StorageClass", "any PersistentVolume without a StorageClass", func(c *corev1.PersistentVolumeClaimSpec) { c.StorageClassName = nil }).
 			withoutDefaultStorageClass(),
-		rejected("storage-class", "disk with another class in its annotation", volumes, foreignVolume, tryPVC(func(c *corev1.PersistentVolumeClaim) {
+		rejected("storage-class", "disk with another StorageClass in its annotation", volumes, adminVolume, tryPVC(func(c *corev1.PersistentVolumeClaim) {
 			c.Annotations[corev1.BetaStorageClassAnnotation] = "static"
 		})),
-		patch("volume-name", "setting the PersistentVolume of an existing disk", map[string]any{"volumeName": foreignName}),
-		rejected("storage-class", "setting a PersistentVolume's class for an existing disk without a class", volumes, foreignVolume, func(ctx context.Context, a *Attacker) error {
+		patch("volume-name", "setting the PersistentVolume of an existing disk", map[string]any{"volumeName": othersName}),
+		rejected("storage-class", "setting the StorageClass of an existing disk that has none, to match a PersistentVolume", volumes, adminVolume, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", classlessDisk, map[string]any{"spec": map[string]any{"storageClassName": "static"}})
 		}).withoutDefaultStorageClass(),
-		spec("data-source", "with a foreign disk as its data source", "that disk's data", func(c *corev1.PersistentVolumeClaimSpec) {
-			c.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: foreignName}
+		spec("data-source", "with another user's disk as its data source", "that disk's data", func(c *corev1.PersistentVolumeClaimSpec) {
+			c.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: othersName}
 		}),
-		spec("data-source", "with a volume populator as its data source", "what the populator reads on request", func(c *corev1.PersistentVolumeClaimSpec) {
-			c.DataSourceRef = &corev1.TypedObjectReference{APIGroup: new("example.com"), Kind: "Backup", Name: foreignName}
+		spec("data-source", "with a volume populator as its data source", "any data that the populator can read", func(c *corev1.PersistentVolumeClaimSpec) {
+			c.DataSourceRef = &corev1.TypedObjectReference{APIGroup: new("example.com"), Kind: "Backup", Name: othersName}
 		}),
 		possible("disk with any VolumeSnapshot of the namespace as its data source", volumes, dedicatedNamespace, tryPVC(func(c *corev1.PersistentVolumeClaim) {
-			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: foreignName}
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: othersName}
 		})),
-		possible("disk of a class in `storage_classes` that has an unbound PersistentVolume", volumes, "list only classes without manually created PersistentVolumes", tryPVC(func(*corev1.PersistentVolumeClaim) {})),
+		possible("disk with a StorageClass in `storage_classes` that has an unbound PersistentVolume", volumes, "list only StorageClasses without manually created PersistentVolumes", tryPVC(func(*corev1.PersistentVolumeClaim) {})),
 		possible("disk with annotations for a provisioner", "", "depends on the provisioner", tryPVC(func(c *corev1.PersistentVolumeClaim) { c.Annotations["nfs.io/storage-path"] = "others" })),
 		possible("disks that fill the storage", "NSA/CISA: Resource policies", "set a ResourceQuota", tryPVC(func(*corev1.PersistentVolumeClaim) {})),
 		possible("deleting a disk", "", "required by delete_disk; take backups, and use the reclaim policy Retain", func(ctx context.Context, a *Attacker) error {
@@ -67,10 +67,10 @@ func pvcAttacks() []Attack {
 func snapshotAttacks() []Attack {
 	return []Attack{
 		rejected("snapshot-source", "VolumeSnapshot that names a VolumeSnapshotContent", "RBAC: persistent volumes", "a snapshot of another namespace", func(ctx context.Context, a *Attacker) error {
-			return a.createSnapshot(ctx, map[string]any{"volumeSnapshotContentName": foreignName})
+			return a.createSnapshot(ctx, map[string]any{"volumeSnapshotContentName": othersName})
 		}),
-		possible("VolumeSnapshot of a foreign disk of the namespace", "", dedicatedNamespace, func(ctx context.Context, a *Attacker) error {
-			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": foreignName})
+		possible("VolumeSnapshot of another user's disk of the namespace", "", dedicatedNamespace, func(ctx context.Context, a *Attacker) error {
+			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": othersName})
 		}),
 	}
 }
@@ -86,15 +86,15 @@ func tryService(change func(*corev1.Service)) TryFunc {
 }
 
 func serviceAttacks() []Attack {
-	foreign := map[string]string{"app": foreignName}
+	unmanaged := map[string]string{"app": othersName}
 	return []Attack{
-		rejected("service-selector", "Service for a foreign Pod", "", "access to a Pod without a Service", tryService(func(s *corev1.Service) { s.Spec.Selector = foreign })),
-		rejected("service-selector", "NodePort Service for a foreign Pod", "NSA/CISA: Network policies", "access to a Pod from outside the cluster", tryService(func(s *corev1.Service) {
-			s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, foreign
+		rejected("service-selector", "Service that selects another user's Pod", "", "access to a Pod that has no Service", tryService(func(s *corev1.Service) { s.Spec.Selector = unmanaged })),
+		rejected("service-selector", "NodePort Service that selects another user's Pod", "NSA/CISA: Network policies", "access to a Pod from outside the cluster", tryService(func(s *corev1.Service) {
+			s.Spec.Type, s.Spec.Selector = corev1.ServiceTypeNodePort, unmanaged
 		})),
-		rejected("service-selector", "Service without a selector", "", "a DNS name of the cluster for an external address", tryService(func(s *corev1.Service) { s.Spec.Selector = nil })),
-		rejected("service-selector", "changing an existing Service to select a foreign Pod", "", "access to a Pod without a Service", func(ctx context.Context, a *Attacker) error {
-			return a.patchObject(ctx, "services", "service-one", map[string]any{"spec": map[string]any{"selector": foreign}})
+		rejected("service-selector", "Service without a selector", "", "a cluster DNS name that resolves to an external address", tryService(func(s *corev1.Service) { s.Spec.Selector = nil })),
+		rejected("service-selector", "changing an existing Service to select another user's Pod", "", "access to a Pod that has no Service", func(ctx context.Context, a *Attacker) error {
+			return a.patchObject(ctx, "services", "service-one", map[string]any{"spec": map[string]any{"selector": unmanaged}})
 		}),
 		rejected("external-ips", "Service with an external IP", "CVE-2020-8554", "other users' traffic to that address", tryService(func(s *corev1.Service) { s.Spec.ExternalIPs = []string{"192.0.2.7"} })),
 		rejected("external-ips", "adding an external IP to an existing Service", "CVE-2020-8554", "other users' traffic to that address", func(ctx context.Context, a *Attacker) error {
@@ -126,7 +126,7 @@ func pdbAttacks() []Attack {
 	const drains = "nodes that cannot be drained"
 	return []Attack{
 		rejected("budget", "PodDisruptionBudget for all Pods of the namespace", "", drains, budget(&metav1.LabelSelector{})),
-		rejected("budget", "PodDisruptionBudget for foreign Pods", "", drains, budget(&metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}})),
+		rejected("budget", "PodDisruptionBudget for other users' Pods", "", drains, budget(&metav1.LabelSelector{MatchLabels: map[string]string{"app": othersName}})),
 		rejected("budget", "changing an existing PodDisruptionBudget to select all Pods", "", drains, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "poddisruptionbudgets", "group-one", map[string]any{"spec": map[string]any{"selector": nil}})
 		}),
@@ -138,22 +138,22 @@ func pdbAttacks() []Attack {
 // classlessDisk is a disk of the CPI without a StorageClass, as if created in a cluster without a default StorageClass.
 const classlessDisk = "disk-unclassed"
 
-// foreignObjects returns attacks on other users' objects of each kind that the CPI creates.
-func foreignObjects() []Attack {
+// unmanagedObjects returns attacks on other users' objects of each kind that the CPI creates.
+func unmanagedObjects() []Attack {
 	var attacks []Attack
 	for _, target := range []struct{ resourceName, kind, rules string }{ // other rules also cover Pods and PodTemplates
-		{"pods", "Pod", "foreign|labels"}, {"podtemplates", "PodTemplate", "foreign|vm-directory"}, {"secrets", "Secret", "foreign"}, {"services", "Service", "foreign"},
-		{"persistentvolumeclaims", "PersistentVolumeClaim", "foreign"}, {"poddisruptionbudgets", "PodDisruptionBudget", "foreign"},
-		{"volumesnapshots", "VolumeSnapshot", "foreign"}, {"daemonsets", "DaemonSet", ""},
+		{"pods", "Pod", "unmanaged|labels"}, {"podtemplates", "PodTemplate", "unmanaged|vm-directory"}, {"secrets", "Secret", "unmanaged"}, {"services", "Service", "unmanaged"},
+		{"persistentvolumeclaims", "PersistentVolumeClaim", "unmanaged"}, {"poddisruptionbudgets", "PodDisruptionBudget", "unmanaged"},
+		{"volumesnapshots", "VolumeSnapshot", "unmanaged"}, {"daemonsets", "DaemonSet", ""},
 	} {
-		if target.resourceName != "daemonsets" { // the account has no right to change them
-			attacks = append(attacks, rejected(target.rules, "labeling a foreign "+target.kind+" as the CPI's", "", "all rights that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
+		if target.resourceName != "daemonsets" { // the account has no permission to change them
+			attacks = append(attacks, rejected(target.rules, "adding the CPI's labels to another user's "+target.kind, "", "all permissions that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
 				patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleDisk}}}
-				return a.patchObject(ctx, target.resourceName, foreignName, patch)
+				return a.patchObject(ctx, target.resourceName, othersName, patch)
 			}))
 		}
-		attacks = append(attacks, rejected("foreign", "deleting a foreign "+target.kind, "", "loss of another user's service or data", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources[target.resourceName]).Namespace(a.Namespace).Delete(ctx, foreignName, dryDelete)
+		attacks = append(attacks, rejected("unmanaged", "deleting another user's "+target.kind, "", "loss of another user's service or data", func(ctx context.Context, a *Attacker) error {
+			return a.Objects.Resource(resources[target.resourceName]).Namespace(a.Namespace).Delete(ctx, othersName, dryDelete)
 		}))
 	}
 	return attacks
@@ -175,14 +175,14 @@ func cpiObjects() []Attack {
 		})
 	}
 	return []Attack{
-		rejected("secret-type", "Secret with a service account's token", "RBAC: token request", "the rights of any service account of the namespace", secret(corev1.SecretTypeServiceAccountToken, cpiLabels)),
-		rejected("object-labels", "Secret without the CPI's labels", "", "an object that other users mistake for theirs", secret(corev1.SecretTypeOpaque, nil)),
-		rejected("object-labels", "PodTemplate without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("secret-type", "Secret with a service account's token", "RBAC: token request", "the permissions of any service account of the namespace", secret(corev1.SecretTypeServiceAccountToken, cpiLabels)),
+		rejected("object-labels", "Secret without the CPI's labels", "", "an object that other users may mistake for their own", secret(corev1.SecretTypeOpaque, nil)),
+		rejected("object-labels", "PodTemplate without the CPI's labels", "", "an object that other users may mistake for their own", func(ctx context.Context, a *Attacker) error {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			podTemplate.Labels = nil
 			return a.createTemplate(ctx, podTemplate)
 		}),
-		rejected("object-labels", "DaemonSet without the CPI's labels", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("object-labels", "DaemonSet without the CPI's labels", "", "an object that other users may mistake for their own", func(ctx context.Context, a *Attacker) error {
 			set, err := a.newPrefetchDaemonSet()
 			if err != nil {
 				return err
@@ -191,7 +191,7 @@ func cpiObjects() []Attack {
 			_, err = a.Client.AppsV1().DaemonSets(a.Namespace).Create(ctx, set, dryCreate)
 			return err
 		}),
-		rejected("object-labels", "removing the CPI's label from a disk", "", "an object that other users mistake for theirs", func(ctx context.Context, a *Attacker) error {
+		rejected("object-labels", "removing the CPI's label from a disk", "", "an object that other users may mistake for their own", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: nil}}})
 		}),
 		rejected("object-labels", "changing the role of a disk", "", "an object that the CPI mistakes for another", func(ctx context.Context, a *Attacker) error {
@@ -206,8 +206,8 @@ func cpiObjects() []Attack {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"finalizers": nil}})
 		}),
 		rejected("finalizers", "new Pod with a finalizer", "", "a namespace that cannot be deleted", tryVMPod(func(pod *corev1.Pod) { pod.Finalizers = []string{"example.com/never"} })),
-		rejected("finalizers", "Pod that blocks the deletion of a foreign owner", "", "an owner that cannot be deleted", tryVMPod(func(pod *corev1.Pod) {
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: foreignName, UID: "none", BlockOwnerDeletion: new(true)}}
+		rejected("finalizers", "Pod that blocks the deletion of another user's owner", "", "an owner that cannot be deleted", tryVMPod(func(pod *corev1.Pod) {
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "Deployment", Name: othersName, UID: "none", BlockOwnerDeletion: new(true)}}
 		})),
 	}
 }
@@ -216,13 +216,13 @@ func cpiObjects() []Attack {
 func readAttacks() []Attack {
 	return []Attack{
 		possible("reading any Secret of the namespace by name", "RBAC: listing secrets", dedicatedNamespace, func(ctx context.Context, a *Attacker) error {
-			_, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, foreignName, metav1.GetOptions{})
+			_, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, othersName, metav1.GetOptions{})
 			return err
 		}),
 		possible("creating Events with any text for any object of the namespace", "NSA/CISA: Audit logging and threat detection", "rely on the director's tasks and the audit log", func(ctx context.Context, a *Attacker) error {
 			_, err := a.Client.CoreV1().Events(a.Namespace).Create(ctx, &corev1.Event{
 				ObjectMeta: metav1.ObjectMeta{Name: "event-two"}, Reason: "Healthy", Message: "all is well",
-				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: a.Namespace, Name: foreignName}}, dryCreate)
+				InvolvedObject: corev1.ObjectReference{Kind: "Pod", Namespace: a.Namespace, Name: othersName}}, dryCreate)
 			return err
 		}),
 		possible("deleting a VM", "", "required by delete_vm", func(ctx context.Context, a *Attacker) error {
@@ -237,13 +237,13 @@ func readAttacks() []Attack {
 			return err
 		}),
 		possible("reading a PersistentVolume's attributes by name", "NSA/CISA: Authentication and authorization", "keep credentials out of CSI attributes", func(ctx context.Context, a *Attacker) error {
-			_, err := a.Client.CoreV1().PersistentVolumes().Get(ctx, foreignName+"-"+a.Namespace, metav1.GetOptions{})
+			_, err := a.Client.CoreV1().PersistentVolumes().Get(ctx, othersName+"-"+a.Namespace, metav1.GetOptions{})
 			return err
 		}),
 	}
 }
 
-// networkAttacks returns attacks that require the rights in docs/rbac-networks.yaml.
+// networkAttacks returns attacks that require the permissions in docs/rbac-networks.yaml.
 func networkAttacks() []Attack {
 	create := func(resourceName, name string, labels map[string]any, spec map[string]any) TryFunc {
 		return func(ctx context.Context, a *Attacker) error {
@@ -256,14 +256,14 @@ func networkAttacks() []Attack {
 	}
 	cpiLabels := map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleNetwork}
 	return []Attack{
-		rejected("foreign-networks", "deleting the cluster's address pool", "", "no addresses for new Pods of the cluster", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources["ippools"]).Delete(ctx, foreignName+"-"+a.Namespace, dryDelete)
+		rejected("unmanaged-networks", "deleting the cluster's address pool", "", "no addresses for new Pods of the cluster", func(ctx context.Context, a *Attacker) error {
+			return a.Objects.Resource(resources["ippools"]).Delete(ctx, othersName+"-"+a.Namespace, dryDelete)
 		}),
-		rejected("foreign-networks", "deleting a foreign reservation of addresses", "", "reserved addresses for any Pod", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources["ipreservations"]).Delete(ctx, foreignName+"-"+a.Namespace, dryDelete)
+		rejected("unmanaged-networks", "deleting another user's reservation of addresses", "", "reserved addresses for any Pod", func(ctx context.Context, a *Attacker) error {
+			return a.Objects.Resource(resources["ipreservations"]).Delete(ctx, othersName+"-"+a.Namespace, dryDelete)
 		}),
-		rejected("foreign-networks", "address pool without the CPI's labels", "", "an object that other users mistake for theirs", create("ippools", "pool-two", nil, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
-		rejected("foreign-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
+		rejected("unmanaged-networks", "address pool without the CPI's labels", "", "an object that other users may mistake for their own", create("ippools", "pool-two", nil, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
+		rejected("unmanaged-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
 			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
 		rejected("address-pool", "address pool for all Pods of the cluster", "", "addresses of other networks, for all Pods", create("ippools", "pool-two", cpiLabels, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "all()"})),
 		possible("address pool of any range, for Pods that request its addresses", "", "omit docs/rbac-networks.yaml if no network is `managed`", create("ippools", "pool-two", cpiLabels,

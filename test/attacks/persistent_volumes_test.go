@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// pvcAttempts are attempts to bind a PVC to an administrator's PersistentVolume, by the kind of PVC. They are not dry runs.
+// pvcAttempts are attempts to bind a PVC to an administrator's PersistentVolume, keyed by description. Unlike other attacks, they create
+// real objects.
 var pvcAttempts = map[string]struct {
 	size, class string // of the volume; unless class is empty, the volume gets a unique class
 	try         func(ctx context.Context, a *Attacker, volume, class string) error
@@ -22,25 +23,25 @@ var pvcAttempts = map[string]struct {
 	}},
 	"a PVC that selects it by label": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) {
-			c.Spec.StorageClassName, c.Spec.Selector = &class, &metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}}
+			c.Spec.StorageClassName, c.Spec.Selector = &class, &metav1.LabelSelector{MatchLabels: map[string]string{"app": othersName}}
 		})
 	}},
-	"a PVC of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC with the same StorageClass": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = &class })
 	}},
-	"a PVC with an empty class, for a volume without a class": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
+	"a PVC with an empty StorageClass name, for a volume without a StorageClass": {"1Gi", "", func(ctx context.Context, a *Attacker, _, _ string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Spec.StorageClassName = new("") })
 	}},
-	"a PVC with its class in an annotation": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC with the same StorageClass in an annotation": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		return a.createRealPVC(ctx, func(c *corev1.PersistentVolumeClaim) { c.Annotations[corev1.BetaStorageClassAnnotation] = class })
 	}},
-	"a PVC that gets its class later": {"4Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"a PVC that gets the same StorageClass later": {"4Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		patch := []byte(`{"spec": {"storageClassName": "` + class + `"}}`)
 		pvcs := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace)
 		_, err := pvcs.Patch(ctx, classlessDisk, types.MergePatchType, patch, metav1.PatchOptions{})
 		return err
 	}},
-	"an ephemeral volume of its class": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
+	"an ephemeral volume with the same StorageClass": {"1Gi", "static", func(ctx context.Context, a *Attacker, _, class string) error {
 		pod := a.newVMPod()
 		addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = &class })(pod)
 		pod.Spec.NodeSelector = unschedulable
@@ -49,7 +50,7 @@ var pvcAttempts = map[string]struct {
 	}},
 }
 
-// createRealPVC creates a changed PVC. It is not a dry run.
+// createRealPVC creates a modified PVC. Unlike createPVC, it is not a dry run.
 func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.PersistentVolumeClaim)) error {
 	pvc := newPVC(a.Namespace, "disk-taken")
 	change(pvc)

@@ -52,7 +52,7 @@ func ReadPolicy(root string) (Policy, error) {
 // Rule is a removable part of a policy: a validation, or an operation on a kind of objects to which the policy applies.
 type Rule struct {
 	Policy string
-	Name   string // of the validation, or "OPERATION KIND"
+	Name   string // name of the validation, or "OPERATION KIND"
 
 	remove func(*admission.ValidatingAdmissionPolicy)
 	// rejects reports whether a validation is the only one that rejects an attack. For an operation, it reports whether only this policy

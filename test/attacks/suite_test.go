@@ -199,7 +199,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 	var env *attackEnv
 	BeforeAll(func(ctx context.Context) { env = newAttackEnv(ctx) }, NodeTimeout(startTimeout))
 
-	It("succeeds with all attacks that the service account has the rights for", func(ctx context.Context) {
+	It("succeeds with all attacks that the service account has the permissions for", func(ctx context.Context) {
 		a := env.newAttacker(ctx, nil)
 		var unexpected []string
 		for _, attack := range env.supportedAttacks() {
@@ -220,7 +220,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 		Eventually(fullPolicy.CheckEnforced).WithContext(ctx).WithArguments(env.newImpersonator(ctx, "anybody")).Should(Succeed())
 		var gaps []*policyGap
 		for i, rule := range env.policy.Rules() {
-			if !slices.Contains(kindsWithoutRight, strings.TrimPrefix(rule.Name, "UPDATE ")) {
+			if !slices.Contains(kindsWithoutPermission, strings.TrimPrefix(rule.Name, "UPDATE ")) {
 				gaps = append(gaps, env.newPolicyGap(ctx, fmt.Sprintf("-%d", i), rule))
 			}
 		}
@@ -240,8 +240,8 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 	}, NodeTimeout(15*time.Minute))
 })
 
-// kindsWithoutRight are the kinds without a right to update in docs/rbac*.yaml. The policy covers clusters that grant this right.
-var kindsWithoutRight = []string{"daemonsets", "ippools", "ipreservations"}
+// kindsWithoutPermission are the kinds without a permission to update in docs/rbac*.yaml. The policy covers clusters that grant this permission.
+var kindsWithoutPermission = []string{"daemonsets", "ippools", "ipreservations"}
 
 // policyGap is a user for whom the policy lacks a rule.
 type policyGap struct {
@@ -271,7 +271,7 @@ func (env *attackEnv) newPolicyGap(ctx context.Context, suffix string, rule Rule
 	return g
 }
 
-// newImpersonator returns an attacker as this user, with the rights of the service account, in a namespace with these limits.
+// newImpersonator returns an attacker as this user, with the permissions of the service account, in a namespace with these limits.
 func (env *attackEnv) newImpersonator(ctx context.Context, user string, limits ...map[string]string) *Attacker {
 	GinkgoHelper()
 	key := fmt.Sprint(limits)

@@ -104,7 +104,7 @@ func vmNamespaces() []Attack {
 			c.Lifecycle.PostStart = &corev1.LifecycleHandler{HTTPGet: &corev1.HTTPGetAction{Host: "10.0.0.1", Port: intstr.FromInt32(80)}}
 		}))),
 		rejected("resource-claims", "VM Pod with a ResourceClaim", "", "devices, including those of other Pods", tryVMPod(func(pod *corev1.Pod) {
-			pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(foreignName)}}
+			pod.Spec.ResourceClaims = []corev1.PodResourceClaim{{Name: "gpu", ResourceClaimName: new(othersName)}}
 		})).sinceMinor(34),
 	}
 }
@@ -155,7 +155,7 @@ func vmSecurity() []Attack {
 		})),
 		rejected("security-context", "VM Pod with a sysctl", "PSS Baseline: Sysctls", "kernel settings that other Pods share", podSecurity(corev1.PodSecurityContext{
 			Sysctls: []corev1.Sysctl{{Name: "kernel.msgmax", Value: "65536"}}})),
-		rejected("security-context", "VM Pod with a Windows user", "PSS Baseline: HostProcess", "administrator rights on a Windows node", podSecurity(corev1.PodSecurityContext{
+		rejected("security-context", "VM Pod with a Windows user", "PSS Baseline: HostProcess", "administrator permissions on a Windows node", podSecurity(corev1.PodSecurityContext{
 			WindowsOptions: &corev1.WindowsSecurityContextOptions{RunAsUserName: new("ContainerAdministrator")}})),
 		possible("VM Pod that runs as root", "PSS Restricted: Running as Non-root", "required by init; with `host_users: false`, an unprivileged user on the node", tryVMPod(func(*corev1.Pod) {})),
 		possible("VM Pod with the user ID 0", "PSS Restricted: Running as Non-root user", "required by init; with `host_users: false`, an unprivileged user on the node", tryVMPod(withSecurityContext(corev1.SecurityContext{
@@ -174,13 +174,13 @@ func vmIdentity() []Attack {
 	const tokens = "NSA/CISA: Protecting Pod service account tokens"
 	return []Attack{
 		rejected("service-account", "VM Pod with the CPI's service account", tokens, "the token, for the VM's jobs", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
-		rejected("service-account", "VM Pod with the token of the default service account", tokens, "the rights of that account", tryVMPod(func(pod *corev1.Pod) { pod.Spec.AutomountServiceAccountToken = new(true) })),
+		rejected("service-account", "VM Pod with the token of the default service account", tokens, "the permissions of that account", tryVMPod(func(pod *corev1.Pod) { pod.Spec.AutomountServiceAccountToken = new(true) })),
 		rejected("service-account", "VM Pod with a projected token for another audience", tokens, "access to services that trust the cluster's tokens, for example a vault", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
 			ServiceAccountToken: &corev1.ServiceAccountTokenProjection{Path: "token", Audience: "vault"}}))),
-		possible("VM Pod with a service account that `service_accounts` lists", tokens, "list only accounts with rights that every job may have", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "router" })).
+		possible("VM Pod with a service account that `service_accounts` lists", tokens, "list only accounts with permissions that every job may have", tryVMPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "router" })).
 			withLimit("service_accounts", "router"),
 		rejected("volumes|service-account", "VM Pod with a projected Secret", "", "a Secret that the policy rejects as a volume", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
-			Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}))),
+			Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}))),
 		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
 		rejected("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com.evil.example/stemcells/jammy:1"
@@ -196,18 +196,18 @@ func vmIdentity() []Attack {
 			pod.Spec.Containers = []corev1.Container{{Name: "more", Image: sidecarImage}}
 		})).withLimit("sidecars", sidecarImage),
 		rejected("priority-class", "VM Pod with a system priority class", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-node-critical" })),
-		possible("VM Pod with a foreign Secret in its environment", "RBAC: listing secrets", dedicatedNamespace, tryVMPod(withContainer(func(c *corev1.Container) {
-			c.Env = append(c.Env, corev1.EnvVar{Name: "STOLEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}, Key: "password"}}})
+		possible("VM Pod with another user's Secret in its environment", "RBAC: listing secrets", dedicatedNamespace, tryVMPod(withContainer(func(c *corev1.Container) {
+			c.Env = append(c.Env, corev1.EnvVar{Name: "STOLEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "password"}}})
 		}))),
-		possible("VM Pod with a foreign pull Secret", "", dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) {
-			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: foreignName}}
+		possible("VM Pod with another user's pull Secret", "", dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) {
+			pod.Spec.ImagePullSecrets = []corev1.LocalObjectReference{{Name: othersName}}
 		})),
-		possible("VM Pod with labels that a foreign Service selects", "", "it receives the Service's traffic; "+dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) { pod.Labels["app"] = foreignName })),
-		possible("VM Pod with a foreign ReplicaSet as its owner", "", "the ReplicaSet deletes another of its Pods; "+dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) {
-			pod.Labels["app"] = foreignName
-			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: foreignName, UID: "none", Controller: new(true)}}
+		possible("VM Pod with labels that another user's Service selects", "", "it receives the Service's traffic; "+dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) { pod.Labels["app"] = othersName })),
+		possible("VM Pod with another user's ReplicaSet as its owner", "", "the ReplicaSet deletes another of its Pods; "+dedicatedNamespace, tryVMPod(func(pod *corev1.Pod) {
+			pod.Labels["app"] = othersName
+			pod.OwnerReferences = []metav1.OwnerReference{{APIVersion: "apps/v1", Kind: "ReplicaSet", Name: othersName, UID: "none", Controller: new(true)}}
 		})),
-		possible("VM Pod with labels to which a foreign NetworkPolicy allows traffic", "NSA/CISA: Network policies", "only policies without a namespace selector are affected", tryVMPod(func(pod *corev1.Pod) { pod.Labels["role"] = "database-client" })),
+		possible("VM Pod with labels to which another user's NetworkPolicy allows traffic", "NSA/CISA: Network policies", "only policies without a namespace selector are affected", tryVMPod(func(pod *corev1.Pod) { pod.Labels["role"] = "database-client" })),
 		possible("VM Pod with annotations for a network plugin", "", "depends on the plugin: networks of Multus, addresses of Calico", tryVMPod(func(pod *corev1.Pod) {
 			pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": "kube-system/host-device"}
 		})),
@@ -245,22 +245,22 @@ func vmVolumes() []Attack {
 		volumeAttack("a CSI volume", "what the driver mounts on request, for example Secrets of a vault", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}),
 		volumeAttack("a FlexVolume", "a program on the node, with arbitrary options", corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "example.com/driver"}}),
 		volumeAttack("an image volume", "an image from another registry", corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "docker.io/library/debian:13"}}).sinceMinor(35),
-		volumeAttack("a ConfigMap", "settings of other applications", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: foreignName}}}),
-		pvcAttack("volumes", "that names a PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.VolumeName = foreignName }),
+		volumeAttack("a ConfigMap", "settings of other applications", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}),
+		pvcAttack("volumes", "that names a PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.VolumeName = othersName }),
 		pvcAttack("volumes", "that selects PersistentVolumes", func(c *corev1.PersistentVolumeClaimTemplate) {
-			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": foreignName}}
+			c.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{"app": othersName}}
 		}),
-		pvcAttack("volumes", "with a foreign disk as its data source", func(c *corev1.PersistentVolumeClaimTemplate) {
-			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: foreignName}
+		pvcAttack("volumes", "with another user's disk as its data source", func(c *corev1.PersistentVolumeClaimTemplate) {
+			c.Spec.DataSource = &corev1.TypedLocalObjectReference{Kind: "PersistentVolumeClaim", Name: othersName}
 		}),
-		pvcAttack("storage-class", "of the class of a static PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") }),
-		pvcAttack("storage-class", "with an empty class", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("") }),
-		pvcAttack("storage-class", "without a class", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = nil }),
-		pvcAttack("storage-class", "with another class in its annotation", func(c *corev1.PersistentVolumeClaimTemplate) {
+		pvcAttack("storage-class", "with the StorageClass of a static PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") }),
+		pvcAttack("storage-class", "with an empty StorageClass name", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("") }),
+		pvcAttack("storage-class", "without a StorageClass", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = nil }),
+		pvcAttack("storage-class", "with another StorageClass in its annotation", func(c *corev1.PersistentVolumeClaimTemplate) {
 			c.Annotations = map[string]string{corev1.BetaStorageClassAnnotation: "static"}
 		}),
 		possible("VM Pod with any PersistentVolumeClaim of the namespace", "", dedicatedNamespace, tryVMPod(addVolume(corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: foreignName}}))),
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: othersName}}))),
 	}
 }
 
@@ -273,7 +273,7 @@ func vmSidecars() []Attack {
 	}
 	return []Attack{
 		sidecarAttack("sidecars", "that is privileged", "root on the node", containerWith(corev1.SecurityContext{Privileged: new(true)})),
-		sidecarAttack("sidecars", "with an added capability", "more rights than a sidecar has", containerWith(withCapabilities("SYS_PTRACE"))),
+		sidecarAttack("sidecars", "with an added capability", "more permissions than a sidecar has", containerWith(withCapabilities("SYS_PTRACE"))),
 		sidecarAttack("sidecars", "with the seccomp profile Unconfined", "all system calls", containerWith(corev1.SecurityContext{SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeUnconfined}})),
 		sidecarAttack("sidecars", "with the AppArmor profile Unconfined", "less confinement", containerWith(corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}})),
 		sidecarAttack("sidecars", "with the VM's directory on the node", "the VM's disks", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}}),

@@ -13,37 +13,37 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // deploy measures the time to create many VMs with a disk each, with the CPI and with a minimal client.
-func (b bench) deploy(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
+func (b bench) deploy(ctx context.Context, env *benchenv.Env, results *report.Results) error {
 	results.Deploys = nil
 	for _, size := range b.deploys {
 		vms, workers := size[0], size[1]
 		b.logf("deploy: %d VMs by %d parallel processes", vms, workers)
 		namespace := fmt.Sprintf("deploy-%d", vms)
 		for _, name := range []string{namespace, namespace + "-bare"} {
-			if err := benchenv.CreateNamespace(ctx, s.Client, name); err != nil {
+			if err := benchenv.CreateNamespace(ctx, env.Client, name); err != nil {
 				return err
 			}
 		}
-		d, err := benchenv.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
+		d, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace)
 		if err != nil {
 			return err
 		}
-		template, err := createTemplate(ctx, s.Client, d, namespace, templateAgentID, plainVM())
+		template, err := createTemplate(ctx, env.Client, d, namespace, templateAgentID, plainVM())
 		if err != nil {
 			return err
 		}
-		result := figures.Deploy{VMs: vms, Workers: workers}
+		result := report.Deploy{VMs: vms, Workers: workers}
 		var log callLog
 		if result.Seconds, err = runConcurrently(ctx, vms, workers, func(ctx context.Context, n int) error { return log.createVM(ctx, d, n) }); err != nil {
 			return err
 		}
 		log.summarize(&result)
 		b.logf("deploy: the same objects by a minimal client")
-		client := minimalClient{s.Client, namespace + "-bare", template}
+		client := minimalClient{env.Client, namespace + "-bare", template}
 		if result.Bare, err = runConcurrently(ctx, vms, workers, client.createVM); err != nil {
 			return err
 		}
@@ -68,13 +68,13 @@ func runConcurrently(ctx context.Context, count, workers int, do func(context.Co
 type callLog struct {
 	mutex          sync.Mutex
 	calls          []finishedCall
-	create, attach figures.Distribution
+	create, attach report.Distribution
 }
 
 // finishedCall is the time and usage of a finished call.
 type finishedCall struct {
 	start, end time.Time
-	figures.Usage
+	report.Usage
 }
 
 func (l *callLog) createVM(ctx context.Context, d benchenv.Director, n int) error {
@@ -113,7 +113,7 @@ func (l *callLog) record(method string, call finishedCall) {
 }
 
 // summarize sets the fields of result that are derived from the calls.
-func (l *callLog) summarize(result *figures.Deploy) {
+func (l *callLog) summarize(result *report.Deploy) {
 	result.Calls, result.Create, result.Attach = len(l.calls), l.create, l.attach
 	for _, call := range l.calls {
 		result.CPU += float64(call.CPU) / 1e9

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 var (
@@ -19,8 +19,8 @@ var (
 )
 
 // hostInfo returns the properties of the host.
-func hostInfo() figures.Host {
-	host := figures.Host{CPU: firstMatch(cpuModelPattern, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+func hostInfo() report.Host {
+	host := report.Host{CPU: firstMatch(cpuModelPattern, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	kib, _ := strconv.Atoi(firstMatch(memTotalPattern, "/proc/meminfo"))
 	host.Memory = (kib + 1<<19) >> 20
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -29,8 +29,8 @@ func hostInfo() figures.Host {
 }
 
 // newRun returns a Run with the current time, commit and load.
-func newRun(ctx context.Context) figures.Run {
-	run := figures.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
+func newRun(ctx context.Context) report.Run {
+	run := report.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
 	averages, _ := os.ReadFile("/proc/loadavg")
 	lastMinute, _, _ := strings.Cut(string(averages), " ")
 	run.Load, _ = strconv.ParseFloat(lastMinute, 64)

@@ -7,7 +7,7 @@ import (
 
 	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/requestlog"
 )
 
@@ -16,23 +16,23 @@ import (
 type costRecorder struct {
 	direct, counting benchenv.Director
 	proxy            *apiproxy.Proxy
-	methods          []figures.Method
+	methods          []report.Method
 }
 
-func newCostRecorder(s *benchenv.Env, namespace string) (*costRecorder, error) {
-	direct, err := benchenv.NewDirector(s.Programs, s.Dir, namespace, s.Plane.Kubeconfig("admin"), namespace)
+func newCostRecorder(env *benchenv.Env, namespace string) (*costRecorder, error) {
+	direct, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace)
 	if err != nil {
 		return nil, err
 	}
-	proxy, err := apiproxy.New(s.Plane.Kubeconfig("admin"))
+	proxy, err := apiproxy.New(env.Plane.Kubeconfig("admin"))
 	if err != nil {
 		return nil, err
 	}
-	kubeconfig := filepath.Join(s.Dir, namespace+"-proxy.kubeconfig")
+	kubeconfig := filepath.Join(env.Dir, namespace+"-proxy.kubeconfig")
 	if err := proxy.WriteKubeconfig(kubeconfig, namespace); err != nil {
 		return nil, err
 	}
-	counting, err := benchenv.NewDirector(s.Programs, s.Dir, namespace+"-proxy", kubeconfig, namespace)
+	counting, err := benchenv.NewDirector(env.Programs, env.Dir, namespace+"-proxy", kubeconfig, namespace)
 	return &costRecorder{direct: direct, counting: counting, proxy: proxy}, err
 }
 
@@ -69,13 +69,13 @@ func (r *costRecorder) recordRequests(ctx context.Context, result any, method st
 }
 
 // method returns the entry of the method, and creates it if it does not exist.
-func (r *costRecorder) method(name string) *figures.Method {
+func (r *costRecorder) method(name string) *report.Method {
 	for i := range r.methods {
 		if r.methods[i].Name == name {
 			return &r.methods[i]
 		}
 	}
-	r.methods = append(r.methods, figures.Method{Name: name})
+	r.methods = append(r.methods, report.Method{Name: name})
 	return &r.methods[len(r.methods)-1]
 }
 

@@ -14,13 +14,13 @@ import (
 	"time"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
 	"bosh-kubernetes-cpi/test/bench/page"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 func main() {
 	out := flag.String("out", "docs/bench", "`directory` of results.json and index.html")
-	baselinePath := flag.String("before", "docs/bench/results.json", "`file` with the results to compare with")
+	baselinePath := flag.String("baseline", "docs/bench/results.json", "`file` with the results to compare with")
 	parts := flag.String("parts", strings.Join(partNames, ","), "comma-separated `parts` to measure")
 	quick := flag.Bool("quick", false, "run the small benchmark, which takes a minute or two")
 	pageOnly := flag.Bool("page", false, "only regenerate the page from the existing results")
@@ -86,7 +86,7 @@ func (b bench) logf(format string, args ...any) {
 
 // run measures, writes the results, and returns regressions from the baseline.
 func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
-	baseline, err := figures.Read(baselinePath)
+	baseline, err := report.Read(baselinePath)
 	if err != nil {
 		return nil, err
 	}
@@ -114,10 +114,10 @@ func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	if baseline == nil {
 		return nil, nil
 	}
-	return figures.Regressions(baseline, results), nil
+	return report.Regressions(baseline, results), nil
 }
 
-func writeResults(results *figures.Results, dir string) error {
+func writeResults(results *report.Results, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
@@ -129,7 +129,7 @@ func writeResults(results *figures.Results, dir string) error {
 
 // writePage generates the page from the results in the directory.
 func writePage(dir string) error {
-	results, err := figures.Read(dir + "/results.json")
+	results, err := report.Read(dir + "/results.json")
 	if err != nil {
 		return err
 	}

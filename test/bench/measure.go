@@ -6,27 +6,27 @@ import (
 	"path/filepath"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
-// measure runs the selected parts, and keeps the existing results of the other parts.
-func (b bench) measure(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Results, error) {
-	results, err := figures.Read(b.out + "/results.json")
+// measure runs the selected parts of the benchmark, and keeps the existing results of the other parts.
+func (b bench) measure(ctx context.Context, dir string, programs benchenv.Programs) (*report.Results, error) {
+	results, err := report.Read(b.out + "/results.json")
 	if err != nil {
 		return nil, err
 	}
 	if results == nil || results.Quick != b.quick {
-		results = &figures.Results{Quick: b.quick, Runs: map[string]figures.Run{}}
+		results = &report.Results{Quick: b.quick, Runs: map[string]report.Run{}}
 	}
 	results.Host = hostInfo()
-	program, err := os.Stat(programs.CPI)
+	binary, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
 	}
-	results.Binary = float64(program.Size()) / (1 << 20)
+	results.BinarySizeMiB = float64(binary.Size()) / (1 << 20)
 	for _, part := range []struct {
 		name    string
-		measure func(context.Context, *benchenv.Env, *figures.Results) error
+		measure func(context.Context, *benchenv.Env, *report.Results) error
 	}{
 		{"calls", b.calls}, {"scale", b.scale}, {"shared", b.shared}, {"deploy", b.deploy},
 	} {
@@ -46,19 +46,19 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 }
 
 // withEnv runs a part with a new control plane, so that previous parts do not affect it.
-func (b bench) withEnv(ctx context.Context, dir string, programs benchenv.Programs, results *figures.Results,
-	measure func(context.Context, *benchenv.Env, *figures.Results) error) error {
+func (b bench) withEnv(ctx context.Context, dir string, programs benchenv.Programs, results *report.Results,
+	measure func(context.Context, *benchenv.Env, *report.Results) error) error {
 
 	b.logf("starting a control plane with simulated nodes")
-	s, err := benchenv.Start(ctx, dir, programs)
+	env, err := benchenv.Start(ctx, dir, programs)
 	if err != nil {
 		return err
 	}
-	defer s.Close()
-	return measure(ctx, s, results)
+	defer env.Close()
+	return measure(ctx, env, results)
 }
 
-func (b bench) calls(ctx context.Context, s *benchenv.Env, results *figures.Results) (err error) {
-	results.Calls, err = measureCalls(ctx, s, b.rounds, b.logf)
+func (b bench) calls(ctx context.Context, env *benchenv.Env, results *report.Results) (err error) {
+	results.Calls, err = measureCalls(ctx, env, b.rounds, b.logf)
 	return err
 }

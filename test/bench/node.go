@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/director"
 	"bosh-kubernetes-cpi/test/embedded"
 )
@@ -33,7 +33,7 @@ type realNode struct {
 }
 
 // measureNode measures calls on a real node, and a bare Pod with the same image.
-func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Programs) (*figures.Node, error) {
+func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Programs) (*report.Node, error) {
 	r, err := newRealNode(ctx, dir, programs)
 	if err != nil {
 		return nil, err
@@ -41,10 +41,10 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 	defer func() {
 		_ = r.client.CoreV1().Namespaces().Delete(context.WithoutCancel(ctx), r.namespace, metav1.DeleteOptions{})
 	}()
-	node := new(figures.Node)
+	node := new(report.Node)
 	for n := range b.sizes.nodeRounds + 1 { // the first round pulls images, and is not recorded
 		b.logf("node: round %d of %d", n+1, b.sizes.nodeRounds+1)
-		round := new(figures.Node)
+		round := new(report.Node)
 		if err := r.round(ctx, fmt.Sprint("one-", n), round); err != nil {
 			return nil, err
 		}
@@ -90,8 +90,8 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 	return r, err
 }
 
-func appendRound(node, round *figures.Node) {
-	for to, from := range map[*figures.Distribution]figures.Distribution{
+func appendRound(node, round *report.Node) {
+	for to, from := range map[*report.Distribution]report.Distribution{
 		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.Create: round.Create, &node.Pull: round.Pull,
 		&node.Attach: round.Attach, &node.Detach: round.Detach, &node.Delete: round.Delete,
 	} {
@@ -102,19 +102,19 @@ func appendRound(node, round *figures.Node) {
 
 // round starts and deletes a bare Pod, and creates and deletes a VM with a disk. It measures attach_disk and detach_disk after the
 // volume was created.
-func (r *realNode) round(ctx context.Context, agentID string, node *figures.Node) error {
+func (r *realNode) round(ctx context.Context, agentID string, node *report.Node) error {
 	vm, disk := vmCID(agentID), ""
-	call := func(to *figures.Distribution, result any, method string, arguments ...any) func() error {
+	call := func(to *report.Distribution, result any, method string, arguments ...any) func() error {
 		return func() error {
 			usage, err := r.director.Call(ctx, result, method, arguments...)
 			to.Add(float64(usage.Wall) / 1e6)
 			return err
 		}
 	}
-	create := func(to *figures.Distribution) func() error {
+	create := func(to *report.Distribution) func() error {
 		return call(to, nil, "create_vm", agentID, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
-	var discarded figures.Distribution
+	var discarded report.Distribution
 	steps := []func() error{
 		func() error { return measureWall(&node.BareStart, func() error { return r.startBarePod(ctx) }) },
 		func() error { return measureWall(&node.BareEnd, func() error { return r.deleteBarePod(ctx) }) },
@@ -159,7 +159,7 @@ func (r *realNode) removeImage(ctx context.Context) error {
 	return err
 }
 
-func measureWall(to *figures.Distribution, do func() error) error {
+func measureWall(to *report.Distribution, do func() error) error {
 	start := time.Now()
 	err := do()
 	to.Add(float64(time.Since(start)) / 1e6)

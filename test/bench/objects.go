@@ -12,13 +12,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
 // objectSizes returns the sizes in etcd of the template's objects.
-func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]figures.Object, error) {
-	objects := []figures.Object{
+func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]report.Object, error) {
+	objects := []report.Object{
 		{Name: "VM Pod", Scripts: scriptBytes(s.vmPod)},
 		{Name: "Secret with the agent settings"},
 		{Name: "attachment Pod", Scripts: scriptBytes(s.attachmentPod)},

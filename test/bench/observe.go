@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // observer records when each event is observed for the first time.
@@ -18,19 +18,19 @@ type observer struct {
 	start time.Time
 
 	mutex   sync.Mutex
-	moments []figures.Moment
+	moments []report.Moment
 }
 
 func (o *observer) record(event string, at time.Time) {
 	o.mutex.Lock()
 	defer o.mutex.Unlock()
-	if !slices.ContainsFunc(o.moments, func(m figures.Moment) bool { return m.What == event }) {
-		o.moments = append(o.moments, figures.Moment{What: event, At: float64(at.Sub(o.start).Milliseconds())})
+	if !slices.ContainsFunc(o.moments, func(m report.Moment) bool { return m.What == event }) {
+		o.moments = append(o.moments, report.Moment{What: event, At: float64(at.Sub(o.start).Milliseconds())})
 	}
 }
 
 // observe runs create, which must create the VM, and returns the events of the VM Pod.
-func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]figures.Moment, error) {
+func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]report.Moment, error) {
 	watchCtx, stop := context.WithCancel(ctx)
 	defer stop()
 	stream, err := r.client.CoreV1().Pods(r.namespace).Watch(watchCtx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
@@ -57,7 +57,7 @@ func (r *realNode) observe(ctx context.Context, vm string, create func() error) 
 	if at, ok := r.firstLogTime(ctx, vm); ok {
 		o.record("first line of the agent's log", at)
 	}
-	slices.SortStableFunc(o.moments, func(a, b figures.Moment) int { return int(a.At - b.At) })
+	slices.SortStableFunc(o.moments, func(a, b report.Moment) int { return int(a.At - b.At) })
 	return o.moments, nil
 }
 

@@ -9,7 +9,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // sharedCase is a kind of VM that shares an object with others.
@@ -22,13 +22,13 @@ type sharedCase struct {
 
 // shared measures the cost of calls for a VM that shares a PodDisruptionBudget or a Service with many others. All VMs are owners of the
 // object.
-func (b bench) shared(ctx context.Context, s *benchenv.Env, results *figures.Results) error {
+func (b bench) shared(ctx context.Context, env *benchenv.Env, results *report.Results) error {
 	results.Shared = nil
 	for _, shared := range []sharedCase{
 		{"a group with a budget", "group", vmWithPDB(), sharePDBs},
 		{"a Service", "service", vmWithService(), shareService},
 	} {
-		sizes, err := b.measureShared(ctx, s, shared)
+		sizes, err := b.measureShared(ctx, env, shared)
 		if err != nil {
 			return err
 		}
@@ -37,36 +37,36 @@ func (b bench) shared(ctx context.Context, s *benchenv.Env, results *figures.Res
 	return nil
 }
 
-func (b bench) measureShared(ctx context.Context, s *benchenv.Env, shared sharedCase) (sizes []figures.ScaleResult, err error) {
-	if err := benchenv.CreateNamespace(ctx, s.Client, shared.namespace); err != nil {
+func (b bench) measureShared(ctx context.Context, env *benchenv.Env, shared sharedCase) (sizes []report.ScaleResult, err error) {
+	if err := benchenv.CreateNamespace(ctx, env.Client, shared.namespace); err != nil {
 		return nil, err
 	}
-	recorder, err := newCostRecorder(s, shared.namespace)
+	recorder, err := newCostRecorder(env, shared.namespace)
 	if err != nil {
 		return nil, err
 	}
 	defer recorder.proxy.Close()
-	template, err := createTemplate(ctx, s.Client, recorder.direct, shared.namespace, templateAgentID, shared.kind)
+	template, err := createTemplate(ctx, env.Client, recorder.direct, shared.namespace, templateAgentID, shared.kind)
 	if err != nil {
 		return nil, err
 	}
-	copies := vmCopies{plane: s.Plane, client: s.Client, namespace: shared.namespace, template: template, name: "shared"}
+	copies := vmCopies{plane: env.Plane, client: env.Client, namespace: shared.namespace, template: template, name: "shared"}
 	for i, vms := range []int{1, b.sharedVMs} {
 		b.logf("%s: shared by %d VMs", shared.name, vms)
-		err := s.WithoutControllers(ctx, func() error {
+		err := env.WithoutControllers(ctx, func() error {
 			if err := copies.create(ctx, i, vms); err != nil {
 				return err
 			}
-			owners, err := listOwners(ctx, s.Client, shared.namespace)
+			owners, err := listOwners(ctx, env.Client, shared.namespace)
 			if err != nil {
 				return err
 			}
-			return shared.share(ctx, s.Client, shared.namespace, owners)
+			return shared.share(ctx, env.Client, shared.namespace, owners)
 		})
 		if err != nil {
 			return nil, err
 		}
-		size := figures.ScaleResult{Name: shared.name, VMs: vms}
+		size := report.ScaleResult{Name: shared.name, VMs: vms}
 		if size.Methods, err = b.measureMembers(ctx, recorder, shared.kind); err != nil {
 			return nil, err
 		}
@@ -88,7 +88,7 @@ func vmWithService() vmKind {
 }
 
 // measureMembers creates and deletes VMs that share the object. It records the requests of two of them, and the times of the others.
-func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, kind vmKind) ([]figures.Method, error) {
+func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, kind vmKind) ([]report.Method, error) {
 	recorder.methods = nil
 	for n, call := range append([]callFunc{recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
 		agentID := fmt.Sprintf("member-%d", n)

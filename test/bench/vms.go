@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 const stemcell = "registry.example.com/stemcell@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
@@ -24,11 +24,11 @@ func plainVM() vmKind {
 	return vmKind{map[string]any{"cpu": "100m", "memory": 64}, map[string]any{"bosh": map[string]any{"group": "director-cf-api"}}}
 }
 
-func createVM(ctx context.Context, d benchenv.Director, agentID string, kind vmKind, diskCIDs ...string) (figures.Usage, error) {
+func createVM(ctx context.Context, d benchenv.Director, agentID string, kind vmKind, diskCIDs ...string) (report.Usage, error) {
 	return d.Call(ctx, nil, "create_vm", agentID, stemcell, kind.properties, dynamicNetwork(), append([]string{}, diskCIDs...), kind.env)
 }
 
-func createDisk(ctx context.Context, d benchenv.Director) (diskCID string, usage figures.Usage, err error) {
+func createDisk(ctx context.Context, d benchenv.Director) (diskCID string, usage report.Usage, err error) {
 	usage, err = d.Call(ctx, &diskCID, "create_disk", 64, map[string]any{}, nil)
 	return diskCID, usage, err
 }

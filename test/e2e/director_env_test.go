@@ -197,7 +197,7 @@ func (d *directorEnv) greeterSpec(version string, greeting compiledPackage, addr
 // instanceSpec describes an instance of a deployment, with one job.
 type instanceSpec struct {
 	deployment, group, id, job, address string
-	packages                            map[string]compiledPackage // of the job, by name
+	packages                            map[string]compiledPackage // packages of the job, by name
 	files                               map[string]string          // rendered templates of the job, by path
 }
 

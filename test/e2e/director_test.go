@@ -20,8 +20,8 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Uses a message bus and a blobstore that require certificates and passwords, and the director's messages to agents. An entry's
-// parameter is the environment variable with the path of the stemcell's tarball.
+// These specs use a message bus and a blobstore that require certificates and passwords, and send the messages that a director sends to
+// agents. An entry's parameter is the environment variable with the path of the stemcell's tarball.
 var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), func(stemcell string) {
 	It("compiles packages, and stops its jobs before an update", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
@@ -135,11 +135,11 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		}).WithContext(ctx).Should(Succeed())
 		Expect(login.Status).To(Equal("success"))
 		dir := GinkgoT().TempDir()
-		key, known := filepath.Join(dir, "key"), filepath.Join(dir, "known")
+		key, knownHosts := filepath.Join(dir, "key"), filepath.Join(dir, "known_hosts")
 		Expect(os.WriteFile(key, []byte(private), 0o600)).To(Succeed())
-		Expect(os.WriteFile(known, []byte(vm.address+" "+login.HostKey), 0o600)).To(Succeed())
+		Expect(os.WriteFile(knownHosts, []byte(vm.address+" "+login.HostKey), 0o600)).To(Succeed())
 		ssh := func() (string, error) {
-			out, err := exec.CommandContext(ctx, "ssh", "-i", key, "-o", "UserKnownHostsFile="+known,
+			out, err := exec.CommandContext(ctx, "ssh", "-i", key, "-o", "UserKnownHostsFile="+knownHosts,
 				"-o", "HostKeyAlgorithms=rsa-sha2-512", "-o", "BatchMode=yes", "-o", "IdentitiesOnly=yes", "-o", "LogLevel=ERROR",
 				"bosh_operator@"+vm.address, "sudo", "id", "-un").CombinedOutput()
 			return strings.TrimSpace(string(out)), err

@@ -14,7 +14,7 @@ type diskFixture struct {
 	*testEnv
 	vm       *testVM
 	disk     string
-	checksum string // of the large file
+	checksum string // checksum of the large file
 }
 
 // The large file, and the size of a disk for it. Reads bypass the node's page cache.

@@ -52,11 +52,11 @@ var _ = Describe("A node drain", Label("vms"), Serial, func() {
 		Expect(runningVMs()).To(HaveLen(1))
 		remaining := vms[runningVMs()[0]]
 		Expect(env.attachmentPod(ctx, disks[remaining.cid]).DeletionTimestamp).To(BeNil())
-		remaining.run(ctx, "mountpoint -q /var/vcap/store && touch /var/vcap/store/here")
+		remaining.run(ctx, "mountpoint -q /var/vcap/store && touch /var/vcap/store/marker")
 		for cid, disk := range disks {
 			if cid != remaining.cid {
 				_, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
-				Expect(err).To(MatchError(ContainSubstring("not found")), "the attachment Pod is deleted with the VM Pod")
+				Expect(err).To(MatchError(ContainSubstring("not found")), "the attachment Pod was not deleted with the VM Pod")
 				_, err = env.Call(ctx, "delete_vm", cid)
 				Expect(err).NotTo(HaveOccurred())
 			}

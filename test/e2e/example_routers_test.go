@@ -83,7 +83,7 @@ func sortedAddresses(vms ...*testVM) []string {
 var _ = Describe("The routers example", Label("director", "examples", "extended"), Ordered, func() {
 	var (
 		env     *webExample
-		address string // of the Service
+		address string // address of the Service
 	)
 	clusterIP := func(ctx context.Context) string {
 		GinkgoHelper()

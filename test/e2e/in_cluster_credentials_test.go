@@ -17,7 +17,7 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// applyRBAC creates the documented service account and its rights in the namespace.
+// applyRBAC creates the documented service account and its permissions in the namespace.
 func (env *testEnv) applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	raw, err := os.ReadFile("../../docs/rbac.yaml")

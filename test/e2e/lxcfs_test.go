@@ -51,7 +51,7 @@ var _ = Describe("The resources that a VM sees", Label("vms", labelSharedKernel)
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
 			nodeResources, err := vm.readResources(ctx)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(vm.logs(ctx)).To(ContainSubstring("the node has no lxcfs"))
+			Expect(vm.logs(ctx)).To(ContainSubstring("lxcfs is not mounted at pods.lxcfs_path on the node"))
 			Expect(nodeResources.MemoryMiB).To(BeNumerically(">", 384))
 			previous := vm.identity(ctx)
 

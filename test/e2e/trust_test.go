@@ -200,7 +200,7 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 		labeled := nodeSelector(second)
 		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
 		inCluster := env.createVMFromSpec(ctx, vmSpec{properties: labeled})
-		neighbor, foreign := env.createVM(ctx), otherEnv.createVM(ctx)
+		neighbor, other := env.createVM(ctx), otherEnv.createVM(ctx)
 		server := env.apiServerAddress(ctx)
 		kubelet := func(node *embedded.Node) string {
 			return net.JoinHostPort(node.Address, strconv.Itoa(int(env.kubeletPort(ctx, node.Name))))
@@ -209,7 +209,7 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 			"the metadata service":         metadataService + ":80",
 			"the kubelet of its node":      kubelet(second),
 			"the kubelet of another node":  kubelet(first),
-			"a Pod of another namespace":   foreign.address + ":6868",
+			"a Pod of another namespace":   other.address + ":6868",
 			"the API server of Kubernetes": server.String(),
 		}
 		allowed := map[string]string{

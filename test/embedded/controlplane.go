@@ -25,7 +25,7 @@ type ControlPlane struct {
 	APIServerFlags []string
 }
 
-// users are the users of the cluster. Each is a name, followed by groups.
+// users are the users with client certificates. Each is a name, followed by groups.
 var users = [][]string{
 	{"admin", "system:masters"},
 	{"system:kube-controller-manager"},
@@ -60,7 +60,7 @@ func NewTestControlPlane(dir string) (*ControlPlane, error) {
 	return c, nil
 }
 
-// apiServiceIP is the address of the Service default/kubernetes, the first of the range.
+// apiServiceIP is the address of the Service default/kubernetes: the first address of the Service range.
 const apiServiceIP = "10.246.0.1"
 
 // URL returns the URL of the API server.

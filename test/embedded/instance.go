@@ -43,7 +43,8 @@ func nodeAddress(n int) string {
 	return fmt.Sprintf("10.239.%d.2", 10*clusterNumber+n)
 }
 
-// networkName returns the name of the nth node's network namespace and of its veth device. The first node has none.
+// networkName returns the name of the nth node's network namespace and of its veth device. It returns "" for the first node, which
+// uses the host's network namespace.
 func networkName(n int) string {
 	if n == 0 {
 		return ""

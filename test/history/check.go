@@ -49,7 +49,7 @@ func check[S comparable](calls []Call, initial S, transition func(S, Call) []S) 
 }
 
 // prefix returns the history up to the end of the nth call. The calls are sorted by their end. A call that is running at that time counts
-// as killed: it may or may not have had its effect.
+// as killed: it may or may not have taken effect.
 func prefix(calls []Call, n int) []Call {
 	known := slices.Clone(calls[:n])
 	for _, call := range calls[n:] {

@@ -39,9 +39,9 @@ var _ = Describe("CheckDisk", func() {
 	},
 		Entry("the disk is attached to one VM after another", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded), newCall(4, 5, "attach_disk", "b", Succeeded)),
 		Entry("a call is retried", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "a", Succeeded), newCall(4, 5, "detach_disk", "a", Succeeded), newCall(6, 7, "detach_disk", "a", NotAttached)),
-		Entry("a killed call had its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes)),
-		Entry("a killed call did not have its effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No)),
-		Entry("a killed call has its effect shortly after its end", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No), newCall(4, 5, "get_disks", "a", Yes)),
+		Entry("a killed call took effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes)),
+		Entry("a killed call did not take effect", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No)),
+		Entry("a killed call takes effect shortly after it ended", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No), newCall(4, 5, "get_disks", "a", Yes)),
 		Entry("one of two concurrent attach_disk calls waits for the other VM", newCall(0, 9, "attach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
 		Entry("calls do not find a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(4, 5, "attach_disk", "a", NotFound), newCall(6, 7, "delete_disk", "", NotFound)),
 		Entry("two concurrent detach_disk calls succeed", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded)),
@@ -69,7 +69,7 @@ var _ = Describe("CheckDisk", func() {
 		Entry("set_disk_metadata finds a disk after attach_disk did not find it", newCall(0, 5, "attach_disk", "a", NotFound), newCall(6, 7, "set_disk_metadata", "", Succeeded)),
 		Entry("the disk is attached to two VMs", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "attach_disk", "b", Succeeded)),
 		Entry("an attached disk is deleted", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "delete_disk", "", Succeeded)),
-		Entry("a disk that was deleted and not attached is detached", attachedBefore, detachedBefore, newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
+		Entry("detach_disk succeeds for a deleted disk that was not attached", attachedBefore, detachedBefore, newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
 		Entry("a disk attached by a killed call is deleted", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "delete_disk", "", Succeeded)),
 		Entry("a disk attached by a killed call is attached to another VM", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", Yes), newCall(4, 5, "attach_disk", "b", Succeeded)),
 		Entry("an attached disk grows", newCall(0, 1, "attach_disk", "a", Succeeded), newResizeCall(2, 3, 128, Succeeded)),
@@ -79,11 +79,11 @@ var _ = Describe("CheckDisk", func() {
 		Entry("resize_disk rejects growing a disk that can grow", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Rejected)),
 		Entry("has_disk finds a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", Yes)),
 		Entry("the disk shrinks", attachedBefore, detachedBefore, newResizeCall(0, 1, 128, Succeeded), newResizeCall(2, 3, 96, Succeeded)),
-		Entry("a killed call has its effect a quarter of an hour later", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No),
+		Entry("a killed call takes effect 15 minutes after it ended", newCall(0, 1, "attach_disk", "a", Killed), newCall(2, 3, "get_disks", "a", No),
 			newCall(900, 901, "get_disks", "a", No), newCall(902, 903, "get_disks", "a", Yes)),
 	)
 
-	It("returns a violation only up to the call that causes it", func() {
+	It("ends the returned history at the call that violates it", func() {
 		calls := []Call{
 			newCall(6, 7, "detach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded),
 			newCall(2, 3, "attach_disk", "b", Succeeded), newCall(8, 9, "has_disk", "", Yes),

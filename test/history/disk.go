@@ -8,8 +8,8 @@ type diskState struct {
 	hasVolume   bool   // true after the first attachment
 	vm          string // the VM to which the disk is attached, or ""
 	sizeMiB     int
-	trace       trace // of an unsuccessful attach_disk: get_disks returns the disk, and detach_disk for that VM removes the trace
-	detachTrace trace // of a detach_disk: other detach_disk calls wait for it, even if the disk is deleted meanwhile
+	trace       trace // left by an unsuccessful attach_disk: get_disks returns the disk, and detach_disk for that VM removes the trace
+	detachTrace trace // left by a detach_disk: other detach_disk calls wait for it, even if the disk is deleted meanwhile
 	deletedBy   int64 // latest time of the deletion, if an attach_disk returned DiskNotFound; otherwise 0
 }
 

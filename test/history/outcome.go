@@ -13,8 +13,8 @@ const (
 	NotFound    Outcome = "not found"    // VMNotFound or DiskNotFound
 	NotAttached Outcome = "not attached" // DiskNotAttached
 	Rejected    Outcome = "rejected"     // NotSupported: the call had no effect
-	Failed      Outcome = "failed"       // any other error: the call may or may not have had its effect
-	Killed      Outcome = "killed"       // the process was killed: the call may or may not have had its effect
+	Failed      Outcome = "failed"       // any other error: the call may or may not have taken effect
+	Killed      Outcome = "killed"       // the process was killed: the call may or may not have taken effect
 )
 
 // OutcomeOf returns the outcome of a call that returned an error of this type, or no error if it is "".
@@ -43,5 +43,5 @@ type Call struct {
 	Started, Ended int64
 }
 
-// uncertain reports whether the call may or may not have had its effect.
+// uncertain reports whether the call may or may not have taken effect.
 func (c Call) uncertain() bool { return c.Outcome == Failed || c.Outcome == Killed }

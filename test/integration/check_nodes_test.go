@@ -77,7 +77,7 @@ var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
-		env.grantCheckRights(ctx)
+		env.grantCheckPermissions(ctx)
 	})
 	checkResults := func(ctx context.Context) map[string]preflight.Result { return runCheck(ctx, env.Director).results }
 

@@ -61,7 +61,7 @@ func (env testEnv) directorFor(clusterEntry, userEntry map[string]any) *director
 	return env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": env.namespace})
 }
 
-// certificateUserEntry returns a kubeconfig user with all rights, and a client certificate that is valid until notAfter.
+// certificateUserEntry returns a kubeconfig user with all permissions, and a client certificate that is valid until notAfter.
 func certificateUserEntry(notAfter time.Time) map[string]any {
 	GinkgoHelper()
 	authority, err := tls.LoadX509KeyPair(filepath.Join(plane.Dir, "pki", "ca.crt"), filepath.Join(plane.Dir, "pki", "ca.key"))

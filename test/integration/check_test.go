@@ -63,11 +63,11 @@ func matchResult(verdict preflight.Verdict, detail, advice string) OmegaMatcher 
 	return And(HaveField("Verdict", verdict), HaveField("Detail", ContainSubstring(detail)), HaveField("Advice", ContainSubstring(advice)))
 }
 
-// grantCheckRights gives the service account of the environment the rights in rbac-check.yaml.
-func (env testEnv) grantCheckRights(ctx context.Context) {
+// grantCheckPermissions gives the service account of the environment the permissions in rbac-check.yaml.
+func (env testEnv) grantCheckPermissions(ctx context.Context) {
 	GinkgoHelper()
 	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
-	waitForRights(ctx, env.namespace,
+	waitForPermissions(ctx, env.namespace,
 		authorizationv1.ResourceAttributes{Verb: "list", Resource: "resourcequotas", Namespace: env.namespace},
 		authorizationv1.ResourceAttributes{Verb: "list", Resource: "csinodes", Group: "storage.k8s.io"})
 }
@@ -78,7 +78,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
-	It("pass in a cluster in which the CPI works, with only its own rights, and create no objects", func(ctx context.Context) {
+	It("pass in a cluster in which the CPI works, with only its own permissions, and create no objects", func(ctx context.Context) {
 		report := runCheck(ctx, env.Director)
 		Expect(report.status).To(BeZero())
 		var names []string
@@ -92,7 +92,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 
-	It("do not fail without optional rights, and name the file that grants them", func(ctx context.Context) {
+	It("do not fail without optional permissions, and name the file that grants them", func(ctx context.Context) {
 		report := runCheck(ctx, env.Director)
 		for _, name := range []string{"quotas", "limit-ranges", "pod-slots", "attach-limits"} {
 			Expect(report.results[name]).To(matchResult(preflight.Unknown, "access denied", "docs/rbac-check.yaml"), name)
@@ -147,7 +147,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(runCheck(ctx, env.Director).results["create-vm"].Verdict).To(Equal(preflight.OK))
 	})
 
-	It("name missing rights, and the file that grants them", func(ctx context.Context) {
+	It("name missing permissions, and the file that grants them", func(ctx context.Context) {
 		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool {
@@ -157,17 +157,17 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+env.namespace, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("rights", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
-			HaveKeyWithValue("rights-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
-			HaveKeyWithValue("rights-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
-			HaveKeyWithValue("rights-networks", matchResult(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
+			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
+			HaveKeyWithValue("permissions-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
+			HaveKeyWithValue("permissions-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
+			HaveKeyWithValue("permissions-networks", matchResult(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
 			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "docs/rbac-networks.yaml")),
 		))
 		Expect(runCheck(ctx, env.Director).status).To(Equal(1))
 	})
 
 	It("report what a ResourceQuota leaves, and what a LimitRange forbids", func(ctx context.Context) {
-		env.grantCheckRights(ctx)
+		env.grantCheckPermissions(ctx)
 		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.OK, "no ResourceQuota", ""))
 		env.createQuota(ctx, corev1.ResourceList{"pods": quantity("5"), "limits.memory": quantity("2Gi")})
 		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.Warns, "0 of 2Gi limits.memory used, capacity for 2 more attachment Pods", "raise the ResourceQuota"))
@@ -181,7 +181,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 	})
 
 	It("fail if a ResourceQuota leaves no Pod", func(ctx context.Context) {
-		env.grantCheckRights(ctx)
+		env.grantCheckPermissions(ctx)
 		env.createQuota(ctx, corev1.ResourceList{"pods": {}})
 		report := runCheck(ctx, env.Director)
 		Expect(report.results["quotas"]).To(matchResult(preflight.Fails, "0 of 0 pods used, capacity for 0 more small VMs", "raise the ResourceQuota"))

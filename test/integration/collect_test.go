@@ -118,7 +118,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.listSnapshots(ctx)).To(Equal([]string{known}))
 	})
 
-	It("skips VolumeSnapshots if the CPI has no right to list them", func(ctx context.Context) {
+	It("skips VolumeSnapshots if the CPI has no permission to list them", func(ctx context.Context) {
 		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return rule.Resources[0] == "volumesnapshots" })

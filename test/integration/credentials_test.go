@@ -56,7 +56,7 @@ func (env testEnv) revokeToken(ctx context.Context, name, token string) {
 type rotationProxy struct {
 	*apiproxy.Proxy
 	mutex  sync.Mutex
-	tokens []string // of each request
+	tokens []string // tokens of each request
 }
 
 // newRotationProxy returns a proxy that calls rotate once, before it forwards the third request. It rejects rejectedToken from the third

@@ -85,7 +85,7 @@ var _ = Describe("A delayed call", func() {
 			Eventually(createArrived).WithContext(ctx).Should(BeClosed())
 			env.mustCallAsAdmin(ctx, "delete_disk", disk)
 			allow()
-			Expect((<-attaching).Error).To(And(HaveField("Type", "Bosh::Clouds::DiskNotFound"), HaveField("Message", ContainSubstring("the disk was deleted at the same time"))))
+			Expect((<-attaching).Error).To(And(HaveField("Type", "Bosh::Clouds::DiskNotFound"), HaveField("Message", ContainSubstring("the disk was deleted by a concurrent call"))))
 			Eventually(env.listObjects).WithContext(ctx).ShouldNot(ContainElement(attachment()))
 		})
 	})

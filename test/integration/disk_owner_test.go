@@ -287,7 +287,7 @@ var _ = Describe("A disk", func() {
 		Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 	})
 
-	It("becomes free with delete_vm of its VM, after someone else deleted the VM Pod", func(ctx context.Context) {
+	It("becomes free with delete_vm of its VM, after another client deleted the VM Pod", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		env.deletePodAndWait(ctx, vm)
 		env.mustCall(ctx, "delete_vm", vm)

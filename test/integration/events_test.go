@@ -31,13 +31,13 @@ func matchEvent(eventType, reason, message string) OmegaMatcher {
 	return And(HaveField("Type", eventType), HaveField("Reason", reason), HaveField("Message", MatchRegexp(message)))
 }
 
-// allowsEventCreate reports whether the rule grants the right to create Events.
+// allowsEventCreate reports whether the rule grants permission to create Events.
 func allowsEventCreate(rule rbacv1.PolicyRule) bool {
 	return rule.Resources[0] == "events" && slices.Contains(rule.Verbs, "create")
 }
 
-// revokeEventRight revokes the CPI's right to create Events.
-func (env testEnv) revokeEventRight(ctx context.Context) {
+// revokeEventPermission revokes the CPI's permission to create Events.
+func (env testEnv) revokeEventPermission(ctx context.Context) {
 	GinkgoHelper()
 	role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -158,9 +158,9 @@ var _ = Describe("The Events of calls", func() {
 		Expect(env.listCPIEvents(ctx)).To(BeEmpty())
 	})
 
-	It("are not recorded without the right to create them, which costs one request and no error", func(ctx context.Context) {
+	It("are not recorded without permission to create them, which costs one request and no error", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		env.revokeEventRight(ctx)
+		env.revokeEventPermission(ctx)
 		proxy.Reset(nil)
 		response := env.mustCall(ctx, "create_disk", 64, map[string]any{}, nil)
 		Expect(proxy.Requests()).To(HaveLen(2))

@@ -46,7 +46,7 @@ type explorerSetup struct {
 	tripleCalls []explorerCall
 	// slow delays the Pod of the first call, so that the call times out and rolls back. The second call lets the Pod start.
 	slow bool
-	// onWatch is called when the first call starts its first watch. It does something that someone else could do.
+	// onWatch is called when the first call starts its first watch. It does something that another client could do.
 	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
 

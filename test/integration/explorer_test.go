@@ -47,7 +47,7 @@ const (
 	responseLost    holdPoint = "after, with a lost response"
 )
 
-// clusterEvent is a change by someone else while the first call is held, after the second one returned.
+// clusterEvent is a change by another client while the first call is held, after the second one returned.
 type clusterEvent struct {
 	name   string
 	apply  func(ctx context.Context, env *explorerTestEnv)
@@ -79,7 +79,7 @@ func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 	proxy.Reset(nil)
 }
 
-// deletePod deletes a Pod as someone else would, and waits until it is deleted.
+// deletePod deletes a Pod as another client would, and waits until it is deleted.
 func (env *explorerTestEnv) deletePod(ctx context.Context, name string) {
 	if cluster.CoreV1().Pods(env.namespace).Delete(ctx, name, metav1.DeleteOptions{}) == nil {
 		Eventually(func() any { return env.currentState(ctx).pods[name] }).WithContext(ctx).WithTimeout(10 * time.Second).

@@ -129,41 +129,41 @@ var podRequestPattern = regexp.MustCompile(`^(?:GET|PATCH|DELETE) namespaces/[^/
 
 func isPodRequest(request string) bool { return podRequestPattern.MatchString(request) }
 
-// deletedPodFaults returns faults that delete a Pod between two requests, as someone else could.
+// deletedPodFaults returns faults that delete a Pod between two requests, as another client could.
 func deletedPodFaults() []faultSpec {
 	return []faultSpec{
 		{name: "Pod deleted before the request", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) { s.forceDeletePod(ctx, pod) }},
-		{name: "Pod deleted before the request, and replaced by a Pod of someone else", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) {
+		{name: "Pod deleted before the request, and replaced by an unmanaged Pod", appliesTo: isPodRequest, deletePod: func(ctx context.Context, s *scenarioEnv, pod string) {
 			s.forceDeletePod(ctx, pod)
-			s.createForeignPod(ctx, pod)
+			s.createUnmanagedPod(ctx, pod)
 		}},
 	}
 }
 
 // forceDeletePod deletes a Pod without a grace period.
-func (s *scenarioEnv) forceDeletePod(ctx context.Context, pod string) {
-	err := cluster.CoreV1().Pods(s.namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+func (env testEnv) forceDeletePod(ctx context.Context, pod string) {
+	err := cluster.CoreV1().Pods(env.namespace).Delete(ctx, pod, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
 	if !apierrors.IsNotFound(err) {
 		Expect(err).NotTo(HaveOccurred())
 	}
 }
 
-const foreignPodLabel = "test/foreign"
+const unmanagedPodLabel = "test/unmanaged"
 
-// createForeignPod creates a Pod of this name that does not belong to the CPI.
-func (s *scenarioEnv) createForeignPod(ctx context.Context, pod string) {
-	_, err := cluster.CoreV1().Pods(s.namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: pod, Labels: map[string]string{foreignPodLabel: "yes"}},
+// createUnmanagedPod creates a Pod of this name that does not belong to the CPI.
+func (env testEnv) createUnmanagedPod(ctx context.Context, pod string) {
+	_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: pod, Labels: map[string]string{unmanagedPodLabel: "yes"}},
 		Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "other", Image: "registry.example.com/other:1"}}},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }
 
-// deleteForeignPods deletes the Pods of createForeignPod, and expects that the CPI did not start to delete them.
-func (s *scenarioEnv) deleteForeignPods(ctx context.Context) {
-	foreignPods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: foreignPodLabel})
+// deleteUnmanagedPods deletes the Pods of createUnmanagedPod, and expects that the CPI did not start to delete them.
+func (s *scenarioEnv) deleteUnmanagedPods(ctx context.Context) {
+	unmanagedPods, err := cluster.CoreV1().Pods(s.namespace).List(ctx, metav1.ListOptions{LabelSelector: unmanagedPodLabel})
 	Expect(err).NotTo(HaveOccurred())
-	for _, pod := range foreignPods.Items {
+	for _, pod := range unmanagedPods.Items {
 		Expect(pod.DeletionTimestamp).To(BeNil(), "Pod %s, which does not belong to the CPI, is being deleted", pod.Name)
 		s.forceDeletePod(ctx, pod.Name)
 	}

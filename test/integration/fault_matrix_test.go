@@ -266,9 +266,9 @@ func (s *scenarioEnv) retryAfterPodDeletion(ctx context.Context, arguments []any
 	}
 }
 
-// deleteAllButBystander deletes everything except the bystander with a director's calls, after someone else deleted Pods.
+// deleteAllButBystander deletes everything except the bystander with a director's calls, after another client deleted Pods.
 func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
-	s.deleteForeignPods(ctx)
+	s.deleteUnmanagedPods(ctx)
 	for _, vm := range []string{s.vm, s.subject, "agent-" + s.subject} {
 		if vm != "" {
 			s.mustRetry(ctx, "VMNotFound", "delete_vm", vm)

@@ -168,7 +168,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(BeZero())
 	})
 
-	It("does not adopt someone else's PodDisruptionBudget", func(ctx context.Context) {
+	It("does not adopt another user's PodDisruptionBudget", func(ctx context.Context) {
 		_, err := cluster.PolicyV1().PodDisruptionBudgets(env.namespace).Create(ctx, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: groupName}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))

@@ -47,7 +47,7 @@ var _ = Describe("Random concurrent calls, some of them retried or killed,", Lab
 		if len(impossible) > 0 {
 			Fail("these outcomes do not fit any order of the calls:\n" + strings.Join(impossible, "\n"))
 		}
-		AddReportEntry(fmt.Sprintf("%d attachment Pods deleted by someone else", recorder.deletedAttachments.Load()))
+		AddReportEntry(fmt.Sprintf("%d attachment Pods deleted by another client", recorder.deletedAttachments.Load()))
 		Expect(recorder.deletedAttachments.Load()).To(BeNumerically(">", 0))
 		Expect(len(recorder.calls)).To(BeNumerically(">=", calls))
 		Expect(counts).To(And(ContainSubstring("attach_disk succeeded"), ContainSubstring("detach_disk succeeded"), ContainSubstring("killed")), "no call succeeded, or no process was killed")
@@ -137,7 +137,7 @@ func randomFaults(seed uint64) apiproxy.Fault {
 	}
 }
 
-// deleteAttachments deletes an attachment Pod now and then, as someone else could, until the context is canceled.
+// deleteAttachments deletes an attachment Pod now and then, as another client could, until the context is canceled.
 func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
 	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // not used for a secret
 	for {

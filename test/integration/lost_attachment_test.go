@@ -71,7 +71,7 @@ var _ = Describe("A disk in use with an attachment Pod that was deleted", func()
 	})
 })
 
-var _ = Describe("An attachment Pod that someone else is deleting", func() {
+var _ = Describe("An attachment Pod that another client is deleting", func() {
 	var (
 		env      testEnv
 		vm, disk string

@@ -113,7 +113,7 @@ var _ = Describe("A managed network", Ordered, func() {
 			Expect(env.mustFail(ctx, "delete_network", cid).Type).To(Equal("Bosh::Clouds::NetworkNotFound"))
 		})
 
-		It("does not overlap an existing pool, and does not change or delete someone else's objects", func(ctx context.Context) {
+		It("does not overlap an existing pool, and does not change or delete another user's objects", func(ctx context.Context) {
 			Expect(plane.Apply(ctx, `
 apiVersion: crd.projectcalico.org/v1
 kind: IPPool

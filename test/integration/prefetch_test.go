@@ -28,7 +28,7 @@ var lightStemcell = map[string]any{"image": stemcellCID}
 // directorWithPrefetch returns the director of the environment with prefetch in stemcell.prefetch, and stemcellSettings in stemcell.
 func (env testEnv) directorWithPrefetch(ctx context.Context, prefetch, stemcellSettings map[string]any) *director.Director {
 	GinkgoHelper()
-	waitForRights(ctx, env.namespace, authorizationv1.ResourceAttributes{Verb: "create", Group: "apps", Resource: "daemonsets", Namespace: env.namespace})
+	waitForPermissions(ctx, env.namespace, authorizationv1.ResourceAttributes{Verb: "create", Group: "apps", Resource: "daemonsets", Namespace: env.namespace})
 	section := map[string]any{"prefetch": prefetch}
 	maps.Copy(section, stemcellSettings)
 	return env.directorWithConfig("stemcell", section)
@@ -151,34 +151,34 @@ var _ = Describe("A prefetched stemcell", func() {
 		Expect(err).To(MatchError(ContainSubstring("violates PodSecurity")))
 	})
 
-	It("is not pushed if the CPI cannot create DaemonSets, and the error and the preflight check name the right", func(ctx context.Context) {
+	It("is not pushed if the CPI cannot create DaemonSets, and the error and the preflight check name the permission", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))
-		Expect(runCheck(ctx, env.Director).results["rights-prefetch"]).To(matchResult(preflight.OK, "daemonsets", ""))
+		Expect(runCheck(ctx, env.Director).results["permissions-prefetch"]).To(matchResult(preflight.OK, "daemonsets", ""))
 		Expect(cluster.RbacV1().RoleBindings(env.namespace).Delete(ctx, "bosh-cpi-prefetch", metav1.DeleteOptions{})).To(Succeed())
-		nameMissingRight := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
-		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(nameMissingRight)
+		nameMissingPermission := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
+		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(nameMissingPermission)
 		image, properties := writeHeavyImage()
 		failed, err := env.Call(ctx, "create_stemcell", image, properties)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(failed).To(nameMissingRight)
+		Expect(failed).To(nameMissingPermission)
 		Expect(registry.UploadCounts()).To(BeEmpty())
-		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(nameMissingRight)
-		Expect(runCheck(ctx, env.Director).results["rights-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "docs/rbac-prefetch.yaml"))
+		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(nameMissingPermission)
+		Expect(runCheck(ctx, env.Director).results["permissions-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "docs/rbac-prefetch.yaml"))
 		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
 	It("does not adopt or delete a DaemonSet of another director", func(ctx context.Context) {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 		env.mustCall(ctx, "create_stemcell", "image", lightStemcell)
-		foreign := env.listDaemonSets(ctx)[0]
-		_, err := cluster.AppsV1().DaemonSets(env.namespace).Patch(ctx, foreign.Name, types.MergePatchType,
+		unmanaged := env.listDaemonSets(ctx)[0]
+		_, err := cluster.AppsV1().DaemonSets(env.namespace).Patch(ctx, unmanaged.Name, types.MergePatchType,
 			[]byte(`{"metadata":{"labels":{"bosh.cloudfoundry.org/director-uuid":"another"}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(env.mustFail(ctx, "create_stemcell", "image", lightStemcell).Message).To(ContainSubstring("does not belong to this director"))
 		env.mustCall(ctx, "delete_stemcell", stemcellCID)
-		Expect(env.listDaemonSets(ctx)).To(ConsistOf(HaveField("UID", foreign.UID)))
+		Expect(env.listDaemonSets(ctx)).To(ConsistOf(HaveField("UID", unmanaged.UID)))
 	})
 
 	It("has an orphaned DaemonSet after the setting is disabled, and calls no longer send requests for it", func(ctx context.Context) {

@@ -32,7 +32,7 @@ import (
 type escalation struct {
 	name string
 	try  func(context.Context, escalationClient, escalationTarget) error
-	// opensStream means that the response is an error even with the right, because the request does not open the requested stream.
+	// opensStream means that the response is an error even with the permission, because the request does not open the requested stream.
 	opensStream bool
 }
 
@@ -68,11 +68,11 @@ func escalationsByRoles() []escalation {
 		}
 	}
 	return []escalation{
-		{name: "more rights in the CPI's Role", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "more permissions in the CPI's Role", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.RbacV1().Roles(t.namespace).Patch(ctx, "bosh-cpi", types.JSONPatchType, addAllRulesPatch, dryPatch)
 			return err
 		}},
-		{name: "a Role with all rights in the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "a Role with all permissions in the namespace", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.RbacV1().Roles(t.namespace).Create(ctx, &rbacv1.Role{ObjectMeta: meta, Rules: allRules}, dryCreate)
 			return err
 		}},
@@ -84,7 +84,7 @@ func escalationsByRoles() []escalation {
 			_, err := c.RbacV1().ClusterRoles().Create(ctx, &rbacv1.ClusterRole{ObjectMeta: meta, Rules: allRules}, dryCreate)
 			return err
 		}},
-		{name: "more rights in the CPI's ClusterRole", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+		{name: "more permissions in the CPI's ClusterRole", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
 			_, err := c.RbacV1().ClusterRoles().Patch(ctx, "bosh-cpi-"+t.namespace, types.JSONPatchType, addAllRulesPatch, dryPatch)
 			return err
 		}},

@@ -70,7 +70,7 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	return t
 }
 
-// rbacSubject is a user or service account with the rights in files.
+// rbacSubject is a user or service account with the permissions in files.
 type rbacSubject struct {
 	files  []string
 	user   string
@@ -88,7 +88,7 @@ func newServiceAccountSubject(ctx context.Context, namespace, account string, fi
 	return rbacSubject{files: files, user: "system:serviceaccount:" + namespace + ":" + account, config: config}
 }
 
-// newUserSubject returns a subject for rights in the environment's namespace. Its service account is in another namespace.
+// newUserSubject returns a subject for permissions in the environment's namespace. Its service account is in another namespace.
 func newUserSubject(ctx context.Context, env testEnv, name string, files ...string) rbacSubject {
 	GinkgoHelper()
 	accountNamespace := env.namespace + "-people"
@@ -112,20 +112,20 @@ func (s rbacSubject) writeKubeconfig() string {
 	return path
 }
 
-// waitForRight waits until the subject has the right.
-func (s rbacSubject) waitForRight(ctx context.Context, right authorizationv1.ResourceAttributes) rbacSubject {
+// waitForPermission waits until the subject has the permission.
+func (s rbacSubject) waitForPermission(ctx context.Context, permission authorizationv1.ResourceAttributes) rbacSubject {
 	GinkgoHelper()
-	Eventually(func() (bool, error) { return userMay(ctx, s.user, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
+	Eventually(func() (bool, error) { return userMay(ctx, s.user, permission) }).WithContext(ctx).Should(BeTrue(), "%v", permission)
 	return s
 }
 
 // rbacSubjects returns a subject for each role that this project ships.
 func rbacSubjects(ctx context.Context, env testEnv) []rbacSubject {
 	GinkgoHelper()
-	// The CPI, with the optional rights for preflight checks.
+	// The CPI, with the optional permissions for preflight checks.
 	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
 	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml").
-		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
+		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 
 	// A user of the commands of kubectl bosh for VMs.
 	operator := newUserSubject(ctx, env, "operator", "docs/rbac-kubectl-bosh.yaml")
@@ -135,7 +135,7 @@ metadata: {name: operator}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bosh-operator}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, operator.user))
-	operator.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
+	operator.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
 
 	// A user of kubectl bosh up with the output of --print-rights.
 	upUser := newUserSubject(ctx, env, "up-user", "docs/rbac-kubectl-bosh-up.yaml")
@@ -147,18 +147,18 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	printed, err := exec.CommandContext(ctx, plugin, "up", "--print-rights", "--kubeconfig", upUser.writeKubeconfig(), "--namespace", env.namespace).Output()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(plane.Apply(ctx, string(printed))).To(Succeed())
-	upUser.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cpi", Namespace: env.namespace})
-	upUser.waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
+	upUser.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cpi", Namespace: env.namespace})
+	upUser.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
 
 	// The CNI shim on the nodes, and its installer.
 	daemonSet := readRepoFile("docs/cni-shim/daemonset.yaml")
-	rights, _, found := strings.Cut(daemonSet, "---\napiVersion: apps/v1\n")
-	Expect(found).To(BeTrue(), "the service accounts and the rights are before the DaemonSet")
-	Expect(plane.Apply(ctx, rights)).To(Succeed())
+	permissions, _, found := strings.Cut(daemonSet, "---\napiVersion: apps/v1\n")
+	Expect(found).To(BeTrue(), "the service accounts and the permissions are before the DaemonSet")
+	Expect(plane.Apply(ctx, permissions)).To(Succeed())
 	shim := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim", "docs/cni-shim/daemonset.yaml").
-		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: env.namespace})
+		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: env.namespace})
 	installer := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim-installer", "docs/cni-shim/daemonset.yaml").
-		waitForRight(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cni-shim", Namespace: "bosh-cni-shim"})
+		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cni-shim", Namespace: "bosh-cni-shim"})
 	return []rbacSubject{cpi, operator, upUser, shim, installer}
 }
 
@@ -173,14 +173,14 @@ func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "denied request: rule ")
 }
 
-// wasAllowed reports whether the subject had the required right. In that case, the attempt succeeds, does not open the requested stream, or
+// wasAllowed reports whether the subject had the required permission. In that case, the attempt succeeds, does not open the requested stream, or
 // fails because the admission policy has no limits for the namespace.
 func (e escalation) wasAllowed(err error) bool {
 	return err == nil || e.opensStream && !isDenied(err) || strings.Contains(err.Error(), "no params found for policy binding")
 }
 
 var _ = Describe("Every role that this project ships", func() {
-	It("gives no access to other namespaces, and no way to get more rights", func(ctx context.Context) {
+	It("gives no access to other namespaces, and no way to get more permissions", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		t := newEscalationTarget(ctx, env)
 		attempts := escalations()
@@ -196,7 +196,7 @@ var _ = Describe("Every role that this project ships", func() {
 				invalid = append(invalid, attempt.name+": "+err.Error())
 			}
 		}
-		Expect(invalid).To(BeEmpty(), "these attempts fail even with all rights")
+		Expect(invalid).To(BeEmpty(), "these attempts fail even with all permissions")
 
 		var table strings.Builder
 		rows := tabwriter.NewWriter(&table, 0, 0, 2, ' ', 0)

@@ -74,7 +74,7 @@ var _ = Describe("The number of requests", func() {
 		expectAtMost(ctx, 1, "delete_stemcell", stemcellCID)
 	})
 
-	It("is larger by one for a prefetched heavy stemcell, because the CPI checks its rights before it pushes the image", func(ctx context.Context) {
+	It("is larger by one for a prefetched heavy stemcell, because the CPI checks its permissions before it pushes the image", func(ctx context.Context) {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))

@@ -101,7 +101,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-three")))
 	})
 
-	It("that belongs to someone else is not changed, and the VM is not created", func(ctx context.Context) {
+	It("that belongs to another user is not changed, and the VM is not created", func(ctx context.Context) {
 		_, err := cluster.CoreV1().Services(env.namespace).Create(ctx, &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 1}}},
 		}, metav1.CreateOptions{})

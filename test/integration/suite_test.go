@@ -103,7 +103,7 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	proxy, err = apiproxy.NewStrict(plane.Kubeconfig("admin"))
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(proxy.Close)
-	DeferCleanup(reportRights)
+	DeferCleanup(reportPermissions)
 }, NodeTimeout(5*time.Minute))
 
 // initClients creates the clients of this process for the control plane in the shared directory.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -249,7 +251,7 @@ var _ = Describe("update_disk", func() {
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
-		It("because the disk is still being detached keeps the disk, even if someone else deleted its attachment Pod", func(ctx context.Context) {
+		It("because the disk is still being detached keeps the disk, even if another client deleted its attachment Pod", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			release := env.blockDeletion(ctx, podResource, disk+"-attachment")
@@ -291,6 +293,20 @@ var _ = Describe("update_disk", func() {
 				env.mustCall(ctx, "attach_disk", vm, disk)
 			})
 		}
+
+		It("because another client replaced the copy Pod deletes the incomplete copy", func(ctx context.Context) {
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			failed := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
+			env.waitCopyRunning(ctx, disk)
+			_, allow := holdRequests(func(_ int, r *http.Request) bool {
+				return r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/"+disk+"-attachment")
+			})
+			env.forceDeletePod(ctx, disk+"-attachment")
+			env.createUnmanagedPod(ctx, disk+"-attachment")
+			allow()
+			Expect((<-failed).Error).NotTo(BeNil())
+			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
+		})
 
 		It("because of a timeout deletes the copy Pod and keeps the disk", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})

@@ -66,7 +66,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 	Entry("an image that does not exist", vmFailure{
 		properties: waitingProperties("ErrImagePull", "rpc error: code = NotFound desc = failed to pull and unpack image: registry.example.com/stemcell: not found"),
 		messages:   []string{"registry.example.com/stemcell: not found"}}),
-	Entry("an image without the right to pull it", vmFailure{
+	Entry("an image without permission to pull it", vmFailure{
 		properties: waitingProperties("ErrImagePull", "failed to authorize: unexpected status from GET request to https://registry.example.com/token: 401 Unauthorized"),
 		messages:   []string{"401 Unauthorized"}}),
 	Entry("a registry that does not respond, which may be temporary", vmFailure{untilTimeout: true, retry: true,

@@ -43,7 +43,7 @@ var (
 	program    string // path of the CPI
 	plane      *embedded.ControlPlane
 	cluster    kubernetes.Interface
-	kubeconfig string // of the service account in docs/rbac.yaml
+	kubeconfig string // kubeconfig of the service account in docs/rbac.yaml
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -64,7 +64,7 @@ func buildProgram(ctx context.Context) {
 	Expect(err).NotTo(HaveOccurred(), string(out))
 }
 
-// startCluster starts a control plane with three simulated nodes, and grants the CPI the documented rights.
+// startCluster starts a control plane with three simulated nodes, and grants the CPI the documented permissions.
 func startCluster(ctx context.Context) {
 	GinkgoHelper()
 	var err error
@@ -92,7 +92,7 @@ func startCluster(ctx context.Context) {
 func applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	r := newDocReader()
-	r.run(ctx, "", codeBlocks(installPage, "1. Create the namespace and rights", "sh")...)
+	r.run(ctx, "", codeBlocks(installPage, "1. Create the namespace and permissions", "sh")...)
 	output := r.run(ctx, "", codeBlocks(installPage, "2. Create a kubeconfig", "sh")...)
 	Expect(output).To(HaveSuffix("yes\n"))
 	content, err := os.ReadFile(filepath.Join(r.dir, "bosh-cpi.kubeconfig"))

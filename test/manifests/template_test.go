@@ -30,7 +30,7 @@ var _ = Describe("The job's templates", func() {
 		Expect(err).To(MatchError(ContainSubstring("agent.mbus")))
 	})
 
-	It("configure a dav blobstore for agents, with TLS if it has a certificate authority", func(ctx context.Context) {
+	It("configure a dav blobstore for agents, with TLS if it has a CA certificate", func(ctx context.Context) {
 		dav := map[string]any{"provider": "dav", "address": "10.0.0.6", "agent": map[string]any{"user": "agent", "password": "secret"}}
 		Expect(agentBlobstore(ctx, dav)).To(Equal(agentsettings.Blobstore{Provider: "dav", Options: map[string]any{
 			"endpoint": "http://10.0.0.6:25250", "user": "agent", "password": "secret",

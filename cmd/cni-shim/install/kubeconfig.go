@@ -20,7 +20,7 @@ func (o Options) renderKubeconfig(ctx context.Context, minRemaining float64) ([]
 	if err != nil {
 		return nil, err
 	}
-	authority, err := o.readCA()
+	caData, err := o.readCA()
 	if err != nil {
 		return nil, err
 	}
@@ -29,7 +29,7 @@ func (o Options) renderKubeconfig(ctx context.Context, minRemaining float64) ([]
 	content, err := json.MarshalIndent(map[string]any{
 		"apiVersion": "v1", "kind": "Config", "current-context": name,
 		"clusters": []named{{"name": name, "cluster": named{
-			"server": o.Server, "certificate-authority-data": base64.StdEncoding.EncodeToString(authority),
+			"server": o.Server, "certificate-authority-data": base64.StdEncoding.EncodeToString(caData),
 		}}},
 		"users":    []named{{"name": name, "user": named{"token": token}}},
 		"contexts": []named{{"name": name, "context": named{"cluster": name, "user": name}}},
@@ -41,11 +41,11 @@ func (o Options) renderKubeconfig(ctx context.Context, minRemaining float64) ([]
 }
 
 func (o Options) readCA() ([]byte, error) {
-	authority, err := os.ReadFile(filepath.Join(o.ServiceAccount, "ca.crt"))
+	caData, err := os.ReadFile(filepath.Join(o.ServiceAccount, "ca.crt"))
 	if err != nil {
-		return nil, fmt.Errorf("read the API server's certificate authority: %w", err)
+		return nil, fmt.Errorf("read the API server's CA certificate: %w", err)
 	}
-	return authority, nil
+	return caData, nil
 }
 
 // InClusterServer returns the URL of the API server from the environment of a Pod, or "" outside of Pods.

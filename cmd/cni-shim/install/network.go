@@ -91,11 +91,11 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	}
 	for _, key := range []string{"name", "cniVersion"} {
 		if jsonString(network[key]) == "" {
-			return nil, fmt.Errorf("no %s", key)
+			return nil, fmt.Errorf("%s is missing", key)
 		}
 	}
 	if len(plugins) == 0 || jsonString(plugins[0]["type"]) == "" {
-		return nil, errors.New("no plugin with a type")
+		return nil, errors.New("the first plugin has no type")
 	}
 	if jsonString(plugins[0]["type"]) == PluginType {
 		return nil, fmt.Errorf("the first plugin is already %s", PluginType)

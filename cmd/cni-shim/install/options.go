@@ -29,7 +29,7 @@ type Options struct {
 	// Program is the path of the shim's program.
 	Program string
 	// ServiceAccount is the directory with the token and ca.crt of a service account, as in a Pod. Server is the URL of the API server
-	// as seen from the node. The node's kubeconfig contains them.
+	// at which the node reaches it. The node's kubeconfig contains them.
 	ServiceAccount, Server string
 	// TokenFor is the service account of the node's token, as namespace/name. The token is not bound to a Pod. If TokenFor is empty,
 	// the node gets the token in ServiceAccount.

@@ -17,7 +17,7 @@ import (
 
 // The token of a Pod expires a minute after the Pod is deleted. If nodes used the token of the installer's Pod, an upgrade to an image
 // that cannot be pulled would prevent VMs from starting. Nodes therefore use a token of another service account, TokenFor, that is not
-// bound to a Pod. The installer's own service account only has the right to request that token.
+// bound to a Pod. The installer's own service account only has permission to request that token.
 
 // tokenLifetime is the requested lifetime of the node's token. The API server may issue a token with a shorter lifetime.
 const tokenLifetime = 24 * time.Hour
@@ -91,21 +91,21 @@ func (o Options) requestToken(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	authority, err := o.readCA()
+	caData, err := o.readCA()
 	if err != nil {
 		return "", err
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	token, err := o.postTokenRequest(ctx, bearer, authority)
+	token, err := o.postTokenRequest(ctx, bearer, caData)
 	if err != nil {
 		return "", fmt.Errorf("request a token for service account %s: %w; "+
-			"the installer's own service account requires the right to create serviceaccounts/token", o.TokenFor, err)
+			"the installer's own service account requires permission to create serviceaccounts/token", o.TokenFor, err)
 	}
 	return token, nil
 }
 
-func (o Options) postTokenRequest(ctx context.Context, bearer string, authority []byte) (string, error) {
+func (o Options) postTokenRequest(ctx context.Context, bearer string, caData []byte) (string, error) {
 	namespace, name, _ := strings.Cut(o.TokenFor, "/")
 	url := strings.TrimSuffix(o.Server, "/") + "/api/v1/namespaces/" + namespace + "/serviceaccounts/" + name + "/token"
 	body := fmt.Sprintf(`{"apiVersion":"authentication.k8s.io/v1","kind":"TokenRequest","spec":{"expirationSeconds":%d}}`,
@@ -117,7 +117,7 @@ func (o Options) postTokenRequest(ctx context.Context, bearer string, authority 
 	request.Header.Set("Authorization", "Bearer "+bearer)
 	request.Header.Set("Content-Type", "application/json")
 	trusted := x509.NewCertPool()
-	trusted.AppendCertsFromPEM(authority)
+	trusted.AppendCertsFromPEM(caData)
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: trusted, MinVersion: tls.VersionTLS12}, Proxy: http.ProxyFromEnvironment,
 	}

@@ -70,9 +70,9 @@ var _ = Describe("A token requested for the node", func() {
 		Expect(n.install()).To(Succeed())
 		respond = func(w http.ResponseWriter) {
 			w.WriteHeader(http.StatusForbidden)
-			_, _ = fmt.Fprint(w, `{"kind":"Status","status":"Failure","message":"no right"}`)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","status":"Failure","message":"no permission"}`)
 		}
-		Expect(n.install()).To(MatchError(SatisfyAll(ContainSubstring("shim/node"), ContainSubstring("403 Forbidden: no right"))))
+		Expect(n.install()).To(MatchError(SatisfyAll(ContainSubstring("shim/node"), ContainSubstring("403 Forbidden: no permission"))))
 		Expect(readFile(n.kubeconfigPath())).To(ContainSubstring(old))
 		Expect(n.verify()).To(Succeed())
 	})

@@ -140,7 +140,7 @@ func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange
 		_, taken, err := c.Client.PodsInAllNamespaces().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
 			func(*corev1.Pod) bool { return true })
 		if errors.Is(err, kube.ErrRejected) || err == nil && !taken {
-			return address.String(), nil // without the right to list all Pods, create_vm reports a conflict
+			return address.String(), nil // without permission to list all Pods, create_vm reports a conflict
 		}
 		if err != nil {
 			return "", err

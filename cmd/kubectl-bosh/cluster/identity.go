@@ -19,9 +19,9 @@ const systemNamespace = "kube-system"
 // Identity distinguishes a cluster from others, and describes how an operator reaches it.
 type Identity struct {
 	Server      string   `json:"server"`
-	Context     string   `json:"context,omitempty"`     // of the operator's kubeconfig
-	UID         string   `json:"uid,omitempty"`         // of namespace kube-system; "" without the right to get it
-	Authorities []string `json:"authorities,omitempty"` // fingerprints of the server's certificate authorities
+	Context     string   `json:"context,omitempty"`     // context of the operator's kubeconfig
+	UID         string   `json:"uid,omitempty"`         // of namespace kube-system; "" without permission to get it
+	Authorities []string `json:"authorities,omitempty"` // fingerprints of the server's CA certificates
 }
 
 // Identify returns the cluster's identity.
@@ -63,11 +63,11 @@ func Fingerprints(bundle []byte) []string {
 }
 
 // Mismatch returns the reason why current is another cluster than the recorded i, or "" if they are the same. If a UID is unknown, both
-// the URL and a certificate authority must match: clusters behind one gateway have the same authority, and clusters on laptops often
+// the URL and a CA certificate must match: clusters behind one gateway have the same CA, and clusters on laptops often
 // have the same URL.
 func (i Identity) Mismatch(current Identity) string {
 	shared := func(authority string) bool { return slices.Contains(current.Authorities, authority) }
-	const noUID = "whether they are the same cluster is unknown without the right to get namespace " + systemNamespace
+	const noUID = "whether they are the same cluster is unknown without permission to get namespace " + systemNamespace
 	switch {
 	case i.UID != "" && current.UID == i.UID:
 		return ""
@@ -76,7 +76,7 @@ func (i Identity) Mismatch(current Identity) string {
 	case i.Server != current.Server:
 		return "the URLs of the servers differ, and " + noUID
 	case len(i.Authorities) > 0 && len(current.Authorities) > 0 && !slices.ContainsFunc(i.Authorities, shared):
-		return "the certificate authorities differ, and " + noUID
+		return "the CA certificates differ, and " + noUID
 	}
 	return ""
 }

@@ -20,24 +20,24 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Inspection is the result of inspecting a cluster. Unknown fields are empty, and Facts contain the reason.
+// Inspection is the result of inspecting a cluster. A field is empty if its value is unknown, and Findings contain the reason.
 type Inspection struct {
-	Server         kube.ServerInfo
-	Namespace      Namespace
-	StorageClass   string // name of the default StorageClass
-	NetworkPlugin  NetworkPlugin
-	ReservedRanges []ReservedRange // ranges that are assigned on request only
-	ServiceRanges  []netip.Prefix  // ranges of Service addresses
-	APIURL         string          // URL of the API server as seen from Pods
-	DNSAddress     string          // address of the cluster's DNS Service
-	MissingRights  []string        // rights that the operator lacks to create a director
+	Server             kube.ServerInfo
+	Namespace          Namespace
+	StorageClass       string // name of the default StorageClass
+	NetworkPlugin      NetworkPlugin
+	ReservedRanges     []ReservedRange // ranges that are assigned on request only
+	ServiceRanges      []netip.Prefix  // ranges of Service addresses
+	APIURL             string          // URL at which Pods reach the API server
+	DNSAddress         string          // address of the cluster's DNS Service
+	MissingPermissions []string        // permissions that the operator lacks to create a director
 
-	// Facts describe the findings for the operator, in the order of the inspection.
-	Facts []Fact
+	// Findings describe the cluster to the operator, in the order of the inspection.
+	Findings []ReportLine
 }
 
-// Fact is a finding in words, or the reason why it is unknown.
-type Fact struct{ Name, Value string }
+// ReportLine is a line of the inspection report: a name with its value, or with the reason why the value is unknown.
+type ReportLine struct{ Name, Value string }
 
 // ReservedRange is an address range that is assigned on request only. Source is the object that reserves it.
 type ReservedRange struct {
@@ -70,20 +70,20 @@ func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluste
 }
 
 // Inspect inspects the cluster. It fails only if the API server does not respond or rejects the credentials. Other failures are
-// reported as facts.
+// reported as findings.
 func (c *Cluster) Inspect(ctx context.Context) (*Inspection, error) {
 	result := &Inspection{}
 	var err error
 	if result.Server, err = c.Client.GetServerInfo(ctx); err != nil {
 		return nil, err
 	}
-	result.addFact("API server", Identity{Server: result.Server.URL, Context: c.contextName}.String()+", "+result.Server.Version)
+	result.addFinding("API server", Identity{Server: result.Server.URL, Context: c.contextName}.String()+", "+result.Server.Version)
 	for _, step := range []struct {
 		name    string
 		inspect func(context.Context, *Inspection) (string, error)
 	}{
 		{"namespace", c.inspectNamespace},
-		{"rights", c.inspectRights},
+		{"permissions", c.inspectPermissions},
 		{"storage class", c.inspectStorageClass},
 		{"network plugin", c.inspectNetworkPlugin},
 		{"reserved ranges", c.inspectReservedRanges},
@@ -96,12 +96,14 @@ func (c *Cluster) Inspect(ctx context.Context) (*Inspection, error) {
 		if err != nil {
 			value = "unknown: " + err.Error()
 		}
-		result.addFact(step.name, value)
+		result.addFinding(step.name, value)
 	}
 	return result, ctx.Err()
 }
 
-func (i *Inspection) addFact(name, value string) { i.Facts = append(i.Facts, Fact{name, value}) }
+func (i *Inspection) addFinding(name, value string) {
+	i.Findings = append(i.Findings, ReportLine{name, value})
+}
 
 func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (string, error) {
 	classes, err := c.Client.StorageClasses()
@@ -152,7 +154,7 @@ func (c *Cluster) inspectPodRanges(ctx context.Context, _ *Inspection) (string, 
 	return strings.Join(ranges, ", ") + " (Pod CIDRs of the nodes)", nil
 }
 
-// inspectInClusterAPI finds the Service by which Pods reach the API server.
+// inspectInClusterAPI finds the Service through which Pods reach the API server.
 func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (string, error) {
 	services, err := c.listServices(ctx, "default", "kubernetes")
 	if err != nil {
@@ -169,7 +171,7 @@ func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (
 func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, error) {
 	const defaultName = "kube-dns"
 	services, err := c.listServices(ctx, systemNamespace, "")
-	if errors.Is(err, kube.ErrRejected) { // without the right to list, try the usual name
+	if errors.Is(err, kube.ErrRejected) { // without permission to list, try the usual name
 		services, err = c.listServices(ctx, systemNamespace, defaultName)
 	}
 	if err != nil {

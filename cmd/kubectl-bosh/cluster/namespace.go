@@ -22,7 +22,7 @@ const (
 
 // Namespace is the current state of the director's namespace.
 type Namespace struct {
-	Known       bool // whether the operator has the right to get it
+	Known       bool // whether the operator has permission to get it
 	Exists      bool
 	PodSecurity string // value of PodSecurityLabel; "" without the label, so that the cluster's default applies
 }

@@ -47,15 +47,15 @@ func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.Res
 	return c.dynamicClient.Resource(resource).Namespace(object.GetNamespace()), nil
 }
 
-// Title returns the kind and name of the object.
-func Title(object *unstructured.Unstructured) string {
+// KindAndName returns the kind and name of the object, for example Role bosh/bosh-cpi.
+func KindAndName(object *unstructured.Unstructured) string {
 	if object.GetNamespace() == "" {
 		return object.GetKind() + " " + object.GetName()
 	}
 	return object.GetKind() + " " + object.GetNamespace() + "/" + object.GetName()
 }
 
-// Apply creates the object or updates it to the desired state, and returns the outcome in words.
+// Apply creates the object or updates it to the desired state, and returns a description of the result, for example "created".
 func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
 	client, err := c.resourceClient(desired)
 	if err != nil {
@@ -91,7 +91,7 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	}
 	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
-		return "kept: it differs from rights.yaml, and you may not update it", nil // preflight checks show whether it suffices
+		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil // preflight checks show whether it suffices
 	}
 	return "updated", err
 }
@@ -116,7 +116,7 @@ func matches(existing, desired *unstructured.Unstructured) bool {
 	return true
 }
 
-// Delete deletes the object if this program created it, and returns the outcome in words.
+// Delete deletes the object if this program created it, and returns a description of the result, for example "created".
 func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
 	client, err := c.resourceClient(desired)
 	if err != nil {
@@ -160,8 +160,8 @@ func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
 		len(pods.Items), len(pvcs.Items), len(services.Items)), nil
 }
 
-// WaitForDefaultServiceAccount waits until a controller creates the ServiceAccount default of the namespace, because no Pod is admitted
-// before. Without the right to get the ServiceAccount, it returns immediately.
+// WaitForDefaultServiceAccount waits for the namespace's default ServiceAccount. The API server rejects Pods until it exists. Without
+// permission to get it, the method returns immediately.
 func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 	const name = "default"
 	client := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace)
@@ -199,8 +199,8 @@ func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime tim
 	return token, expires, nil
 }
 
-// WaitForSecretToken waits until Kubernetes adds a token to the Secret, and returns the token and the certificate authority.
-func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token string, authority []byte, err error) {
+// WaitForSecretToken waits until Kubernetes adds a token to the Secret, and returns the token and the CA certificate.
+func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token string, caData []byte, err error) {
 	client := c.dynamicClient.Resource(resourcesByKind["Secret"]).Namespace(c.Client.Namespace)
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
 		secret, err := client.Get(ctx, name, metav1.GetOptions{})
@@ -217,11 +217,11 @@ func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token st
 		}
 		token = string(raw)
 		encoded, _, _ = unstructured.NestedString(secret.Object, "data", "ca.crt")
-		authority, err = base64.StdEncoding.DecodeString(encoded)
+		caData, err = base64.StdEncoding.DecodeString(encoded)
 		return err == nil, err
 	})
 	if err != nil {
 		return "", nil, fmt.Errorf("wait for the token of Secret %s/%s: %w", c.Client.Namespace, name, err)
 	}
-	return token, authority, nil
+	return token, caData, nil
 }

@@ -26,7 +26,7 @@ func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
 // ManualCommands returns the shell commands equivalent to `kubectl bosh up`, using the files in the directory.
 func (d Dir) ManualCommands(program string, plan *Plan) []string {
 	namespaceFlags := " --namespace " + plan.Namespace + plan.kubectlFlags()
-	commands := []string{"kubectl apply -f " + quoteWord(d.filePath(rightsFile)) + plan.kubectlFlags()}
+	commands := []string{"kubectl apply -f " + quoteWord(d.filePath(permissionsFile)) + plan.kubectlFlags()}
 	if plan.LabelCommand != "" {
 		commands = append(commands, plan.LabelCommand+plan.kubectlFlags())
 	}

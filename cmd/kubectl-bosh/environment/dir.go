@@ -18,7 +18,7 @@ import (
 const (
 	settingsFile           = "up.yml"
 	varsFile               = "vars.yml"
-	rightsFile             = "rights.yaml"
+	permissionsFile        = "permissions.yaml"
 	cloudConfigFile        = "cloud-config.yml"
 	cloudConfigVarsFile    = "cloud-config-vars.yml"
 	kubeconfigFile         = "cpi.kubeconfig"
@@ -129,7 +129,7 @@ func (d Dir) recordedCluster() (*cluster.Identity, error) {
 	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
-// writeIfAbsent writes the file unless it exists, and returns the outcome in words. An existing file with other content was edited by
+// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "created". An existing file with other content was edited by
 // the operator, or written by another release.
 func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	existing, err := os.ReadFile(d.filePath(name))

@@ -16,7 +16,7 @@ import (
 // clusterName is the name of the cluster in the written kubeconfigs.
 const clusterName = "kubernetes"
 
-// WriteKubeconfig writes the kubeconfig of create-env's CPI, with the API server as seen from this computer, and the token. The token is
+// WriteKubeconfig writes the kubeconfig of the CPI that create-env runs, with the URL at which this computer reaches the API server, and the token. The token is
 // in a separate file: the manifest contains the kubeconfig, and create-env recreates the VM if the manifest changes.
 func (d Dir) WriteKubeconfig(server *api.Cluster, namespace, token string) error {
 	path, err := filepath.Abs(d.filePath(tokenFile))
@@ -31,9 +31,9 @@ func (d Dir) WriteKubeconfig(server *api.Cluster, namespace, token string) error
 	return d.writeKubeconfigFile(kubeconfigFile, server, namespace, api.AuthInfo{TokenFile: path})
 }
 
-// WriteDirectorKubeconfig writes the kubeconfig of the director, with the API server as seen from Pods.
-func (d Dir) WriteDirectorKubeconfig(server string, authority []byte, namespace, token string) error {
-	apiServer := &api.Cluster{Server: server, CertificateAuthorityData: authority}
+// WriteDirectorKubeconfig writes the kubeconfig of the director, with the URL at which Pods reach the API server.
+func (d Dir) WriteDirectorKubeconfig(server string, caData []byte, namespace, token string) error {
+	apiServer := &api.Cluster{Server: server, CertificateAuthorityData: caData}
 	return d.writeKubeconfigFile(directorKubeconfigFile, apiServer, namespace, api.AuthInfo{Token: token})
 }
 
@@ -52,7 +52,7 @@ func (d Dir) prepareKubeconfigs(p *Plan, config *rest.Config) error {
 	return d.WriteDirectorKubeconfig(p.inspection.APIURL, server.CertificateAuthorityData, p.Namespace, "")
 }
 
-// RecordedServer returns the API server in the kubeconfig of create-env's CPI, or nil if there is no kubeconfig yet.
+// RecordedServer returns the API server in the kubeconfig of the CPI that create-env runs, or nil if there is no kubeconfig yet.
 func (d Dir) RecordedServer() (*api.Cluster, error) {
 	config, err := d.loadKubeconfig()
 	if err != nil || config.Clusters[clusterName] == nil {
@@ -76,7 +76,7 @@ func (d Dir) previousTokenPath() (string, error) {
 	return "", err
 }
 
-// loadKubeconfig loads the kubeconfig of create-env's CPI, or returns an empty one if there is none yet.
+// loadKubeconfig loads the kubeconfig of the CPI that create-env runs, or returns an empty one if there is none yet.
 func (d Dir) loadKubeconfig() (*api.Config, error) {
 	config, err := clientcmd.LoadFromFile(d.filePath(kubeconfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -130,5 +130,5 @@ func (d Dir) writeKubeconfigFile(name string, server *api.Cluster, namespace str
 	return d.write(name, content)
 }
 
-// KubeconfigPath returns the path of the kubeconfig of create-env's CPI.
+// KubeconfigPath returns the path of the kubeconfig of the CPI that create-env runs.
 func (d Dir) KubeconfigPath() string { return d.filePath(kubeconfigFile) }

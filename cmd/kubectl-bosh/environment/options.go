@@ -32,7 +32,7 @@ type Options struct {
 	Address     string
 	Credentials string // CredentialsInCluster or CredentialsKubeconfig
 
-	ReplaceServer   bool // in the kubeconfig of create-env's CPI
+	ReplaceServer   bool // in the kubeconfig of the CPI that create-env runs
 	AllowPrivileged bool // change the label of an existing namespace to admit VM Pods
 
 	// KubectlFlags are the operator's flags that select the cluster and the user.

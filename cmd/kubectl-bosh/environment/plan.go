@@ -17,7 +17,7 @@ import (
 type Plan struct {
 	Settings
 	Vars      Vars
-	Decisions []cluster.Fact
+	Decisions []cluster.ReportLine
 	// LabelCommand is the command that labels the namespace to admit VM Pods, or "" if the label does not change.
 	LabelCommand string
 
@@ -64,7 +64,7 @@ func NewPlan(ctx context.Context, dir Dir, options Options, inspection *cluster.
 }
 
 func (p *Plan) addDecision(name, value string) {
-	p.Decisions = append(p.Decisions, cluster.Fact{Name: name, Value: value})
+	p.Decisions = append(p.Decisions, cluster.ReportLine{Name: name, Value: value})
 }
 
 // planNamespace decides on the namespace and its label for Pod Security. Only a flag changes the label of an existing namespace.

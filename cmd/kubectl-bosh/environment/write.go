@@ -12,8 +12,8 @@ import (
 )
 
 // Write writes the plan's files to the directory, and returns the outcome for each file. config are the operator's connection settings.
-func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
-	var outcomes []cluster.Fact
+func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
+	var outcomes []cluster.ReportLine
 	if err := d.writeSettings(p); err != nil {
 		return nil, err
 	}
@@ -21,7 +21,7 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
 		return nil, err
 	}
 	outcomes = append(outcomes,
-		cluster.Fact{Name: settingsFile, Value: "recorded decisions"}, cluster.Fact{Name: varsFile, Value: "variables of the manifest"})
+		cluster.ReportLine{Name: settingsFile, Value: "recorded decisions"}, cluster.ReportLine{Name: varsFile, Value: "variables of the manifest"})
 	files, err := p.files()
 	if err != nil {
 		return nil, err
@@ -31,7 +31,7 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.Fact, error) {
 		if err != nil {
 			return nil, err
 		}
-		outcomes = append(outcomes, cluster.Fact{Name: file.name, Value: outcome})
+		outcomes = append(outcomes, cluster.ReportLine{Name: file.name, Value: outcome})
 	}
 	return outcomes, nil
 }
@@ -64,7 +64,7 @@ type file struct {
 	content []byte
 }
 
-// files returns the files that are written only if they do not exist: ops files, rights, and for a new director the cloud config.
+// files returns the files that are written only if they do not exist: ops files, permissions, and for a new director the cloud config.
 func (p *Plan) files() ([]file, error) {
 	var files []file
 	for _, name := range p.OpsFiles {
@@ -77,7 +77,7 @@ func (p *Plan) files() ([]file, error) {
 		}
 		files = append(files, file{name, content})
 	}
-	files = append(files, file{rightsFile, []byte(p.renderRights())})
+	files = append(files, file{permissionsFile, []byte(p.renderPermissions())})
 	if p.exists {
 		return files, nil
 	}

@@ -22,7 +22,7 @@ type Details struct {
 	PVCs       []*corev1.PersistentVolumeClaim
 	Services   []*corev1.Service
 	PDBs       []*policyv1.PodDisruptionBudget
-	Events     []*corev1.Event // of the objects above, sorted by time
+	Events     []*corev1.Event // events of the objects above, sorted by time
 }
 
 // Describe returns the instance with this name and all its objects.

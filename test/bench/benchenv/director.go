@@ -9,7 +9,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/director"
 )
 
@@ -40,10 +40,10 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 }
 
 // Call calls the CPI and returns the usage. It decodes the call's result into result unless that is nil, and returns errors of the CPI.
-func (d Director) Call(ctx context.Context, result any, method string, arguments ...any) (figures.Usage, error) {
+func (d Director) Call(ctx context.Context, result any, method string, arguments ...any) (report.Usage, error) {
 	request, err := EncodeRequest(method, arguments...)
 	if err != nil {
-		return figures.Usage{}, err
+		return report.Usage{}, err
 	}
 	usage, out, err := Measure(ctx, d.Launcher, request, d.CPI, "-configPath", d.Config)
 	if err != nil {

@@ -57,46 +57,46 @@ func Start(ctx context.Context, dir string, programs Programs) (*Env, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Env{Dir: dir, Plane: plane, Programs: programs, stop: func() {}}
-	if err := s.start(ctx); err != nil {
-		s.Close()
+	e := &Env{Dir: dir, Plane: plane, Programs: programs, stop: func() {}}
+	if err := e.start(ctx); err != nil {
+		e.Close()
 		return nil, err
 	}
-	return s, nil
+	return e, nil
 }
 
-func (s *Env) start(ctx context.Context) (err error) {
-	if err := s.Plane.Start(ctx); err != nil {
+func (e *Env) start(ctx context.Context) (err error) {
+	if err := e.Plane.Start(ctx); err != nil {
 		return err
 	}
-	if s.Config, err = clientcmd.BuildConfigFromFlags("", s.Plane.Kubeconfig("admin")); err != nil {
+	if e.Config, err = clientcmd.BuildConfigFromFlags("", e.Plane.Kubeconfig("admin")); err != nil {
 		return err
 	}
-	s.Config.QPS = -1
-	protobufConfig := rest.CopyConfig(s.Config)
+	e.Config.QPS = -1
+	protobufConfig := rest.CopyConfig(e.Config)
 	protobufConfig.ContentType, protobufConfig.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
-	if s.Client, err = kubernetes.NewForConfig(protobufConfig); err != nil {
+	if e.Client, err = kubernetes.NewForConfig(protobufConfig); err != nil {
 		return err
 	}
-	extensions, err := dynamic.NewForConfig(s.Config)
+	extensions, err := dynamic.NewForConfig(e.Config)
 	if err != nil {
 		return err
 	}
-	if s.kwok, err = simulated.StartNodes(s.Plane); err != nil {
+	if e.kwok, err = simulated.StartNodes(e.Plane); err != nil {
 		return err
 	}
-	if err := s.Plane.Apply(ctx, nodeManifests()+simulated.StorageResources); err != nil {
+	if err := e.Plane.Apply(ctx, nodeManifests()+simulated.StorageResources); err != nil {
 		return err
 	}
-	if _, err := s.Plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
+	if _, err := e.Plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all"); err != nil {
 		return err
 	}
 	serveCtx, stop := context.WithCancel(ctx)
-	s.stop = stop
+	e.stop = stop
 	// If these fail, calls time out.
-	go func() { _ = simulated.ServeStorage(serveCtx, s.Client, extensions) }()
-	go func() { _ = simulated.TerminatePods(serveCtx, s.Client) }()
-	_, err = s.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
+	go func() { _ = simulated.ServeStorage(serveCtx, e.Client, extensions) }()
+	go func() { _ = simulated.TerminatePods(serveCtx, e.Client) }()
+	_, err = e.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
 	return err
 }
 
@@ -126,9 +126,9 @@ func CreateNamespace(ctx context.Context, client kubernetes.Interface, name stri
 
 // WithoutControllers runs do while the controllers and the nodes are stopped. Otherwise, they would act on incomplete objects at
 // unpredictable times.
-func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
-	controllers := s.Plane.Process("kube-controller-manager")
-	for _, process := range []embedded.Process{controllers, s.kwok} {
+func (e *Env) WithoutControllers(ctx context.Context, do func() error) error {
+	controllers := e.Plane.Process("kube-controller-manager")
+	for _, process := range []embedded.Process{controllers, e.kwok} {
 		if err := process.Stop(); err != nil {
 			return err
 		}
@@ -136,17 +136,17 @@ func (s *Env) WithoutControllers(ctx context.Context, do func() error) error {
 	if err := do(); err != nil {
 		return err
 	}
-	if err := s.kwok.Start(); err != nil {
+	if err := e.kwok.Start(); err != nil {
 		return err
 	}
-	return s.Plane.Start(ctx)
+	return e.Plane.Start(ctx)
 }
 
 // Close stops the environment.
-func (s *Env) Close() {
-	s.stop()
-	if s.kwok.Dir != "" {
-		_ = s.kwok.Stop()
+func (e *Env) Close() {
+	e.stop()
+	if e.kwok.Dir != "" {
+		_ = e.kwok.Stop()
 	}
-	_ = s.Plane.Stop()
+	_ = e.Plane.Stop()
 }

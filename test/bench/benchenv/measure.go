@@ -9,12 +9,12 @@ import (
 	"os/exec"
 	"strings"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // Measure runs a program through the launcher, with a minimal environment as in a director. It returns the program's usage and stdout.
-func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (figures.Usage, []byte, error) {
-	var usage figures.Usage
+func Measure(ctx context.Context, launcher string, input []byte, program string, args ...string) (report.Usage, []byte, error) {
+	var usage report.Usage
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return usage, nil, err

@@ -1,6 +1,6 @@
 package page
 
-import "bosh-kubernetes-cpi/test/bench/figures"
+import "bosh-kubernetes-cpi/test/bench/report"
 
 // barChart shows amounts as horizontal bars, each optionally with a highlighted part.
 type barChart struct {
@@ -38,7 +38,7 @@ func newBarChart(title string, measurements []measurement) barChart {
 	return chart
 }
 
-func newObjectChart(objects []figures.Object) barChart {
+func newObjectChart(objects []report.Object) barChart {
 	var measurements []measurement
 	for _, object := range objects {
 		size := formatBytes(int64(object.Bytes))

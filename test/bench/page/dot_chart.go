@@ -1,6 +1,6 @@
 package page
 
-import "bosh-kubernetes-cpi/test/bench/figures"
+import "bosh-kubernetes-cpi/test/bench/report"
 
 // Charts are as wide as a phone's screen, so that their text is readable there. Wider windows show several charts in a row.
 const (
@@ -28,7 +28,7 @@ type dotRow struct {
 // row is a distribution with a name.
 type row struct {
 	name   string
-	values figures.Distribution
+	values report.Distribution
 }
 
 func newDotChart(title, unit string, rows []row) dotChart {

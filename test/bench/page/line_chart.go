@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // lineChart shows the wall time and the CPU time of a method by the number of VMs. Each is a line, with a bar between the quartiles at
@@ -31,13 +31,13 @@ const (
 )
 
 // newLineCharts returns a chart for each method that was measured with all sizes.
-func newLineCharts(sizes []figures.ScaleResult) []lineChart {
+func newLineCharts(sizes []report.ScaleResult) []lineChart {
 	if len(sizes) == 0 {
 		return nil
 	}
 	var charts []lineChart
 	for _, method := range sizes[0].Methods {
-		var costs []figures.Cost
+		var costs []report.Cost
 		for _, size := range sizes {
 			for _, m := range size.Methods {
 				if m.Name == method.Name {
@@ -52,7 +52,7 @@ func newLineCharts(sizes []figures.ScaleResult) []lineChart {
 	return charts
 }
 
-func newLineChart(name string, sizes []figures.ScaleResult, costs []figures.Cost) lineChart {
+func newLineChart(name string, sizes []report.ScaleResult, costs []report.Cost) lineChart {
 	high := 0.0
 	for _, cost := range costs {
 		_, upper := cost.Wall.Quartiles()
@@ -78,7 +78,7 @@ func newLineChart(name string, sizes []figures.ScaleResult, costs []figures.Cost
 	return chart
 }
 
-func (s *series) add(x float64, y axis, values figures.Distribution) {
+func (s *series) add(x float64, y axis, values report.Distribution) {
 	lower, upper := values.Quartiles()
 	m := mark{x, y.At(values.Median()), y.At(upper), y.At(lower)}
 	s.Marks = append(s.Marks, m)

@@ -9,14 +9,14 @@ import (
 	"slices"
 	"strings"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 //go:embed page.html
 var pageTemplate string
 
 // Render returns the page.
-func Render(results *figures.Results) ([]byte, error) {
+func Render(results *report.Results) ([]byte, error) {
 	parsed, err := template.New("page").Funcs(template.FuncMap{
 		"number": formatNumber, "amount": formatBytes, "list": formatRequests, "join": strings.Join,
 	}).Parse(pageTemplate)
@@ -30,11 +30,11 @@ func Render(results *figures.Results) ([]byte, error) {
 
 // content is the data of the page's template. Parts that were not measured are empty.
 type content struct {
-	*figures.Results
-	Goals   []figures.Goal
+	*report.Results
+	Goals   []report.Goal
 	Calls   []dotChart
 	Scale   []lineChart
-	Largest *figures.ScaleResult
+	Largest *report.ScaleResult
 	Shared  []sharedCost
 	Deploys []barChart
 	Objects barChart
@@ -50,10 +50,10 @@ type sharedCost struct {
 
 type sharedSize struct {
 	VMs int
-	figures.Method
+	report.Method
 }
 
-func newContent(r *figures.Results) content {
+func newContent(r *report.Results) content {
 	c := content{Results: r, Goals: r.Goals(), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects)}
 	if len(r.Calls) > 0 {
 		c.Calls = newCallCharts(r.Calls)
@@ -80,7 +80,7 @@ func newContent(r *figures.Results) content {
 	return c
 }
 
-func newCallCharts(calls []figures.ProgramCost) []dotChart {
+func newCallCharts(calls []report.ProgramCost) []dotChart {
 	var wall, cpu, peak []row
 	for _, call := range calls {
 		wall = append(wall, row{call.Name, call.Wall})
@@ -91,7 +91,7 @@ func newCallCharts(calls []figures.ProgramCost) []dotChart {
 }
 
 // sharedCosts groups the costs of each method by the number of VMs.
-func sharedCosts(sizes []figures.ScaleResult) []sharedCost {
+func sharedCosts(sizes []report.ScaleResult) []sharedCost {
 	var costs []sharedCost
 	for _, size := range sizes {
 		for _, method := range size.Methods {

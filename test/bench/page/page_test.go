@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/bench/figures"
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 func TestPage(t *testing.T) {
@@ -15,18 +15,18 @@ func TestPage(t *testing.T) {
 	RunSpecs(t, "page")
 }
 
-var sampleValues = figures.Distribution{10, 12, 30}
+var sampleValues = report.Distribution{10, 12, 30}
 
-func completeResults() *figures.Results {
-	cost := figures.Cost{Wall: sampleValues, CPU: sampleValues, Peak: sampleValues}
-	methods := []figures.Method{{Name: "get_disks", Requests: []string{"list pods", "list pods", "get pods"}, Bytes: 20480, Cost: cost}}
-	return &figures.Results{
-		Calls:   []figures.ProgramCost{{Name: figures.Info, Cost: cost}, {Name: figures.HasVM, Cost: cost}, {Name: figures.Curl, Cost: cost}},
-		Scale:   []figures.ScaleResult{{Name: "a crowd", VMs: 10, Disks: 20, Methods: methods}, {Name: "a crowd", VMs: 5000, Disks: 10000, Methods: methods}},
-		Shared:  []figures.ScaleResult{{Name: "a Service", VMs: 500, Methods: methods}},
-		Deploys: []figures.Deploy{{VMs: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
-		Objects: []figures.Object{{Name: "VM Pod", Bytes: 30000, Scripts: 9000}},
-		Node:    &figures.Node{BareStart: sampleValues, BareEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues, Detach: sampleValues, Timeline: []figures.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
+func completeResults() *report.Results {
+	cost := report.Cost{Wall: sampleValues, CPU: sampleValues, Peak: sampleValues}
+	methods := []report.Method{{Name: "get_disks", Requests: []string{"list pods", "list pods", "get pods"}, Bytes: 20480, Cost: cost}}
+	return &report.Results{
+		Calls:   []report.ProgramCost{{Name: report.Info, Cost: cost}, {Name: report.HasVM, Cost: cost}, {Name: report.Curl, Cost: cost}},
+		Scale:   []report.ScaleResult{{Name: "a crowd", VMs: 10, Disks: 20, Methods: methods}, {Name: "a crowd", VMs: 5000, Disks: 10000, Methods: methods}},
+		Shared:  []report.ScaleResult{{Name: "a Service", VMs: 500, Methods: methods}},
+		Deploys: []report.Deploy{{VMs: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
+		Objects: []report.Object{{Name: "VM Pod", Bytes: 30000, Scripts: 9000}},
+		Node:    &report.Node{BareStart: sampleValues, BareEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues, Detach: sampleValues, Timeline: []report.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
 	}
 }
 
@@ -42,7 +42,7 @@ var _ = Describe("The page", func() {
 	})
 
 	It("omits parts that were not measured", func() {
-		html, err := Render(&figures.Results{})
+		html, err := Render(&report.Results{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(strings.Count(string(html), "<h2>")).To(BeZero())
 	})

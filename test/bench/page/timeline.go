@@ -1,6 +1,6 @@
 package page
 
-import "bosh-kubernetes-cpi/test/bench/figures"
+import "bosh-kubernetes-cpi/test/bench/report"
 
 // timeline shows events. Each has a bar that starts at the previous event.
 type timeline struct {
@@ -16,7 +16,7 @@ type timelineRow struct {
 	From, To, Length float64
 }
 
-func newTimeline(moments []figures.Moment) timeline {
+func newTimeline(moments []report.Moment) timeline {
 	const rowHeight = 34.0
 	chart := timeline{Floor: 6 + rowHeight*float64(len(moments))}
 	chart.Height = chart.Floor + 22

@@ -99,9 +99,9 @@ func parseAction(name string) (Action, bool) {
 // Rule is an if statement.
 type Rule struct {
 	Event event
-	// Test is the test of a rule about the resources or connections of the service's process.
-	Test test
-	// The rule applies if the test was met Times times in the last Cycles cycles. A rule about restarts counts restarts instead.
+	// Condition is the condition of a rule about the resources or connections of the service's process.
+	Condition condition
+	// The rule applies if the condition was met Times times in the last Cycles cycles. A rule about restarts counts restarts instead.
 	Times, Cycles int
 	Action        Action
 	Program       *Program // for Exec

@@ -63,7 +63,7 @@ func (d *Daemon) logUnsupported(s *service) {
 		d.log.printf("warning", "'%s' is not checked, because it is not a process", s.Name)
 	}
 	for _, rule := range s.Rules {
-		if rule.Event == 0 || rule.Test == nil && rule.Event != timedOut && rule.Event != nonexistent {
+		if rule.Event == 0 || rule.Condition == nil && rule.Event != timedOut && rule.Event != nonexistent {
 			d.log.printf("warning", "'%s' if %s: not supported", s.Name, rule.text)
 		}
 	}
@@ -229,15 +229,15 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 		s.monitor = monitored
 	})
 	for _, rule := range s.Rules {
-		if rule.Test != nil && s.monitor != notMonitored {
+		if rule.Condition != nil && s.monitor != notMonitored {
 			d.evaluateRule(s, rule)
 		}
 	}
 }
 
-// evaluateRule runs a rule's test, and performs the rule's action if the test was met in the required number of the last cycles.
+// evaluateRule runs a rule's condition, and performs the rule's action if the condition was met in the required number of the last cycles.
 func (d *Daemon) evaluateRule(s *service, rule *Rule) {
-	failure := rule.Test.failure(s)
+	failure := rule.Condition.match(s)
 	s.ruleHistory[rule] <<= 1
 	if failure != "" {
 		s.ruleHistory[rule] |= 1

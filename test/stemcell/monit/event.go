@@ -74,8 +74,8 @@ func (d *Daemon) recordRecovery(s *service, kind event, description string) {
 	}
 }
 
-// mail sends an alert to the recipients in the control file. It only logs an error if that fails. The alert is lost then, because the
-// next alert of its kind is sent only after a recovery.
+// mail sends an alert to the recipients in the control file. If this fails, it logs the error, and the
+// alert is lost, because the next alert of its kind is sent only after a recovery.
 func (d *Daemon) mail(service, event, action, description string) {
 	mail := d.config.Mail
 	if mail.Server == "" || len(mail.Recipients) == 0 {

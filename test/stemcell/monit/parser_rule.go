@@ -86,10 +86,10 @@ func (r *Rule) read(condition []token) error {
 		r.Event = nonexistent
 	case words[0].is("failed"):
 		r.Event = connection
-		r.Test = readConnection(words[1:])
+		r.Condition = readConnection(words[1:])
 	case words[0].is("mem", "memory", "totalmem", "totalmemory", "cpu", "totalcpu", "children"):
 		r.Event = resource
-		r.Test, err = readResource(words)
+		r.Condition, err = readResource(words)
 	}
 	if err != nil {
 		return fmt.Errorf("if %s: %w", r.text, err)
@@ -123,9 +123,9 @@ func (r *Rule) cycles(words []token) ([]token, error) {
 	return words, nil
 }
 
-// readConnection parses the test of a connection. It returns nil for other tests, because they are not supported.
-func readConnection(words []token) test {
-	c := connectionTest{network: "tcp", host: "localhost"}
+// readConnection parses the test of a connection. It returns nil for other conditions, because they are not supported.
+func readConnection(words []token) condition {
+	c := connectionCondition{network: "tcp", host: "localhost"}
 	for i := 0; i+1 < len(words); i++ {
 		value := words[i+1].text
 		switch {
@@ -148,8 +148,8 @@ var units = map[string]float64{"%": 1, "": 1, "b": 1.0 / 1024, "byte": 1.0 / 102
 	"gb": 1 << 20, "gigabyte": 1 << 20, "gigabytes": 1 << 20}
 
 // readResource parses, for example, "totalmem > 100 Mb". Limits of memory are in KiB or percent.
-func readResource(words []token) (test, error) {
-	r := resourceTest{name: strings.ToLower(words[0].text)}
+func readResource(words []token) (condition, error) {
+	r := resourceCondition{name: strings.ToLower(words[0].text)}
 	rest := words[1:]
 	if len(rest) > 0 && rest[0].is("usage", "is") {
 		rest = rest[1:]

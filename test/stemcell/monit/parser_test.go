@@ -42,11 +42,11 @@ check process cache with pidfile /c.pid
 		Expect(web.DependsOn).To(Equal([]string{"db", "cache"}))
 		Expect(*web.Rules[0]).To(Equal(Rule{Event: timedOut, Times: 3, Cycles: 5, Action: Unmonitor, text: "3 restarts within 5 cycles"}))
 		Expect(*web.Rules[1]).To(Equal(Rule{Event: resource, Times: 10, Cycles: 10, Action: Restart, text: "totalmem > 1.5 Gb for 10 cycles",
-			Test: resourceTest{name: "totalmem", limit: 1.5 * (1 << 20), greater: true}}))
+			Condition: resourceCondition{name: "totalmem", limit: 1.5 * (1 << 20), greater: true}}))
 		Expect(*web.Rules[2]).To(Equal(Rule{Event: connection, Times: 3, Cycles: 5, Action: Exec,
-			Program: &Program{Arguments: []string{"/bin/alarm", "now"}, Timeout: 30 * time.Second},
-			text:    "failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles",
-			Test:    connectionTest{network: "unix", host: "localhost", path: "/var/vcap/sys/run/web.sock"}}))
+			Program:   &Program{Arguments: []string{"/bin/alarm", "now"}, Timeout: 30 * time.Second},
+			text:      "failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles",
+			Condition: connectionCondition{network: "unix", host: "localhost", path: "/var/vcap/sys/run/web.sock"}}))
 		Expect(config.Checks[1].Matching).To(Equal("db -x"))
 		Expect(config.Checks[1].Mode).To(Equal("manual"))
 		Expect(config.Checks[1].Every).To(Equal(2))

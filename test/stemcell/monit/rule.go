@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// test is the test of a rule for a running process. failure returns a description if the test is met, and "" otherwise.
-type test interface {
-	failure(s *service) string
+// condition is the condition of a rule for a running process. match returns a description if the condition is met, and "" otherwise.
+type condition interface {
+	match(s *service) string
 }
 
 // connectionTimeout is monit's default. Timeouts in control files are ignored.
 const connectionTimeout = 5 * time.Second
 
-// connectionTest opens a connection. Protocols are not supported.
-type connectionTest struct {
+// connectionCondition is met if a connection cannot be opened. Protocols are not supported.
+type connectionCondition struct {
 	network, host, port, path string
 }
 
-func (c connectionTest) failure(*service) string {
+func (c connectionCondition) match(*service) string {
 	address := c.path
 	if c.network == "tcp" {
 		address = net.JoinHostPort(c.host, c.port)
@@ -32,14 +32,14 @@ func (c connectionTest) failure(*service) string {
 	return ""
 }
 
-// resourceTest compares the usage of a process with a limit in percent or KiB, or a number of children.
-type resourceTest struct {
+// resourceCondition compares the usage of a process with a limit: a percentage, KiB, or a number of child processes.
+type resourceCondition struct {
 	name             string
 	limit            float64
 	percent, greater bool
 }
 
-func (r resourceTest) failure(s *service) string {
+func (r resourceCondition) match(s *service) string {
 	var used float64
 	switch total := r.name == "totalmem" || r.name == "totalmemory"; {
 	case r.name == "cpu":

@@ -22,17 +22,17 @@ const (
 
 const separator = "---\n"
 
-// renderRights returns the plan's namespace, the objects in docs/rbac.yaml for it, and the Secret for the director's token if the
+// renderPermissions returns the plan's namespace, the objects in docs/rbac.yaml for it, and the Secret for the director's token if the
 // director uses one. The namespace has no Pod Security label: applying the file must not change which Pods an existing namespace
 // admits.
-func (p *Plan) renderRights() string {
-	return fmt.Sprintf("# Rights of the director's CPI: docs/rbac.yaml for namespace %[1]s.\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + cpiRights(p.Namespace, p.Credentials)
+func (p *Plan) renderPermissions() string {
+	return fmt.Sprintf("# Permissions of the director's CPI: docs/rbac.yaml for namespace %[1]s.\n"+
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + cpiPermissions(p.Namespace, p.Credentials)
 }
 
-// cpiRights returns the objects that grant the CPI its rights in a namespace.
-func cpiRights(namespace, credentials string) string {
-	objects := withNamespace(docs.Rights, namespace)
+// cpiPermissions returns the objects that grant the CPI its permissions in a namespace.
+func cpiPermissions(namespace, credentials string) string {
+	objects := withNamespace(docs.Permissions, namespace)
 	if credentials == CredentialsKubeconfig {
 		objects += separator + withNamespace(tokenSecret, namespace)
 	}
@@ -49,17 +49,17 @@ metadata:
 type: kubernetes.io/service-account-token
 `
 
-// OperatorRights returns the objects that an administrator applies to let a user run `up` and `down` in the namespace, and nothing
-// else: the namespace, the rights of the CPI, and the rights of the user, with comments.
-func OperatorRights(user, namespace, credentials string) string {
-	operator := withNamespace(docs.RightsOfUp, namespace)
+// OperatorPermissions returns the objects that an administrator applies to let a user run `up` and `down` in the namespace, and nothing
+// else: the namespace, the permissions of the CPI, and the permissions of the user, with comments.
+func OperatorPermissions(user, namespace, credentials string) string {
+	operator := withNamespace(docs.PermissionsOfUp, namespace)
 	// Bindings are separate for each user: applying the objects for another user must not change their subjects.
 	operator = bindingName.ReplaceAllStringFunc(operator, func(head string) string {
 		kind, name, _ := strings.Cut(head, "  name: ")
 		return kind + "  name: " + quoteYAML(name+"-"+nameReplacer.Replace(user))
 	})
 	operator = groupSubject.ReplaceAllLiteralString(operator, "kind: User\n  name: "+quoteYAML(user))
-	return fmt.Sprintf(rightsHead, user, namespace) + separator + cpiRights(namespace, credentials) + separator + operator
+	return fmt.Sprintf(permissionsHead, user, namespace) + separator + cpiPermissions(namespace, credentials) + separator + operator
 }
 
 var (
@@ -75,15 +75,15 @@ func quoteYAML(value string) string {
 	return string(quoted)
 }
 
-const rightsHead = `# Rights of user %[1]q to run "kubectl bosh up" and "down" in namespace %[2]s. An administrator applies this file:
+const permissionsHead = `# Permissions of user %[1]q to run "kubectl bosh up" and "down" in namespace %[2]s. An administrator applies this file:
 #
 #   kubectl apply -f FILE
 #
 # Cluster-wide objects are: the namespace; ClusterRole bosh-cpi-%[2]s, with which the CPI reads nodes, volumes and storage classes;
 # ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
-# The user can request a token of the CPI, which grants all rights of the CPI in the namespace. docs/trust.md describes these rights,
-# and how an admission policy limits them. No object grants rights in other namespaces, or the right to change rights.
+# The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/trust.md describes these permissions,
+# and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change permissions.
 ---
 # VM Pods are privileged; this label admits them to the namespace.
 apiVersion: v1
@@ -108,15 +108,15 @@ func withNamespace(objects, namespace string) string {
 	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")
 }
 
-// RightsObjects returns the objects in rights.yaml, which the operator may edit.
-func (d Dir) RightsObjects() ([]*unstructured.Unstructured, error) {
-	content, err := os.ReadFile(d.filePath(rightsFile))
+// PermissionsObjects returns the objects in permissions.yaml, which the operator may edit.
+func (d Dir) PermissionsObjects() ([]*unstructured.Unstructured, error) {
+	content, err := os.ReadFile(d.filePath(permissionsFile))
 	if err != nil {
 		return nil, err
 	}
 	objects, err := parseObjects(content)
 	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", d.filePath(rightsFile), err)
+		return nil, fmt.Errorf("parse %s: %w", d.filePath(permissionsFile), err)
 	}
 	return objects, nil
 }

@@ -20,41 +20,41 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// rbacFiles grant the rights of all specs. checkRBACFile grants additional rights for some preflight checks.
+// rbacFiles grant the permissions of all specs. checkRBACFile grants additional permissions for some preflight checks.
 var (
 	rbacFiles     = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
 	checkRBACFile = "../../docs/rbac-check.yaml"
 )
 
-// createServiceAccount creates the documented service account in the namespace, with exactly the documented rights, and returns a token.
-// Specs use this token, so that they fail without a required right.
+// createServiceAccount creates the documented service account in the namespace, with exactly the documented permissions, and returns a token.
+// Specs use this token, so that they fail without a required permission.
 func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))
 	// RBAC objects take effect with a delay.
-	waitForRights(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
+	waitForPermissions(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
 		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
 }
 
-// waitForRights waits until the service account of the namespace has these rights.
-func waitForRights(ctx context.Context, namespace string, rights ...authorizationv1.ResourceAttributes) {
+// waitForPermissions waits until the service account of the namespace has these permissions.
+func waitForPermissions(ctx context.Context, namespace string, permissions ...authorizationv1.ResourceAttributes) {
 	GinkgoHelper()
-	for _, right := range rights {
-		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespace, right) }).WithContext(ctx).Should(BeTrue(), "%v", right)
+	for _, permission := range permissions {
+		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespace, permission) }).WithContext(ctx).Should(BeTrue(), "%v", permission)
 	}
 }
 
-// serviceAccountMay reports whether the service account of the namespace has this right.
-func serviceAccountMay(ctx context.Context, namespace string, right authorizationv1.ResourceAttributes) (bool, error) {
-	return userMay(ctx, "system:serviceaccount:"+namespace+":bosh-cpi", right)
+// serviceAccountMay reports whether the service account of the namespace has this permission.
+func serviceAccountMay(ctx context.Context, namespace string, permission authorizationv1.ResourceAttributes) (bool, error) {
+	return userMay(ctx, "system:serviceaccount:"+namespace+":bosh-cpi", permission)
 }
 
-// userMay reports whether the user has this right.
-func userMay(ctx context.Context, user string, right authorizationv1.ResourceAttributes) (bool, error) {
-	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &right}}
+// userMay reports whether the user has this permission.
+func userMay(ctx context.Context, user string, permission authorizationv1.ResourceAttributes) (bool, error) {
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &permission}}
 	result, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, review, metav1.CreateOptions{})
 	return err == nil && result.Status.Allowed, err
 }
@@ -81,7 +81,7 @@ func applyRBAC(ctx context.Context, namespace, raw string) {
 	}
 }
 
-var _ = Describe("The rights of a second director in the cluster", func() {
+var _ = Describe("The permissions of a second director in the cluster", func() {
 	// command returns the command at the top of docs/rbac.yaml for this file and this namespace, without the verb of kubectl.
 	command := func(file, namespace string) string {
 		GinkgoHelper()
@@ -97,8 +97,8 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
 
-	DescribeTable("that an administrator applies and deletes do not change the rights of the first one:", func(
-		ctx context.Context, file string, right authorizationv1.ResourceAttributes,
+	DescribeTable("that an administrator applies and deletes do not change the permissions of the first one:", func(
+		ctx context.Context, file string, permission authorizationv1.ResourceAttributes,
 	) {
 		var namespaces []string
 		for _, name := range []string{"first", "second"} {
@@ -110,11 +110,11 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 			run(ctx, command(file, name)+"apply -f -")
 		}
 		for _, namespace := range namespaces {
-			waitForRights(ctx, namespace, right)
+			waitForPermissions(ctx, namespace, permission)
 		}
 		run(ctx, command(file, namespaces[1])+"delete -f -")
-		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespaces[1], right) }).WithContext(ctx).Should(BeFalse())
-		Expect(serviceAccountMay(ctx, namespaces[0], right)).To(BeTrue())
+		Eventually(func() (bool, error) { return serviceAccountMay(ctx, namespaces[1], permission) }).WithContext(ctx).Should(BeFalse())
+		Expect(serviceAccountMay(ctx, namespaces[0], permission)).To(BeTrue())
 		run(ctx, command(file, namespaces[0])+"delete -f -")
 	},
 		Entry("rbac.yaml", "docs/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
@@ -123,29 +123,29 @@ var _ = Describe("The rights of a second director in the cluster", func() {
 	)
 })
 
-const rightsReportEntry = "rights used"
+const permissionsReportEntry = "permissions used"
 
-// reportRights adds the rights used by the specs of this process to the report.
-func reportRights() {
-	AddReportEntry(rightsReportEntry, strings.Join(proxy.Rights(), "\n"), ReportEntryVisibilityNever)
+// reportPermissions adds the permissions used by the specs of this process to the report.
+func reportPermissions() {
+	AddReportEntry(permissionsReportEntry, strings.Join(proxy.Permissions(), "\n"), ReportEntryVisibilityNever)
 }
 
-var _ = ReportAfterSuite("every documented right is used", func(report Report) {
+var _ = ReportAfterSuite("every documented permission is used", func(report Report) {
 	if !report.SuiteSucceeded || report.SuiteConfig.FocusStrings != nil || report.SuiteConfig.LabelFilter != "" {
 		return // some specs did not run
 	}
 	var used []string
 	for _, spec := range report.SpecReports {
 		for _, entry := range spec.ReportEntries {
-			if entry.Name == rightsReportEntry {
+			if entry.Name == permissionsReportEntry {
 				used = append(used, strings.Split(entry.StringRepresentation(), "\n")...)
 			}
 		}
 	}
-	for _, right := range listDocumentedRights() {
+	for _, permission := range listDocumentedPermissions() {
 		// A wait lists first, and watches only if the condition is not met yet.
-		listed := strings.Replace(right, "watch ", "list ", 1)
-		Expect(slices.Contains(used, right) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s have the right to %s, which no test uses", rbacFiles, checkRBACFile, right)
+		listed := strings.Replace(permission, "watch ", "list ", 1)
+		Expect(slices.Contains(used, permission) || slices.Contains(used, listed)).To(BeTrue(), "%v and %s have permission to %s, which no test uses", rbacFiles, checkRBACFile, permission)
 	}
 })
 
@@ -161,21 +161,21 @@ func readRBACFiles(paths ...string) string {
 	return strings.Join(documents, "\n---\n")
 }
 
-// listDocumentedRights returns the rights in rbacFiles and checkRBACFile, as "verb resource".
-func listDocumentedRights() []string {
+// listDocumentedPermissions returns the permissions in rbacFiles and checkRBACFile, as "verb resource".
+func listDocumentedPermissions() []string {
 	GinkgoHelper()
-	var rights []string
+	var permissions []string
 	for document := range strings.SplitSeq(readRBACFiles(append(rbacFiles, checkRBACFile)...), "\n---\n") {
 		var role rbacv1.Role
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, rule := range role.Rules {
 			for _, resource := range rule.Resources {
 				for _, verb := range rule.Verbs {
-					rights = append(rights, verb+" "+resource)
+					permissions = append(permissions, verb+" "+resource)
 				}
 			}
 		}
 	}
-	Expect(rights).NotTo(BeEmpty())
-	return rights
+	Expect(permissions).NotTo(BeEmpty())
+	return permissions
 }

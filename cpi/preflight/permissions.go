@@ -8,8 +8,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// rights are the rules of a file with rights, or of a part of it, and the advice if one is missing.
-type rights struct {
+// permissions are the rules of a file with permissions, or of a part of it, and the advice if one is missing.
+type permissions struct {
 	rules  []rule
 	advice string
 }
@@ -24,9 +24,9 @@ type rule struct {
 
 const changeVerbs = "get list watch create patch delete"
 
-// A test compares these rights with the files.
+// A test compares these permissions with the files.
 var (
-	callRights = rights{[]rule{
+	callPermissions = permissions{[]rule{
 		{"", "pods", changeVerbs, false},
 		{"", "podtemplates", changeVerbs, false},
 		{"", "pods/ephemeralcontainers", "patch", false},
@@ -39,77 +39,77 @@ var (
 		{"storage.k8s.io", "csinodes", "get", true},
 		{"", "persistentvolumes", "get", true},
 		{"", "nodes", "list watch", true},
-	}, applyCommand(callRightsFile)}
+	}, applyCommand(callPermissionsFile)}
 
-	snapshotRights = rights{[]rule{
+	snapshotPermissions = permissions{[]rule{
 		{"snapshot.storage.k8s.io", "volumesnapshots", changeVerbs, false},
-	}, "apply the complete " + callRightsFile + ", or disable snapshots in the director (enable_snapshots)"}
+	}, "apply the complete " + callPermissionsFile + ", or disable snapshots in the director (enable_snapshots)"}
 
-	eventRights = rights{[]rule{
+	eventPermissions = permissions{[]rule{
 		{"", "events", "create", false},
-	}, "apply the complete " + callRightsFile + ", or disable Events (events.enabled: false)"}
+	}, "apply the complete " + callPermissionsFile + ", or disable Events (events.enabled: false)"}
 
-	prefetchRights = rights{[]rule{
+	prefetchPermissions = permissions{[]rule{
 		{"apps", "daemonsets", "get list create delete", false},
-	}, "kubectl apply --namespace NAMESPACE -f " + prefetchRightsFile + ", or disable stemcell.prefetch"}
+	}, "kubectl apply --namespace NAMESPACE -f " + prefetchPermissionsFile + ", or disable stemcell.prefetch"}
 
-	networkRights = rights{[]rule{
+	networkPermissions = permissions{[]rule{
 		{"crd.projectcalico.org", "ippools", "get list create delete", true},
 		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
-	}, "only for networks with `managed: true`, on clusters with Calico: " + applyCommand(networkRightsFile)}
+	}, "only for networks with `managed: true`, on clusters with Calico: " + applyCommand(networkPermissionsFile)}
 )
 
-// applyCommand returns the command that applies a file with rights for namespace bosh to NAMESPACE. It also changes the names of
-// cluster-scoped objects, which end in the namespace, so that the rights of directors in other namespaces stay.
+// applyCommand returns the command that applies a file with permissions for namespace bosh to NAMESPACE. It also changes the names of
+// cluster-scoped objects, which end in the namespace, so that the permissions of directors in other namespaces stay.
 func applyCommand(file string) string {
 	return `sed -E 's/([- ])bosh$/\1NAMESPACE/' ` + file + " | kubectl apply --namespace NAMESPACE -f -"
 }
 
-// expand returns one right for each verb.
-func (r rights) expand() (expanded []kube.Right) {
+// expand returns one permission for each verb.
+func (r permissions) expand() (expanded []kube.Permission) {
 	for _, rule := range r.rules {
 		for verb := range strings.FieldsSeq(rule.verbs) {
-			expanded = append(expanded, kube.Right{Group: rule.group, Resource: rule.resource, Verb: verb, ClusterScoped: rule.clusterScoped})
+			expanded = append(expanded, kube.Permission{Group: rule.group, Resource: rule.resource, Verb: verb, ClusterScoped: rule.clusterScoped})
 		}
 	}
 	return expanded
 }
 
-// inspectRights checks each of the rights with an access review.
-func inspectRights(needed rights) func(context.Context, *clusterState) finding {
+// inspectPermissions checks each of the permissions with an access review.
+func inspectPermissions(needed permissions) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
 		reviewer, err := s.client.Reviewer()
 		if err != nil {
-			return errorFinding(err, callRightsFile)
+			return errorFinding(err, callPermissionsFile)
 		}
 		required := needed.expand()
 		allowed, failures := make([]bool, len(required)), make([]error, len(required))
 		forEachParallel(len(required), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, required[i]) })
 		if err := errors.Join(failures...); err != nil {
-			return errorFinding(failures[firstErrorIndex(failures)], callRightsFile)
+			return errorFinding(failures[firstErrorIndex(failures)], callPermissionsFile)
 		}
 		missing := describeMissing(required, allowed)
 		if missing == "" {
-			return pass("all rights for " + needed.resources())
+			return pass("all permissions for " + needed.resources())
 		}
 		return fail("missing: "+missing, strings.ReplaceAll(needed.advice, "NAMESPACE", s.client.Namespace))
 	}
 }
 
-// inspectEventRights checks the right to create Events, if calls create them.
-func inspectEventRights(ctx context.Context, s *clusterState) finding {
+// inspectEventPermissions checks permission to create Events, if calls create them.
+func inspectEventPermissions(ctx context.Context, s *clusterState) finding {
 	if !s.config.Events.Enabled {
 		return pass("calls create no Events (events.enabled: false)")
 	}
-	return inspectRights(eventRights)(ctx, s)
+	return inspectPermissions(eventPermissions)(ctx, s)
 }
 
-// inspectPrefetchRights checks the rights for prefetch DaemonSets, if stemcell.prefetch is enabled.
-func inspectPrefetchRights(ctx context.Context, s *clusterState) finding {
+// inspectPrefetchPermissions checks the permissions for prefetch DaemonSets, if stemcell.prefetch is enabled.
+func inspectPrefetchPermissions(ctx context.Context, s *clusterState) finding {
 	if !s.config.Stemcell.Prefetch.Enabled {
 		return pass("images are not prefetched (stemcell.prefetch.enabled: false)")
 	}
-	return inspectRights(prefetchRights)(ctx, s)
+	return inspectPermissions(prefetchPermissions)(ctx, s)
 }
 
 func firstErrorIndex(failures []error) int {
@@ -121,18 +121,18 @@ func firstErrorIndex(failures []error) int {
 	return 0
 }
 
-// describeMissing returns the missing rights by resource, or "" if all are granted.
-func describeMissing(required []kube.Right, allowed []bool) string {
+// describeMissing returns the missing permissions by resource, or "" if all are granted.
+func describeMissing(required []kube.Permission, allowed []bool) string {
 	var parts []string
 	last := ""
-	for i, right := range required {
+	for i, permission := range required {
 		switch {
 		case allowed[i]:
-		case right.Resource == last:
-			parts[len(parts)-1] += ", " + right.Verb
+		case permission.Resource == last:
+			parts[len(parts)-1] += ", " + permission.Verb
 		default:
-			parts = append(parts, right.Resource+" ("+right.Verb)
-			last = right.Resource
+			parts = append(parts, permission.Resource+" ("+permission.Verb)
+			last = permission.Resource
 		}
 	}
 	if len(parts) == 0 {
@@ -142,7 +142,7 @@ func describeMissing(required []kube.Right, allowed []bool) string {
 }
 
 // resources returns the names of the resources.
-func (r rights) resources() string {
+func (r permissions) resources() string {
 	names := make([]string, 0, len(r.rules))
 	for _, rule := range r.rules {
 		names = append(names, rule.resource)

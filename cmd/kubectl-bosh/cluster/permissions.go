@@ -22,16 +22,16 @@ const (
 // retryTimeout bounds how long requests are retried while the API server is unreachable.
 const retryTimeout = 5 * time.Second
 
-// Each run requires requiredRights. It also requires setupRights if the namespace and the CPI's RBAC objects do not exist yet. The lists
-// omit the CPI's own rights, which a user must also have in order to grant them.
+// Each run requires requiredPermissions. It also requires setupPermissions if the namespace and the CPI's RBAC objects do not exist yet. The lists
+// omit the CPI's own permissions, which a user must also have in order to grant them.
 var (
-	requiredRights = []kube.Right{
+	requiredPermissions = []kube.Permission{
 		{Resource: "serviceaccounts/token", Verb: "create", Name: Account},
 		{Resource: "pods", Verb: "list"},
 		{Resource: "services", Verb: "list"},
 		{Resource: "pods/portforward", Verb: "create"},
 	}
-	setupRights = []kube.Right{
+	setupPermissions = []kube.Permission{
 		{Resource: "namespaces", Verb: "create", ClusterScoped: true},
 		{Resource: "serviceaccounts", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "roles", Verb: "create"},
@@ -41,26 +41,26 @@ var (
 	}
 )
 
-func (c *Cluster) inspectRights(ctx context.Context, result *Inspection) (string, error) {
+func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (string, error) {
 	reviewer, err := c.Client.Reviewer()
 	if err != nil {
 		return "", err
 	}
-	rights := requiredRights
+	permissions := requiredPermissions
 	if !c.accountExists(ctx) {
-		rights = slices.Concat(setupRights, requiredRights)
+		permissions = slices.Concat(setupPermissions, requiredPermissions)
 	}
-	for _, right := range rights {
-		allowed, err := reviewer.IsAllowed(ctx, right)
+	for _, permission := range permissions {
+		allowed, err := reviewer.IsAllowed(ctx, permission)
 		if err != nil {
 			return "", err
 		}
 		if !allowed {
-			result.MissingRights = append(result.MissingRights, right.String())
+			result.MissingPermissions = append(result.MissingPermissions, permission.String())
 		}
 	}
-	if len(result.MissingRights) > 0 {
-		return "missing: " + strings.Join(result.MissingRights, ", ") +
+	if len(result.MissingPermissions) > 0 {
+		return "missing: " + strings.Join(result.MissingPermissions, ", ") +
 			"; an administrator can apply the output of `kubectl bosh up --print-rights`", nil
 	}
 	return "sufficient", nil
@@ -83,7 +83,7 @@ func (c *Cluster) CurrentUser(ctx context.Context) (string, error) {
 	return name, err
 }
 
-// IsForbidden reports whether the request failed because a right is missing.
+// IsForbidden reports whether the request failed because a permission is missing.
 func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
 
 // IsNotFound reports whether the object does not exist.

@@ -1,4 +1,4 @@
-package figures
+package report
 
 import (
 	"path/filepath"
@@ -10,7 +10,7 @@ import (
 
 func TestFigures(t *testing.T) {
 	RegisterFailHandler(Fail)
-	RunSpecs(t, "figures")
+	RunSpecs(t, "report of the benchmark")
 }
 
 var _ = Describe("A distribution", func() {
@@ -74,12 +74,12 @@ var _ = Describe("Results", func() {
 		Expect(Read(path)).To(Equal(written))
 	})
 
-	It("report which goals are met", func() {
+	It("reports which goals are met", func() {
 		cost := func(wall, cpu, peak float64) Cost {
 			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}
 		}
 		results := &Results{
-			Binary: 11, Calls: []ProgramCost{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
+			BinarySizeMiB: 11, Calls: []ProgramCost{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
 			Deploys: []Deploy{{VMs: 20, Seconds: 5, Bare: 4}, {VMs: 100, Seconds: 6, Bare: 4}},
 			Node: &Node{
 				BareStart: Distribution{100}, BareEnd: Distribution{200}, Create: Distribution{120}, Attach: Distribution{80}, Detach: Distribution{201},

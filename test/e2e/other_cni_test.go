@@ -24,7 +24,7 @@ import (
 var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
 	var (
 		env    *testEnv
-		subnet = foreignSubnet + ".0/24"
+		subnet = otherSubnet + ".0/24"
 	)
 	BeforeAll(func(ctx context.Context) {
 		env = newTestEnv(ctx)
@@ -35,7 +35,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(createErr.Message).To(MatchRegexp(`network default requires %s\.\d+\.\d+, Pod has %s\.\d+; `,
-			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(foreignSubnet, ".", `\.`)))
+			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(otherSubnet, ".", `\.`)))
 		Expect(createErr.Message).To(ContainSubstring("honors network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
@@ -45,9 +45,9 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 	It("assigns requested addresses behind the DaemonSet's shim, and VMs reach each other at them", func(ctx context.Context) {
 		shim := env.newShimManifests(subnet)
 		shim.install(ctx)
-		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".77").WithContext(ctx).Should(Equal(foreignSubnet + ".77"))
+		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", otherSubnet+".77").WithContext(ctx).Should(Equal(otherSubnet + ".77"))
 		var vms []*testVM
-		for i, address := range []string{foreignSubnet + ".101", foreignSubnet + ".102"} {
+		for i, address := range []string{otherSubnet + ".101", otherSubnet + ".102"} {
 			agentID := fmt.Sprintf("%s-shim-%d", env.namespace, i)
 			env.mustCall(ctx, "create_vm", agentID, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(address), []string{}, map[string]any{})
 			vm := &testVM{env: env, cid: "agent-" + agentID, address: address}
@@ -61,42 +61,42 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 
 		By("upgrading the shim, without removing its files")
 		Expect(shim.upgrade(ctx)).To(BeZero(), "how often a file was not found")
-		Expect(env.probePodIP(ctx, "bosh.cloudfoundry.org/ip-address", foreignSubnet+".78")).To(Equal(foreignSubnet + ".78"))
+		Expect(env.probePodIP(ctx, "bosh.cloudfoundry.org/ip-address", otherSubnet+".78")).To(Equal(otherSubnet + ".78"))
 
 		By("uninstalling the shim, and starting Pods without it")
 		shim.uninstall(ctx)
-		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", foreignSubnet+".79").WithContext(ctx).
-			Should(SatisfyAll(HavePrefix(foreignSubnet), Not(Equal(foreignSubnet+".79"))))
+		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", otherSubnet+".79").WithContext(ctx).
+			Should(SatisfyAll(HavePrefix(otherSubnet), Not(Equal(otherSubnet+".79"))))
 	}, NodeTimeout(longTest))
 })
 
-// foreignSubnet is the prefix of the other plugin's addresses. foreignBridge is its bridge, in the host's network namespace.
+// otherSubnet is the prefix of the other plugin's addresses. otherBridge is its bridge, in the host's network namespace.
 var (
-	foreignSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
-	foreignBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
+	otherSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
+	otherBridge = "boshcni" + strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10.")
 )
 
 // useForeignCNI replaces Calico with bridge and host-local until the specs of the container finish.
 func (env *testEnv) useForeignCNI(ctx context.Context) {
 	GinkgoHelper()
 	node := env.embedded.Nodes[0]
-	raw, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "foreign", "plugins": []any{map[string]any{
-		"type": "bridge", "bridge": foreignBridge, "isGateway": true,
+	raw, err := json.Marshal(map[string]any{"cniVersion": "1.0.0", "name": "other", "plugins": []any{map[string]any{
+		"type": "bridge", "bridge": otherBridge, "isGateway": true,
 		"ipam": map[string]any{"type": "host-local", "dataDir": filepath.Join(node.Dir, "host-local"),
-			"ranges": []any{[]any{map[string]any{"subnet": foreignSubnet + ".0/24", "rangeStart": foreignSubnet + ".10"}}}},
+			"ranges": []any{[]any{map[string]any{"subnet": otherSubnet + ".0/24", "rangeStart": otherSubnet + ".10"}}}},
 	}}})
 	Expect(err).NotTo(HaveOccurred())
-	path := filepath.Join(node.Dir, "cni", "05-foreign.conflist")
+	path := filepath.Join(node.Dir, "cni", "05-other.conflist")
 	DeferCleanup(func(ctx context.Context) {
 		Expect(os.Remove(path)).To(Succeed())
-		Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(foreignSubnet), "containerd uses Calico again")
-		_, err := embedded.Run(ctx, "ip", "link", "delete", foreignBridge)
+		Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).ShouldNot(HavePrefix(otherSubnet), "containerd uses Calico again")
+		_, err := embedded.Run(ctx, "ip", "link", "delete", otherBridge)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.RemoveAll(filepath.Join(node.Dir, "host-local"))).To(Succeed())
 	})
 	Expect(os.WriteFile(path+".new", raw, 0o644)).To(Succeed())
 	Expect(os.Rename(path+".new", path)).To(Succeed())
-	Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).Should(HavePrefix(foreignSubnet), "containerd uses the other network")
+	Eventually(env.probePodIP).WithArguments("", "").WithContext(ctx).Should(HavePrefix(otherSubnet), "containerd uses the other network")
 }
 
 // probePodIP creates a Pod, deletes it, and returns its address.

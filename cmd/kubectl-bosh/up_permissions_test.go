@@ -25,18 +25,18 @@ import (
 	"bosh-kubernetes-cpi/test/apiproxy"
 )
 
-const upRights = "../../docs/rbac-kubectl-bosh-up.yaml"
+const upPermissions = "../../docs/rbac-kubectl-bosh-up.yaml"
 
-// upUser is a user without rights, who runs up --print-rights.
+// upUser is a user without permissions, who runs up --print-rights.
 type upUser struct {
 	user  string
 	token string
 
 	mutex sync.Mutex
-	used  map[string]bool // rights, as "verb resource"
+	used  map[string]bool // permissions, as "verb resource"
 }
 
-// newUpUser creates a user and its kubeconfig for the workspace, with a proxy that records the rights used with the user's token.
+// newUpUser creates a user and its kubeconfig for the workspace, with a proxy that records the permissions used with the user's token.
 func newUpUser(ctx context.Context, ws *workspace) *upUser {
 	GinkgoHelper()
 	env := newTestEnv(ctx)
@@ -66,8 +66,8 @@ func (u *upUser) recordRequest(_ int, response http.ResponseWriter, request *htt
 	next.ServeHTTP(response, request)
 }
 
-// usedRights returns the recorded rights.
-func (u *upUser) usedRights() []string {
+// usedPermissions returns the recorded permissions.
+func (u *upUser) usedPermissions() []string {
 	u.mutex.Lock()
 	defer u.mutex.Unlock()
 	return slices.Collect(maps.Keys(u.used))
@@ -82,15 +82,15 @@ func (ws workspace) printRights(extraArgs ...string) string {
 	return string(session.Out.Contents())
 }
 
-// applyRights applies rights as an administrator, and waits until the user has them.
-func (ws workspace) applyRights(ctx context.Context, rights, user string) {
+// applyPermissions applies permissions as an administrator, and waits until the user has them.
+func (ws workspace) applyPermissions(ctx context.Context, permissions, user string) {
 	GinkgoHelper()
-	Expect(controlPlane.Apply(ctx, rights)).To(Succeed())
+	Expect(controlPlane.Apply(ctx, permissions)).To(Succeed())
 	Eventually(func() (bool, error) { return ws.isAllowed(ctx, user, "create", "pods", "portforward") }).WithContext(ctx).Should(BeTrue())
 	Eventually(func() (bool, error) { return ws.isAllowed(ctx, user, "list", "nodes", "") }).WithContext(ctx).Should(BeTrue())
 }
 
-// isAllowed reports whether the user has the right in the namespace.
+// isAllowed reports whether the user has the permission in the namespace.
 func (ws workspace) isAllowed(ctx context.Context, user, verb, resource, subresource string) (bool, error) {
 	review, err := cluster.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{
 		Spec: authorizationv1.SubjectAccessReviewSpec{User: user, ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -98,8 +98,8 @@ func (ws workspace) isAllowed(ctx context.Context, user, verb, resource, subreso
 	return err == nil && review.Status.Allowed, err
 }
 
-// rightsOf returns the rights in the Roles and ClusterRoles of a file, except the rights of some rules, as "verb resource".
-func rightsOf(path string, except ...rbacv1.PolicyRule) []string {
+// permissionsOf returns the permissions in the Roles and ClusterRoles of a file, except the permissions of some rules, as "verb resource".
+func permissionsOf(path string, except ...rbacv1.PolicyRule) []string {
 	GinkgoHelper()
 	content, err := os.ReadFile(path)
 	Expect(err).NotTo(HaveOccurred())
@@ -107,28 +107,28 @@ func rightsOf(path string, except ...rbacv1.PolicyRule) []string {
 	for document := range strings.SplitSeq(string(content), "\n---\n") {
 		var role rbacv1.ClusterRole
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
-		for _, right := range flattenRules(role.Rules) {
-			if !slices.Contains(excluded, right) {
-				found = append(found, right)
+		for _, permission := range flattenRules(role.Rules) {
+			if !slices.Contains(excluded, permission) {
+				found = append(found, permission)
 			}
 		}
 	}
 	return found
 }
 
-func flattenRules(rules []rbacv1.PolicyRule) (rights []string) {
+func flattenRules(rules []rbacv1.PolicyRule) (permissions []string) {
 	for _, rule := range rules {
 		for _, resource := range rule.Resources {
 			for _, verb := range rule.Verbs {
-				rights = append(rights, verb+" "+resource)
+				permissions = append(permissions, verb+" "+resource)
 			}
 		}
 	}
-	return rights
+	return permissions
 }
 
-// breakRights removes the rules and subjects of the RBAC objects created by up.
-func (ws workspace) breakRights(ctx context.Context) {
+// breakPermissions removes the rules and subjects of the RBAC objects created by up.
+func (ws workspace) breakPermissions(ctx context.Context) {
 	GinkgoHelper()
 	name := "bosh-cpi-" + ws.namespace
 	for _, patch := range [][]string{
@@ -157,7 +157,7 @@ var _ = Describe("kubectl bosh up and down as an administrator", func() {
 	It("repair changed RBAC objects", func(ctx SpecContext) {
 		ws := newWorkspaceWithCLI()
 		Expect(ws.up()).To(gexec.Exit(0))
-		ws.breakRights(ctx)
+		ws.breakPermissions(ctx)
 		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(0))
 		for _, changed := range []string{"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} {
@@ -178,13 +178,13 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		user = u.user
 	})
 
-	It("prints exactly the rights that up and down use", func(ctx SpecContext) {
+	It("prints exactly the permissions that up and down use", func(ctx SpecContext) {
 		createCalico(ctx)
 		createDNSService(ctx)
-		ws.applyRights(ctx, ws.printRights("--credentials", "kubeconfig"), user)
+		ws.applyPermissions(ctx, ws.printRights("--credentials", "kubeconfig"), user)
 		session := ws.up("--network", "service", "--credentials", "kubeconfig")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`rights +sufficient\n`))
+		Expect(session.Out).To(gbytes.Say(`permissions +sufficient\n`))
 		Expect(session.Out).To(gbytes.Say(`kube-dns\)\n`))
 		for _, kind := range []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "Secret"} {
 			Expect(session.Out).To(gbytes.Say(kind + ` \S+: unchanged\n`))
@@ -202,11 +202,11 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		content, err := os.ReadFile("../../docs/rbac-kubectl-bosh.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(yaml.Unmarshal(content, &operator)).To(Succeed())
-		Expect(u.usedRights()).To(ContainElements(rightsOf(upRights, operator.Rules...)), "unused rights are not granted")
+		Expect(u.usedPermissions()).To(ContainElements(permissionsOf(upPermissions, operator.Rules...)), "unused permissions are not granted")
 	})
 
-	It("lets up continue if the CPI's Role differs and the user may not update it", func(ctx SpecContext) {
-		ws.applyRights(ctx, ws.printRights(), user)
+	It("lets up continue if the CPI's Role differs and the user does not have permission to update it", func(ctx SpecContext) {
+		ws.applyPermissions(ctx, ws.printRights(), user)
 		_, err := controlPlane.Kubectl(ctx, "label", "role", "bosh-cpi", "--namespace", ws.namespace, "other=label")
 		Expect(err).NotTo(HaveOccurred())
 		_, err = controlPlane.Kubectl(ctx, "patch", "role", "bosh-cpi", "--namespace", ws.namespace, "--type=json",
@@ -214,25 +214,25 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		Expect(err).NotTo(HaveOccurred())
 		session := ws.up()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`(?m)^Role \S+: kept: it differs from rights\.yaml, and you may not update it\n`))
+		Expect(session.Out).To(gbytes.Say(`(?m)^Role \S+: unchanged: it differs from permissions\.yaml, but you do not have permission to update it\n`))
 	})
 
-	It("grants no rights to create namespaces, or in other namespaces", func(ctx SpecContext) {
-		ws.applyRights(ctx, ws.printRights(), user)
+	It("grants no permissions to create namespaces, or in other namespaces", func(ctx SpecContext) {
+		ws.applyPermissions(ctx, ws.printRights(), user)
 		ws.namespace = newWorkspace().namespace
 		session := ws.up("--address", "10.246.0.79")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Out).To(gbytes.Say(`rights +missing: create namespaces, create serviceaccounts, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-rights.`))
+		Expect(session.Out).To(gbytes.Say(`permissions +missing: create namespaces, create serviceaccounts, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-rights.`))
 		Expect(session.Err).To(gbytes.Say("^error: apply Namespace " + ws.namespace + `: .*cannot get resource.*; an administrator can apply the output of ` +
 			"`kubectl bosh up --print-rights --namespace " + ws.namespace + "`"))
 	})
 
-	It("explains the rights, and lists the cluster-wide objects", func() {
+	It("explains the permissions, and lists the cluster-wide objects", func() {
 		printed := ws.printRights()
 		for line := range strings.SplitSeq(printed, "\n") {
 			Expect(line).NotTo(MatchRegexp(`[- ]bosh$`), "the namespace of docs/rbac.yaml")
 		}
-		Expect(printed).To(HavePrefix("# Rights of user \"" + user + "\" to run \"kubectl bosh up\" and \"down\" in namespace " + ws.namespace + "."))
+		Expect(printed).To(HavePrefix("# Permissions of user \"" + user + "\" to run \"kubectl bosh up\" and \"down\" in namespace " + ws.namespace + "."))
 		Expect(printed).To(ContainSubstring("# Cluster-wide objects are: "))
 		Expect(printed).To(ContainSubstring("# create-env uses a token of the CPI. "))
 		Expect(printed).To(ContainSubstring("# Agent settings, and credentials of the registry."))
@@ -248,10 +248,10 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		Expect(string(session.Out.Contents())).To(And(ContainSubstring("\n  namespace: "+ws.namespace+"\n"), Not(ContainSubstring(first))))
 	})
 
-	It("keeps the rights that were granted to another user", func(ctx SpecContext) {
+	It("keeps the permissions that were granted to another user", func(ctx SpecContext) {
 		ws.kubeconfig = controlPlane.Kubeconfig("admin")
 		for _, name := range []string{"jane@example.com", `https://issuer.example.com/a%2Fb#"joe": x`} {
-			ws.applyRights(ctx, ws.printRights("--as", name), name)
+			ws.applyPermissions(ctx, ws.printRights("--as", name), name)
 		}
 		Expect(ws.isAllowed(ctx, "jane@example.com", "create", "pods", "portforward")).To(BeTrue())
 		Expect(ws.isAllowed(ctx, "jane@example.com", "list", "nodes", "")).To(BeTrue())

@@ -1,4 +1,4 @@
-package figures
+package report
 
 import (
 	"encoding/json"
@@ -15,14 +15,14 @@ type Results struct {
 	Host  Host `json:"machine"`
 	// Runs are the conditions of each part, by name.
 	Runs map[string]Run `json:"runs"`
-	// Binary is the size of the CPI's program, in MiB.
-	Binary  float64       `json:"binary_mib"`
-	Calls   []ProgramCost `json:"calls"`
-	Scale   []ScaleResult `json:"scale"`
-	Shared  []ScaleResult `json:"shared"`
-	Objects []Object      `json:"objects"`
-	Deploys []Deploy      `json:"deploys"`
-	Node    *Node         `json:"node,omitempty"`
+	// BinarySizeMiB is the size of the CPI's executable, in MiB.
+	BinarySizeMiB float64       `json:"binary_mib"`
+	Calls         []ProgramCost `json:"calls"`
+	Scale         []ScaleResult `json:"scale"`
+	Shared        []ScaleResult `json:"shared"`
+	Objects       []Object      `json:"objects"`
+	Deploys       []Deploy      `json:"deploys"`
+	Node          *Node         `json:"node,omitempty"`
 }
 
 // Host is the host of the benchmark.

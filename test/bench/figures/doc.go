@@ -1,2 +1,0 @@
-// Package figures contains the data of benchmarks: distributions, the results of a run, and the comparison of two runs.
-package figures
