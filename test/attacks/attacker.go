@@ -249,8 +249,8 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// createClusterObjects creates cluster-scoped objects of another user: a static PersistentVolume, a RuntimeClass, an address pool that selects no
-// node, and an address reservation.
+// createClusterObjects creates cluster-scoped objects of another user: a static PersistentVolume, a RuntimeClass, an address pool that
+// selects no node, and an address reservation.
 func (p provisioner) createClusterObjects(ctx context.Context) error {
 	volume := StaticVolume(othersName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
 	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {

@@ -16,7 +16,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
@@ -187,34 +186,30 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 			_, err := second.Shell(ctx, "kill "+pid+"; ip address delete "+metadataService+"/32 dev lo")
 			Expect(err).NotTo(HaveOccurred())
 		})
-		outside, err := net.Listen("tcp", second.HostAddress()+":0")
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(outside.Close)
-		go func() {
-			for client, err := outside.Accept(); err == nil; client, err = outside.Accept() {
-				_ = client.Close()
-			}
-		}()
+		Expect(second.Felix().Start()).To(Succeed())
+		DeferCleanup(func(ctx context.Context) { Expect(second.StopFelix(ctx)).To(Succeed()) })
+		outside := listen(second.HostAddress())
+		// The API server of the embedded cluster only listens on the loopback address of its host, which is the first node.
+		server := listen(first.Address)
 
 		vm := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
 		labeled := nodeSelector(second)
 		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
 		inCluster := env.createVMFromSpec(ctx, vmSpec{properties: labeled})
 		neighbor, other := env.createVM(ctx), otherEnv.createVM(ctx)
-		server := env.apiServerAddress(ctx)
 		kubelet := func(node *embedded.Node) string {
 			return net.JoinHostPort(node.Address, strconv.Itoa(int(env.kubeletPort(ctx, node.Name))))
 		}
 		blocked := map[string]string{
-			"the metadata service":         metadataService + ":80",
-			"the kubelet of its node":      kubelet(second),
-			"the kubelet of another node":  kubelet(first),
-			"a Pod of another namespace":   other.address + ":6868",
-			"the API server of Kubernetes": server.String(),
+			"the metadata service":        metadataService + ":80",
+			"the kubelet of its node":     kubelet(second),
+			"the kubelet of another node": kubelet(first),
+			"a Pod of another namespace":  other.address + ":6868",
+			"the API server's address":    server.String(),
 		}
 		allowed := map[string]string{
 			"another VM of its namespace":       neighbor.address + ":6868",
-			"an address outside of the cluster": outside.Addr().String(),
+			"an address outside of the cluster": outside.String(),
 		}
 		for name, address := range blocked {
 			Expect(vm.canConnect(ctx, address)).To(BeTrue(), "%s, without the policies", name)
@@ -236,18 +231,23 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 		}
 		Expect(inCluster.canConnect(ctx, server.String())).To(BeTrue(), "a director")
 		Expect(inCluster.canConnect(ctx, metadataService+":80")).To(BeFalse(), "a director")
-		vm.waitForAgent(ctx) // the node still reaches its VMs
+		_, err = second.Shell(ctx, "timeout 3 bash -c '</dev/tcp/"+vm.address+"/6868'")
+		Expect(err).NotTo(HaveOccurred(), "the node reaches its VMs")
 	}, NodeTimeout(longTest))
 })
 
-// apiServerAddress returns the address of the API server behind the Service kubernetes.
-func (env *testEnv) apiServerAddress(ctx context.Context) *net.TCPAddr {
+// listen accepts and closes connections at the address until the end of the spec. It returns the address with the port.
+func listen(address string) *net.TCPAddr {
 	GinkgoHelper()
-	endpoints, err := env.cluster.DiscoveryV1().EndpointSlices(corev1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "kubernetes.io/service-name=kubernetes"})
+	listener, err := net.Listen("tcp", net.JoinHostPort(address, "0"))
 	Expect(err).NotTo(HaveOccurred())
-	Expect(endpoints.Items).To(HaveLen(1))
-	slice := endpoints.Items[0]
-	return &net.TCPAddr{IP: net.ParseIP(slice.Endpoints[0].Addresses[0]), Port: int(*slice.Ports[0].Port)}
+	DeferCleanup(listener.Close)
+	go func() {
+		for client, err := listener.Accept(); err == nil; client, err = listener.Accept() {
+			_ = client.Close()
+		}
+	}()
+	return listener.Addr().(*net.TCPAddr)
 }
 
 var _ = Describe("A deep check", Label("trust"), func() {

@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"encoding/base64"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,6 +80,25 @@ func (n *Node) LXCFS() Process {
 
 // LXCFSRoot returns the mount point of LXCFS.
 func (n *Node) LXCFSRoot() string { return n.file("lxcfs") }
+
+// Felix returns the node's agent of Calico for network policies. It changes the netfilter rules of the node's network namespace, which
+// StopFelix deletes. Start does not start it.
+func (n *Node) Felix() Process {
+	return n.inNamespaces("felix", "env", "FELIX_DATASTORETYPE=kubernetes", "KUBECONFIG="+n.ControlPlane.Kubeconfig("admin"),
+		"FELIX_FELIXHOSTNAME="+n.Name, "FELIX_IPV6SUPPORT=false", "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_LOGFILEPATH=none",
+		"FELIX_LOGSEVERITYSCREEN=warning", "FELIX_USAGEREPORTINGENABLED=false", "embedded-felix")
+}
+
+// StopFelix stops Felix and deletes all netfilter rules of the node, which must have a network namespace of its own.
+func (n *Node) StopFelix(ctx context.Context) error {
+	if n.Network == "" {
+		return errors.New("the node uses the network namespace of the host")
+	}
+	stopErr := n.Felix().Stop()
+	_, err := n.Shell(ctx, `for table in raw mangle nat filter; do for change in --flush --delete-chain; do
+		"$(command -v embedded-felix | xargs dirname)/felix/iptables-nft" --table $table $change || exit; done; done`)
+	return errors.Join(stopErr, err)
+}
 
 // Exec runs a program in the node's namespaces.
 func (n *Node) Exec(ctx context.Context, args ...string) (string, error) {
