@@ -11,8 +11,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/stemcell"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/stemcell"
+	images "bosh-kubernetes-cpi/stemcell"
 )
 
 // Config is the content of cpi.json, documented in docs/configuration.md.
@@ -21,7 +22,7 @@ type Config struct {
 	Agent      agentsettings.Options `json:"agent"`
 	Network    network.Options       `json:"network"`
 	Disk       disk.Options          `json:"disk"`
-	Stemcell   stemcell.Options      `json:"stemcell"`
+	Stemcell   images.Options        `json:"stemcell"`
 	Pods       call.PodOptions       `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
@@ -96,7 +97,7 @@ func LoadConfig(path string) (Config, error) {
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
-		func() error { return validatePrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
+		func() error { return stemcell.ValidatePrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -140,7 +141,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 		c.Disk = disk.Options{}       // it names PriorityClasses of this cluster
 	}
 	if overriding.Stemcell != nil {
-		c.Stemcell = stemcell.Options{} // including the credentials of this registry
+		c.Stemcell = images.Options{} // including the credentials of this registry
 	}
 	c.clearOverridden(overriding)
 	for _, part := range []struct {

@@ -4,8 +4,8 @@
 // Each call reads the state of the cluster and changes it toward the requested state. An interrupted call can be retried. All state
 // is in the cluster: the process keeps none.
 //
-// This package implements the protocol (server.go, exchange.go), lists the methods (methods.go), reads the configuration
-// (config.go), and contains the stemcell methods (stemcell.go, prefetch.go) and garbage collection. The packages vm, disk and
-// network implement the other methods, and share the package call. vm may import disk and network, and all three import call;
-// imports_test.go enforces this.
+// This package only connects the parts: it implements the protocol (server.go, exchange.go), lists the methods (methods.go), and reads
+// the configuration (config.go). The packages vm, disk, network and stemcell implement the methods, and share the package call.
+// collect is garbage collection, and preflight checks a cluster before its first VM. imports_test.go enforces which package may import
+// which.
 package cpi

@@ -20,30 +20,14 @@ type EventOptions struct {
 	Enabled bool `json:"enabled"`
 }
 
-// methodReasons are the reasons of a method's Events.
-type methodReasons struct {
+// eventReasons are the reasons of a method's Events. They are empty if the method creates no Events.
+type eventReasons struct {
 	success string // reason of the Event of a successful call
 	action  string // with the suffix Failed, or Rejected for a disk that is in use
 }
 
-// eventReasons has the reasons of all methods that create Events. Methods that only read or only change metadata create no Events.
-// Neither do methods for stemcells, which are not in the cluster, and networks, which are not in a namespace.
-var eventReasons = map[string]methodReasons{
-	"create_vm":       {"Created", "Create"},
-	"delete_vm":       {"Deleted", "Delete"},
-	"reboot_vm":       {"Rebooted", "Reboot"},
-	"attach_disk":     {"DiskAttached", "Attach"},
-	"detach_disk":     {"DiskDetached", "Detach"},
-	"create_disk":     {"Created", "Create"},
-	"delete_disk":     {"Deleted", "Delete"},
-	"resize_disk":     {"DiskResized", "Resize"},
-	"update_disk":     {"DiskUpdated", "Update"},
-	"snapshot_disk":   {"SnapshotTaken", "Snapshot"},
-	"delete_snapshot": {"Deleted", "Delete"},
-}
-
 // forResult returns the reason for the result of a call.
-func (r methodReasons) forResult(callErr error) string {
+func (r eventReasons) forResult(callErr error) string {
 	switch {
 	case callErr == nil:
 		return r.success
@@ -59,9 +43,9 @@ var unreachableErrs = []error{kube.ErrUnreachable, kube.ErrNotServed, kube.ErrUn
 // recordCallEvent creates an Event about the result of a call, for the object of the call. It takes at most one second, even if the
 // call timed out. If it fails, it only logs the error at debug.
 func (s *requestSession) recordCallEvent(ctx context.Context, method string, took time.Duration, callErr error) {
-	reasons, hasReasons := eventReasons[method]
+	reasons := methods[method].event
 	matches := func(kind error) bool { return errors.Is(callErr, kind) }
-	if !hasReasons || !s.config.Events.Enabled || s.Subject.Object.Name == "" || slices.ContainsFunc(unreachableErrs, matches) {
+	if reasons.success == "" || !s.config.Events.Enabled || s.Subject.Object.Name == "" || slices.ContainsFunc(unreachableErrs, matches) {
 		return
 	}
 	event := manifest.Event{

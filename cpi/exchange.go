@@ -6,11 +6,9 @@ import (
 	"errors"
 	"log/slog"
 	"reflect"
-	"sync"
 	"time"
 
 	"github.com/cloudfoundry/bosh-cpi-go/apiv1"
-	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -119,16 +117,13 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 	}
 	return &requestSession{
 		Call: &call.Call{
-			ID: sync.OnceValue(newCallID), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: call.NewID(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
 		version:     requested.version,
 		stemcellAPI: fields.VM.Stemcell.APIVersion,
 	}, nil
 }
-
-// newCallID returns a unique ID for a call; see manifest.AnnotationCall.
-func newCallID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // requestSession contains what the method of one request uses: the call, the configuration and the API versions.
 type requestSession struct {

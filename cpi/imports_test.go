@@ -1,7 +1,9 @@
 package cpi
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -12,7 +14,7 @@ import (
 const module = "bosh-kubernetes-cpi/"
 
 // allowedImports maps the packages of the product to the other packages that each may import, directly or indirectly. The layers
-// are cmd → preflight → cpi → vm → disk, network → call → kube, agentsettings, stemcell.
+// are cmd → preflight, collect → cpi → vm → disk, network, stemcell → call → kube, agentsettings, stemcell.
 var allowedImports = map[string][]string{
 	"agentsettings":  {},
 	"stemcell":       {},
@@ -23,11 +25,14 @@ var allowedImports = map[string][]string{
 	"cpi/call":       {"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 	"cpi/network":    {"cpi/call", "agentsettings", "kube", "kube/extension", "cpi/manifest", "cpi/node"},
 	"cpi/disk":       {"cpi/call", "kube", "kube/extension", "cpi/manifest", "cpi/node"},
-	"cpi/vm": {"cpi/call", "cpi/disk", "cpi/network", "agentsettings", "stemcell",
+	"cpi/stemcell":   {"cpi/call", "stemcell", "kube", "kube/extension", "cpi/manifest", "cpi/node"},
+	"cpi/vm": {"cpi/call", "cpi/disk", "cpi/network", "cpi/stemcell", "agentsettings", "stemcell",
 		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
-	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
+	"cpi/preflight": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/stemcell", "cpi/vm", "agentsettings", "stemcell",
 		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
-	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/vm", "agentsettings", "stemcell",
+	"cpi/collect": {"cpi", "cpi/call", "cpi/disk", "cpi/network", "cpi/stemcell", "cpi/vm", "agentsettings", "stemcell",
+		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
+	"cpi": {"cpi/call", "cpi/disk", "cpi/network", "cpi/stemcell", "cpi/vm", "agentsettings", "stemcell",
 		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 }
 
@@ -78,6 +83,32 @@ var _ = Describe("Imports", func() {
 			for _, forbidden := range []string{"context", "time", "os", "net/http"} {
 				Expect(slices.Contains(imported, forbidden)).To(BeFalse(), "%s imports %s", pkg, forbidden)
 			}
+		}
+	})
+
+	It("of other packages do not read labels and annotations of the CPI: they use functions of manifest", func() {
+		out, err := exec.Command("git", "-C", "..", "ls-files", "cpi/*.go", "cmd/*.go").Output()
+		Expect(err).NotTo(HaveOccurred())
+		for path := range strings.FieldsSeq(string(out)) {
+			if strings.HasSuffix(path, "_test.go") || strings.HasPrefix(path, "cpi/manifest/") {
+				continue
+			}
+			content, err := os.ReadFile(filepath.Join("..", path))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(content)).NotTo(MatchRegexp(`\[manifest\.(Label|Annotation)\w+\]([^ ]| [^=]| ==)`), path)
+		}
+	})
+
+	It("of kube and its files do not mention BOSH", func() {
+		files, err := filepath.Glob("../kube/*.go")
+		Expect(err).NotTo(HaveOccurred())
+		nested, err := filepath.Glob("../kube/*/*.go")
+		Expect(err).NotTo(HaveOccurred())
+		for _, path := range append(files, nested...) {
+			content, err := os.ReadFile(path)
+			Expect(err).NotTo(HaveOccurred())
+			text := strings.ReplaceAll(string(content), `"`+module, "")
+			Expect(strings.ToLower(text)).NotTo(ContainSubstring("bosh"), path)
 		}
 	})
 })

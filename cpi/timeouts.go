@@ -2,6 +2,8 @@ package cpi
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +35,13 @@ type Timeouts struct {
 	Other metav1.Duration `json:"other"`
 }
 
-// timeout is a row of the table of timeouts.
+// methodTimeout is the timeout of a method's calls.
+type methodTimeout struct {
+	fallback time.Duration // the default
+	setting  func(*Timeouts) *metav1.Duration
+}
+
+// timeout is a timeout of the configuration.
 type timeout struct {
 	key      string // in cpi.json; for a method with its own timeout, the method's name
 	value    *metav1.Duration
@@ -46,22 +54,20 @@ const (
 	keyOther         = "other"         // limits methods without their own timeout
 )
 
-func (t timeout) limitsCall() bool { return t.key != keyRequest && t.key != keyUnschedulable }
-
 // table lists all timeouts with their defaults. Tests compare the configuration, the job's spec and template, and
 // docs/configuration.md with it.
 func (t *Timeouts) table() []timeout {
-	return []timeout{
+	rows := []timeout{
 		{keyRequest, &t.Request, kube.DefaultRetryTimeout},
-		{"create_stemcell", &t.CreateStemcell, 30 * time.Minute},
-		{"create_vm", &t.CreateVM, 15 * time.Minute},
 		{keyUnschedulable, &t.Unschedulable, 5 * time.Minute},
-		{"delete_vm", &t.DeleteVM, 10 * time.Minute},
-		{"attach_disk", &t.AttachDisk, 10 * time.Minute},
-		{"detach_disk", &t.DetachDisk, 5 * time.Minute},
-		{"update_disk", &t.UpdateDisk, 2 * time.Hour},
 		{keyOther, &t.Other, 5 * time.Minute},
 	}
+	for _, name := range slices.Sorted(maps.Keys(methods)) {
+		if limit := methods[name].timeout; limit.setting != nil {
+			rows = append(rows, timeout{name, limit.setting(t), limit.fallback})
+		}
+	}
+	return rows
 }
 
 func defaultTimeouts() (t Timeouts) {
@@ -84,22 +90,18 @@ func (t Timeouts) Validate() error {
 	return nil
 }
 
-// longest returns the longest timeout of a call. No call runs longer.
-func (t Timeouts) longest() (longest time.Duration) {
-	for _, row := range t.table() {
-		if row.limitsCall() {
-			longest = max(longest, row.value.Duration)
-		}
+// Longest returns the longest timeout of a call. No call runs longer.
+func (t Timeouts) Longest() (longest time.Duration) {
+	for name := range methods {
+		longest = max(longest, t.forMethod(name))
 	}
 	return longest
 }
 
 // forMethod returns the timeout of the method.
-func (t Timeouts) forMethod(method string) time.Duration {
-	for _, row := range t.table() {
-		if row.key == method && row.limitsCall() {
-			return row.value.Duration
-		}
+func (t Timeouts) forMethod(name string) time.Duration {
+	if setting := methods[name].timeout.setting; setting != nil {
+		return setting(&t).Duration
 	}
 	return t.Other.Duration
 }

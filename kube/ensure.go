@@ -7,7 +7,7 @@ import (
 
 // Plan is the change that CreateOrPatch makes.
 type Plan[T object] struct {
-	Create T      // the object to create if it does not exist
+	Create T      // the object to create if it does not exist; nil creates none
 	Patch  []byte // the strategic merge patch for an existing object; nil leaves it unchanged
 }
 
@@ -28,9 +28,12 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 			continue
 		}
 		planned, err := plan(existing, exists)
+		var none T
 		switch {
 		case err != nil:
 			return err
+		case !exists && any(planned.Create) == any(none):
+			return nil
 		case !exists:
 			_, err = r.Create(ctx, planned.Create)
 		case planned.Patch != nil:

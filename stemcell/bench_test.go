@@ -144,7 +144,8 @@ func procStatusField(pid int, name string) int {
 	return kib
 }
 
-// writeLargeImage writes a stemcell image of about benchSize. Half of its blocks repeat earlier blocks, so that it compresses like programs.
+// writeLargeImage writes a stemcell image of about benchSize. Half of its blocks repeat earlier blocks, so that it compresses like
+// programs.
 func writeLargeImage(path string) error {
 	file, err := os.Create(path)
 	if err != nil {

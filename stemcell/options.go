@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -78,8 +80,8 @@ var secretNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.Mus
 
 // Validate checks the options. The error names the first property that is missing, invalid, or in conflict with another.
 func (o Options) Validate() error {
-	for from, to := range o.RegistryMirrors {
-		for _, prefix := range []string{from, to} {
+	for _, from := range slices.Sorted(maps.Keys(o.RegistryMirrors)) {
+		for _, prefix := range []string{from, o.RegistryMirrors[from]} {
 			if !isImagePrefix(prefix) {
 				return fmt.Errorf("stemcell.registry_mirrors: %q is not valid; use a registry (registry.example.com:5000) "+
 					"or a registry with a path (ghcr.io/cloudfoundry)", prefix)

@@ -13,11 +13,12 @@ import (
 	"syscall"
 
 	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/collect"
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-const usage = `Handle one CPI request, which is read from stdin, and write the response to stdout. With -collect or -check, run a maintenance task
-instead.
+const usage = `Handle one CPI request, which is read from stdin, and write the response to stdout. With -collect or -check, run a
+maintenance task instead.
 
 Usage:
   cpi -configPath path
@@ -33,7 +34,7 @@ func main() {
 		flag.PrintDefaults()
 	}
 	configPath := flag.String("configPath", "", "`path` of the CPI's configuration file, cpi.json")
-	collect := flag.Bool("collect", false, "list resources orphaned by interrupted calls, and exit")
+	collecting := flag.Bool("collect", false, "list resources orphaned by interrupted calls, and exit")
 	director := flag.String("director", "", "with -collect: `UUID` of the director, as printed by `bosh env`")
 	confirm := flag.Bool("confirm", false, "with -collect: delete or repair the listed resources")
 	grace := flag.Duration("grace", 0, "with -collect: minimum age before a resource counts as orphaned, "+
@@ -48,8 +49,8 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *collect {
-		if err := runCollect(ctx, *configPath, cpi.Collector{
+	if *collecting {
+		if err := runCollect(ctx, *configPath, collect.Collector{
 			Director: *director, Confirm: *confirm, MinAge: *grace, Out: os.Stdout,
 		}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
@@ -73,7 +74,7 @@ func main() {
 	}
 }
 
-func runCollect(ctx context.Context, configPath string, collector cpi.Collector) (err error) {
+func runCollect(ctx context.Context, configPath string, collector collect.Collector) (err error) {
 	if collector.Config, err = cpi.LoadConfig(configPath); err != nil {
 		return err
 	}

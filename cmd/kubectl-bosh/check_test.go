@@ -8,7 +8,7 @@ import (
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 
-	calls "bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/collect"
 	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/test/director"
 )
@@ -48,7 +48,7 @@ var _ = Describe("kubectl bosh collect", func() {
 		args := []string{"collect", "--namespace", env.namespace, "--director", director.UUID, "--grace", "1ms"}
 		Expect(env.mustRun(args...)).To(MatchRegexp(
 			`^Pod ` + env.namespace + `/agent-old \(\d+s old\): orphaned by an interrupted create_vm: .*: would be deleted\nnothing was changed; run with --confirm to apply\n$`))
-		var found []calls.CollectionResult
+		var found []collect.Result
 		Expect(json.Unmarshal([]byte(env.mustRun(append(args, "-o", "json")...)), &found)).To(Succeed())
 		Expect(found).To(ConsistOf(And(HaveField("Kind", "Pod"), HaveField("Name", "agent-old"), HaveField("Outcome", "would be deleted"))))
 		Expect(env.mustRun(append(args, "--confirm")...)).To(HaveSuffix(": deleted\n"))

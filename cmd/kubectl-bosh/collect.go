@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
-	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/collect"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -22,7 +22,7 @@ func addConfigFlag(flags *pflag.FlagSet, path *string) {
 }
 
 func newCollectCommand(conn *connection) *cobra.Command {
-	var collector cpi.Collector
+	var collector collect.Collector
 	var configPath, output string
 	command := &cobra.Command{
 		Use:   "collect --director UUID",
@@ -83,13 +83,13 @@ func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", hint)
 }
 
-func printResults(command *cobra.Command, results []cpi.CollectionResult, complete, confirmed bool, output string) error {
+func printResults(command *cobra.Command, results []collect.Result, complete, confirmed bool, output string) error {
 	out := command.OutOrStdout()
 	if output == jsonOutput {
 		encoder := json.NewEncoder(out)
 		encoder.SetEscapeHTML(false)
 		encoder.SetIndent("", "  ")
-		return encoder.Encode(append([]cpi.CollectionResult{}, results...))
+		return encoder.Encode(append([]collect.Result{}, results...))
 	}
 	for _, result := range results {
 		fmt.Fprintln(out, result)

@@ -24,8 +24,8 @@ const (
 	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of the CPI that create-env runs, with a new token, and the director's kubeconfig if it uses one. apiURL is
-// the URL at which Pods reach the API server.
+// writeCredentials writes the kubeconfig of the CPI that create-env runs, with a new token, and the director's kubeconfig if it uses
+// one. apiURL is the URL at which Pods reach the API server.
 func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	return s.dir.WriteDirectorKubeconfig(apiURL, caData, s.settings.Namespace, token)
 }
 
-// chooseServer returns the API server for the CPI that create-env runs: the one recorded in the directory, if it works. Another name for the same
-// server would change the manifest, and make create-env recreate the director's VM.
+// chooseServer returns the API server for the CPI that create-env runs: the one recorded in the directory, if it works. Another name
+// for the same server would change the manifest, and make create-env recreate the director's VM.
 func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
 	current, err := environment.ServerFromConfig(s.config)
 	if err != nil {

@@ -20,8 +20,8 @@ func newDescribeCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
 		Short: "Show an instance with its Pods, disks, Services and events",
-		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, helper Pods, Services,
-PodDisruptionBudgets, and the events of these objects.`,
+		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, helper Pods,
+Services, PodDisruptionBudgets, and the events of these objects.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),

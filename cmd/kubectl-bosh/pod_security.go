@@ -40,7 +40,8 @@ func (s *session) allowPrivileged(ctx context.Context, former string) error {
 	return nil
 }
 
-// restorePodSecurity restores the label changed by `up`, unless it was changed since, or VMs or disks that create-env did not create still require it.
+// restorePodSecurity restores the label changed by `up`, unless it was changed since, or VMs or disks that create-env did not create
+// still require it.
 func (s *session) restorePodSecurity(ctx context.Context, deployed []string) error {
 	former := s.settings.FormerPodSecurity
 	if former == nil {

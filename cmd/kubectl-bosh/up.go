@@ -23,8 +23,8 @@ const (
 	defaultNamespace    = "bosh"
 )
 
-// tokenLifetime is the requested lifetime of the token for the CPI that create-env runs. The API server may issue a token with a shorter lifetime.
-// Each run requests a new token.
+// tokenLifetime is the requested lifetime of the token for the CPI that create-env runs. The API server may issue a token with a
+// shorter lifetime. Each run requests a new token.
 const tokenLifetime = 24 * time.Hour
 
 // upOptions are the flags of `kubectl bosh up`.
@@ -216,8 +216,8 @@ func (o *upOptions) rerunCommand(command *cobra.Command, conn *connection, dir e
 	return append(arguments, extraFlag)
 }
 
-// writeOperatorPermissions prints the objects that grant the current user the permissions for up and down. It ignores the directory, which usually
-// does not exist yet.
+// writeOperatorPermissions prints the objects that grant the current user the permissions for up and down. It ignores the directory,
+// which usually does not exist yet.
 func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *connection) error {
 	if err := o.Validate(); err != nil {
 		return err

@@ -232,7 +232,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		for line := range strings.SplitSeq(printed, "\n") {
 			Expect(line).NotTo(MatchRegexp(`[- ]bosh$`), "the namespace of docs/rbac.yaml")
 		}
-		Expect(printed).To(HavePrefix("# Permissions of user \"" + user + "\" to run \"kubectl bosh up\" and \"down\" in namespace " + ws.namespace + "."))
+		Expect(printed).To(HavePrefix("# Permissions of user \"" + user + "\" for \"kubectl bosh up\" and \"down\" in namespace " + ws.namespace + "."))
 		Expect(printed).To(ContainSubstring("# Cluster-wide objects are: "))
 		Expect(printed).To(ContainSubstring("# create-env uses a token of the CPI. "))
 		Expect(printed).To(ContainSubstring("# Agent settings, and credentials of the registry."))

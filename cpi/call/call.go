@@ -3,7 +3,10 @@ package call
 import (
 	"context"
 	"log/slog"
+	"sync"
 	"time"
+
+	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/kube"
 )
@@ -27,6 +30,11 @@ type Call struct {
 	PodOptions PodOptions
 	// Log is shown in the CPI log of the director's task.
 	Log *slog.Logger
+}
+
+// NewID returns the function that generates the unique ID of a call; see manifest.AnnotationCall.
+func NewID() func() string {
+	return sync.OnceValue(func() string { return uuid.Must(uuid.NewV7()).String() })
 }
 
 // WithTimeout returns a copy of the call that ends after limit, or with the call if that ends earlier.

@@ -75,13 +75,13 @@ func EnsureOwned[T Object, L runtime.Object](
 
 // Owns reports whether this call created the object, or was the last to adopt it.
 func (c *Call) Owns(object Object) bool {
-	return object.GetAnnotations()[manifest.AnnotationCall] == c.ID()
+	return manifest.CallOf(object) == c.ID()
 }
 
 // StartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
 // an owning call.
 func StartTime(object metav1.Object) time.Time {
-	id, err := uuid.Parse(object.GetAnnotations()[manifest.AnnotationCall])
+	id, err := uuid.Parse(manifest.CallOf(object))
 	if err != nil || id.Version() != 7 {
 		return time.Time{}
 	}

@@ -42,7 +42,7 @@ func AttachmentPods(pods []*corev1.Pod) []*corev1.Pod {
 func (c *Call) GetPodTemplate(vmCID string) (*corev1.PodTemplate, error) {
 	template, err := c.PodTemplates.Get(c.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) ||
-		err == nil && (template.DeletionTimestamp != nil || template.Labels[manifest.LabelRole] != manifest.RoleVMTemplate) {
+		err == nil && (template.DeletionTimestamp != nil || !manifest.HasRole(template, manifest.RoleVMTemplate)) {
 		return nil, NoVM(vmCID)
 	}
 	return template, err

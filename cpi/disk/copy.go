@@ -40,7 +40,7 @@ func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.D
 
 // beginCopy records the successor on the disk's PVC. It abandons a copy to another successor first.
 func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
-	for pvc.Annotations[manifest.AnnotationCopiedTo] != successor {
+	for manifest.CopiedTo(pvc) != successor {
 		abandoned, err := s.abandonCopy(pvc)
 		if err != nil {
 			return pvc, err
@@ -81,7 +81,7 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 		case call.DiskNotFound.Is(err): // never created, or deleted by another call
 		case err != nil:
 			return err
-		case !cleanup.Owns(existing) || existing.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
+		case !cleanup.Owns(existing) || manifest.CopyStateOf(existing) != manifest.CopyIncomplete:
 			return nil
 		default:
 			err = cleanup.PVCs.DeleteUnchanged(cleanup.Ctx, existing)
@@ -116,7 +116,7 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 		if call.DiskNotFound.Is(err) {
 			return nil
 		}
-		if err != nil || pvc.Annotations[manifest.AnnotationCopiedTo] != successor {
+		if err != nil || manifest.CopiedTo(pvc) != successor {
 			return err
 		}
 		if owner, ok := manifest.DiskOwnerOf(pvc); !ok || owner.VM != "" {
@@ -139,11 +139,11 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 		}
 	case err != nil:
 		return err
-	case IsCopyPod(existing) && (existing.Annotations[manifest.AnnotationCopiedTo] == desired.Name || !copyRunning(existing)):
+	case IsCopyPod(existing) && (manifest.CopiedTo(existing) == desired.Name || !copyRunning(existing)):
 	case IsCopyPod(existing):
 		return CopyingError(existing)
 	case existing.DeletionTimestamp != nil:
-		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.Labels[manifest.LabelVM])
+		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, manifest.VMOf(existing))
 	default:
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
@@ -173,7 +173,7 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired man
 	desired.StorageClass = cmp.Or(desired.StorageClass, pvc.Spec.StorageClassName)
 	adoptIf := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
-		case existing.Annotations[manifest.AnnotationCopyOf] != pvc.Name:
+		case manifest.CopyOf(existing) != pvc.Name:
 			return false, call.CodePVCExists.Errorf("PVC %s already exists and is not a copy of disk %s; delete it", desired.Name, pvc.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, s.PVCs.WaitDeleted(s.Ctx, existing)
@@ -196,7 +196,7 @@ func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
 // copyData copies the data to an incomplete successor, and marks it as verified. A disk that never had a volume has no data to
 // copy.
 func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
-	if successor.Labels[manifest.LabelCopy] != manifest.CopyIncomplete {
+	if manifest.CopyStateOf(successor) != manifest.CopyIncomplete {
 		return s.deleteCopyPod(pvc.Name)
 	}
 	if kube.NeverBound(pvc) {
@@ -246,7 +246,7 @@ func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*cor
 // checkCopyAllowed returns an error if, since the copy began, a VM became the owner of the disk, or another call began to copy the
 // disk to another successor.
 func (s *Session) checkCopyAllowed(pvc *corev1.PersistentVolumeClaim, successor string) error {
-	if other := pvc.Annotations[manifest.AnnotationCopiedTo]; other != "" && other != successor {
+	if other := manifest.CopiedTo(pvc); other != "" && other != successor {
 		return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, other)
 	}
 	return s.CheckFreeFor(pvc, "")
@@ -260,7 +260,7 @@ func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) err
 	}
 	current, err := s.PVCs.Get(s.Ctx, successor.Name)
 	switch {
-	case err == nil && current.UID == successor.UID && current.Labels[manifest.LabelCopy] != manifest.CopyIncomplete:
+	case err == nil && current.UID == successor.UID && manifest.CopyStateOf(current) != manifest.CopyIncomplete:
 		return nil // marked by this request, if its response was lost, or by a retried call
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return err
@@ -297,13 +297,13 @@ func (s *Session) supersededCopyError(disk string) error {
 // to use the volume of the successor.
 func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev1.Pod, sameInstance bool, err error) {
 	selection := kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM}
-	instance := pvc.Annotations[manifest.AnnotationInstanceID] // set by set_disk_metadata
+	instance := manifest.DiskInstanceOf(pvc) // set by set_disk_metadata
 	found, ok, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			return false
 		}
 		vmPod = cmp.Or(vmPod, pod)
-		return instance == "" || pod.Annotations[manifest.AnnotationInstance] == instance
+		return instance == "" || manifest.InstanceOf(pod) == instance
 	})
 	switch {
 	case err != nil:
@@ -344,7 +344,7 @@ func copyFailed(pod *corev1.Pod) bool {
 
 // waitForCopy waits for the copy Pod to succeed. The Pod must start within StartTimeout.
 func (s *Session) waitForCopy(pod *corev1.Pod) error {
-	disk := pod.Labels[manifest.LabelDisk]
+	disk := manifest.DiskOf(pod)
 	wait := func(ctx context.Context, done func(*corev1.Pod) bool) error {
 		return s.Pods.Wait(ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
 			if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
@@ -380,5 +380,5 @@ func copyFailedError(pod *corev1.Pod) error {
 			code = call.CodeDiskCopyFull
 		}
 	}
-	return code.Errorf("cannot copy disk %s, which is unchanged: %s", pod.Labels[manifest.LabelDisk], reason)
+	return code.Errorf("cannot copy disk %s, which is unchanged: %s", manifest.DiskOf(pod), reason)
 }

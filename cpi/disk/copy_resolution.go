@@ -25,7 +25,7 @@ func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 // CheckNoPendingCopy returns an error if the disk is being copied or is a copy. After ResolveCopy, this means that an update_disk
 // started in the meantime.
 func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
-	if pvc.Annotations[manifest.AnnotationCopiedTo] == "" && pvc.Labels[manifest.LabelCopy] == "" {
+	if manifest.CopiedTo(pvc) == "" && manifest.CopyStateOf(pvc) == "" {
 		return nil
 	}
 	return call.CodeDiskInUse.Errorf("disk %s is being copied by a concurrent update_disk; retry", pvc.Name)
@@ -34,8 +34,8 @@ func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
 // acceptCopy accepts a verified copy, deletes the original, and makes the copy an ordinary disk. No call abandons an accepted copy. An
 // incomplete copy is an error.
 func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	originalCID := pvc.Annotations[manifest.AnnotationCopyOf]
-	switch pvc.Labels[manifest.LabelCopy] {
+	originalCID := manifest.CopyOf(pvc)
+	switch manifest.CopyStateOf(pvc) {
 	case "":
 		return pvc, nil
 	case manifest.CopyIncomplete:
@@ -89,7 +89,7 @@ func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string
 func (s *Session) deleteOriginal(originalCID, successor string) error {
 	for {
 		original, err := s.GetPVC(originalCID)
-		if call.DiskNotFound.Is(err) || err == nil && original.Annotations[manifest.AnnotationCopiedTo] != successor {
+		if call.DiskNotFound.Is(err) || err == nil && manifest.CopiedTo(original) != successor {
 			return nil
 		}
 		if err != nil {
@@ -109,7 +109,7 @@ func (s *Session) deleteOriginal(originalCID, successor string) error {
 // again.
 func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
 	for {
-		successor := pvc.Annotations[manifest.AnnotationCopiedTo]
+		successor := manifest.CopiedTo(pvc)
 		if successor == "" {
 			return pvc, nil
 		}
@@ -136,7 +136,7 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 	case call.DiskNotFound.Is(err):
 	case err != nil:
 		return pvc, err
-	case copyPVC.Annotations[manifest.AnnotationCopyOf] != pvc.Name: // it is not a copy of this disk: keep it
+	case manifest.CopyOf(copyPVC) != pvc.Name: // it is not a copy of this disk: keep it
 	default:
 		if err := s.deleteCopyPVC(pvc.Name, copyPVC); err != nil {
 			return pvc, err
@@ -148,7 +148,7 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 // deleteCopyPVC deletes a copy that the director does not use. It marks a verified copy as incomplete first, so that no other call
 // can accept it.
 func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) (err error) {
-	switch copyPVC.Labels[manifest.LabelCopy] {
+	switch manifest.CopyStateOf(copyPVC) {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
 		if copyPVC, err = s.advanceCopy(copyPVC, manifest.CopyVerified, manifest.CopyIncomplete); err != nil {

@@ -72,7 +72,7 @@ func (s *Session) GetPVC(cid string) (*corev1.PersistentVolumeClaim, error) {
 
 // isDisk reports whether the PVC is a persistent disk of BOSH.
 func isDisk(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Labels[manifest.LabelRole] == manifest.RoleDisk
+	return manifest.HasRole(pvc, manifest.RoleDisk)
 }
 
 // Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM releases
@@ -85,7 +85,7 @@ func (s *Session) Has(cid string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != ""), nil
+	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != ""), nil
 }
 
 // Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC is unchanged since the
@@ -125,7 +125,7 @@ func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1
 	if !call.CodeDiskCopyIncomplete.Is(err) {
 		return resolved, err
 	}
-	originalCID := pvc.Annotations[manifest.AnnotationCopyOf]
+	originalCID := manifest.CopyOf(pvc)
 	original, getErr := s.GetPVC(originalCID)
 	switch {
 	case pvc.DeletionTimestamp != nil: // another call abandoned the copy
@@ -134,7 +134,7 @@ func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1
 		return pvc, s.deleteCopyPod(originalCID) // otherwise the PVC exists until the copy Pod is gone
 	case getErr != nil:
 		return pvc, getErr
-	case original.Annotations[manifest.AnnotationCopiedTo] != pvc.Name:
+	case manifest.CopiedTo(original) != pvc.Name:
 		return pvc, nil
 	}
 	return pvc, err

@@ -212,8 +212,8 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 // invalidRecordError returns the error for a PVC with an invalid owner record.
 func (s *Session) invalidRecordError(pvc *corev1.PersistentVolumeClaim) error {
 	return call.CodeDiskOwnerInvalid.Errorf("the owner record of disk %s is invalid: label %s is %q, annotation %s is %q; "+
-		"repair it with %s", pvc.Name, manifest.LabelVM, pvc.Labels[manifest.LabelVM],
-		manifest.AnnotationOwner, pvc.Annotations[manifest.AnnotationOwner], s.repairCommand())
+		"repair it with %s", pvc.Name, manifest.LabelVM, manifest.VMOf(pvc),
+		manifest.AnnotationOwner, manifest.OwnerPodOf(pvc), s.repairCommand())
 }
 
 // repairCommand returns the command that repairs owner records, for messages.
@@ -268,11 +268,11 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
 		return false, nil
 	}
-	pvc, err := s.PVCs.Get(s.Ctx, pod.Labels[manifest.LabelDisk])
+	pvc, err := s.PVCs.Get(s.Ctx, manifest.DiskOf(pod))
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return false, err
 	}
-	if err == nil && pvc.Annotations[manifest.AnnotationOwner] == string(pod.UID) {
+	if err == nil && manifest.OwnerPodOf(pvc) == string(pod.UID) {
 		return false, nil
 	}
 	err = s.Pods.DeleteUnchanged(s.Ctx, pod)
@@ -294,7 +294,7 @@ func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
 
 // AttachedError returns the error for a disk that this attachment Pod attaches.
 func AttachedError(attachment *corev1.Pod) error {
-	return attachedToError(attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM])
+	return attachedToError(manifest.DiskOf(attachment), manifest.VMOf(attachment))
 }
 
 func attachedToError(disk, vmCID string) error {
@@ -302,7 +302,7 @@ func attachedToError(disk, vmCID string) error {
 }
 
 // IsCopyPod reports whether the Pod is a copy Pod. The attachment Pod of the disk would have the same name.
-func IsCopyPod(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelRole] == manifest.RoleCopy }
+func IsCopyPod(pod *corev1.Pod) bool { return manifest.HasRole(pod, manifest.RoleCopy) }
 
 // copyRunning reports whether the copy Pod is reading the disk. A copy Pod that is not started can be deleted at any time.
 func copyRunning(pod *corev1.Pod) bool {
@@ -313,5 +313,5 @@ func copyRunning(pod *corev1.Pod) bool {
 // CopyingError returns the error for a disk that this Pod copies.
 func CopyingError(pod *corev1.Pod) error {
 	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; rerun update_disk, or wait until Pod %s finishes",
-		pod.Labels[manifest.LabelDisk], pod.Annotations[manifest.AnnotationCopiedTo], pod.Name)
+		manifest.DiskOf(pod), manifest.CopiedTo(pod), pod.Name)
 }

@@ -113,10 +113,10 @@ func checkSize(sizeMiB int64) error {
 
 // SizeOf returns the size of a disk in MiB as BOSH requested it.
 func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
-	size, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64)
+	size, err := strconv.ParseInt(manifest.SizeOf(pvc), 10, 64)
 	if err != nil {
 		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is %q",
-			pvc.Name, manifest.AnnotationSize, pvc.Annotations[manifest.AnnotationSize])
+			pvc.Name, manifest.AnnotationSize, manifest.SizeOf(pvc))
 	}
 	return size, nil
 }

@@ -43,7 +43,8 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.CodeSnapshotUnsupported.Errorf("cannot create a snapshot: the VolumeSnapshot API (snapshot.storage.k8s.io/v1) is not installed: %w; "+
+		return "", call.CodeSnapshotUnsupported.Errorf("cannot create a snapshot: "+
+			"the VolumeSnapshot API (snapshot.storage.k8s.io/v1) is not installed: %w; "+
 			"install the snapshot controller and a CSI driver that supports snapshots, or disable the director's snapshots", err)
 	case err != nil:
 		return "", err
@@ -111,7 +112,7 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 				if kube.IsPermanentSnapshotError(last) {
 					return false, call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: %s; "+
 						"set cloud_properties.snapshot_class to a VolumeSnapshotClass of the volume's driver, or make one the default",
-						snapshot.Labels[manifest.LabelDisk], last)
+						manifest.DiskOf(snapshot), last)
 				}
 			}
 			return status.ReadyToUse != nil && *status.ReadyToUse, nil

@@ -64,7 +64,7 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 		return notFound
 	case err != nil:
 		return err
-	case replacement.Annotations[manifest.AnnotationCopyOf] != cid || replacement.Labels[manifest.LabelCopy] == manifest.CopyIncomplete:
+	case manifest.CopyOf(replacement) != cid || manifest.CopyStateOf(replacement) == manifest.CopyIncomplete:
 		return notFound
 	}
 	return nil
@@ -83,7 +83,7 @@ func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB in
 		desired.VolumeMode != manifest.VolumeMode(pvc),
 		!sameAccessModes(desired.AccessModes, pvc.Spec.AccessModes),
 		(desired.Attach == manifest.AttachBind) != manifest.IsDirectory(pvc),
-		desired.Filesystem != pvc.Annotations[manifest.AnnotationFilesystem],
+		desired.Filesystem != manifest.FilesystemOf(pvc),
 		sizeMiB < currentMiB:
 		return false, nil
 	case sizeMiB == currentMiB:

@@ -40,7 +40,7 @@ type VM struct {
 	Stemcell  string // the stemcell's CID
 	Image     string
 	Digest    string // see AnnotationDigest
-	Call      string `json:"-"` // see AnnotationCall; not part of the digest
+	Call      string // see AnnotationCall
 
 	Group    string            // the name of the instance group, see LabelGroup
 	Budget   *DisruptionBudget // nil: no PodDisruptionBudget
@@ -68,7 +68,7 @@ type VM struct {
 	DNSPolicy                 corev1.DNSPolicy
 	DNSConfig                 *corev1.PodDNSConfig
 	HostUsers                 *bool
-	LXCFS                     string                  `json:",omitempty"` // mount point of lxcfs on the node; "": no lxcfs
+	LXCFS                     string                  // mount point of lxcfs on the node; "": no lxcfs
 	SecurityContext           *corev1.SecurityContext // nil: privileged
 }
 

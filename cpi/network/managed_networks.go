@@ -61,7 +61,8 @@ func (s *Session) Create(subnet Subnet) ([]any, error) {
 		cid, err = s.createReservation(network)
 	}
 	if errors.Is(err, kube.ErrNotServed) {
-		return nil, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the Calico API (crd.projectcalico.org/v1) is not installed: %w; see docs/networks.md", err)
+		return nil, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: "+
+			"the Calico API (crd.projectcalico.org/v1) is not installed: %w; see docs/networks.md", err)
 	}
 	if err != nil {
 		return nil, err

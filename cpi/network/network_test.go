@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -11,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
@@ -189,5 +191,42 @@ var _ = Describe("The addresses of a Pod", func() {
 		Entry("stale address of a dynamic network", `{"a":{"type":"dynamic","ip":"10.0.0.7","netmask":"","gateway":""}}`,
 			podWith("10.0.0.8")),
 		Entry("vip network", `{"a":{"type":"vip","ip":"203.0.113.7"}}`, podWith("10.0.0.8")),
+	)
+})
+
+var _ = Describe("The table of network plugins", func() {
+	It("matches the examples in docs/networks.md", func() {
+		raw, err := os.ReadFile("../../docs/networks.md")
+		Expect(err).NotTo(HaveOccurred())
+		documented := map[string][]AddressAnnotation{}
+		for _, example := range regexp.MustCompile("(?s)\n\\*\\*([A-Za-z-]+)\\.\\*\\*[^`]*(?:`[^`\n]+`[^`]*)*```yaml\n(.*?)```").FindAllStringSubmatch(string(raw), -1) {
+			var config struct{ Network Options }
+			Expect(yaml.Unmarshal([]byte(example[2]), &config)).To(Succeed())
+			documented[example[1]] = config.Network.AddressAnnotations
+		}
+		for _, plugin := range Plugins() {
+			if plugin.Name != Calico && len(plugin.Annotations) > 0 {
+				Expect(documented).To(HaveKeyWithValue(plugin.Name, plugin.Annotations))
+			}
+		}
+	})
+
+	DescribeTable("identifies a plugin by the annotations and labels of nodes", func(name string, keys ...string) {
+		node := &corev1.Node{}
+		node.Labels = map[string]string{}
+		for _, key := range keys {
+			node.Labels[key] = ""
+		}
+		plugin := PluginOfNodes([]*corev1.Node{{}, node})
+		if name == "" {
+			Expect(plugin).To(BeNil())
+			return
+		}
+		Expect(plugin.Name).To(Equal(name))
+	},
+		Entry("none", "", "kubernetes.io/hostname"),
+		Entry("a cloud", "the EKS network plugin", "eks.amazonaws.com/nodegroup"),
+		Entry("another plugin in a cloud", "Cilium", "eks.amazonaws.com/nodegroup", "network.cilium.io/ipv4-pod-cidr"),
+		Entry("flannel with Calico's policies", "flannel", "projectcalico.org/IPv4Address", "flannel.alpha.coreos.com/backend-type"),
 	)
 })

@@ -2,6 +2,7 @@ package network
 
 import (
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 
@@ -27,10 +28,8 @@ type AddressAnnotation struct {
 // DefaultOptions returns the options for Calico and for the CNI shim of this project. Each ignores the annotation of the other.
 func DefaultOptions() Options {
 	return Options{
-		AddressAnnotations: []AddressAnnotation{
-			{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`},
-			{Name: manifest.AnnotationRequestedAddresses, Value: `{{join .IPs ","}}`},
-		},
+		AddressAnnotations: append(slices.Clone(calicoAnnotations),
+			AddressAnnotation{Name: manifest.AnnotationRequestedAddresses, Value: `{{join .IPs ","}}`}),
 		KeepDynamicAddresses: true,
 	}
 }

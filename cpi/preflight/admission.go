@@ -149,7 +149,8 @@ func (s *clusterState) rejectionFinding(err error) finding {
 			"if it restricts images, set -image to the image of a stemcell"},
 		{"maximum", "raise the maximum of the namespace's LimitRange, or lower pods.helper_limits"},
 		{"minimum", "lower the minimum of the namespace's LimitRange, or raise pods.helper_limits"},
-		{"cannot create resource", "grant the permission: " + strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
+		{"cannot create resource", "grant the permission: " +
+			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},
 		{"not found", "create the namespace: kubectl create namespace " + s.client.Namespace},
 		{"denied the request", "change the admission webhook in the message so that it admits the objects of the CPI, or exempt the namespace"},

@@ -20,10 +20,10 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	}
 	var lost, terminating []string
 	for _, pvc := range pvcs {
-		if pvc.Labels[manifest.LabelRole] != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] == "" {
+		if !manifest.HasRole(pvc, manifest.RoleDisk) || manifest.VMOf(pvc) == "" {
 			continue
 		}
-		vmPod, attachment := findPod(pods, pvc.Labels[manifest.LabelVM]), findPod(pods, manifest.AttachmentName(pvc.Name))
+		vmPod, attachment := findPod(pods, manifest.VMOf(pvc)), findPod(pods, manifest.AttachmentName(pvc.Name))
 		switch isLost, isTerminating := disk.InspectAttachment(vmPod, attachment); {
 		case isLost:
 			lost = append(lost, pvc.Name+" of VM "+vmPod.Name)

@@ -6,54 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
-
-// networkPlugin is a network plugin, the prefix of the annotations or labels that it sets on nodes, and the annotation by which a Pod
-// requests an address; "" if there is none.
-type networkPlugin struct {
-	name, keyPrefix, annotation string
-}
-
-// networkPlugins are the plugins that can be recognized by annotations or labels of nodes. The first match wins: Calico comes after
-// the others, because it may implement network policies next to another plugin.
-var networkPlugins = []networkPlugin{
-	{"Cilium", "network.cilium.io/", ""},
-	{"flannel", "flannel.alpha.coreos.com/", ""},
-	{"OVN-Kubernetes", "k8s.ovn.org/", ""},
-	{"Kube-OVN", "ovn.kubernetes.io/", "ovn.kubernetes.io/ip_address"},
-	{"Antrea", "node.antrea.io/", "ipam.antrea.io/pod-ips"},
-	{"Calico", "projectcalico.org/", "cni.projectcalico.org/ipAddrs"},
-	{"the plugin of EKS", "eks.amazonaws.com/", ""},
-	{"the plugin of GKE", "cloud.google.com/gke-", ""},
-	{"the plugin of AKS", "kubernetes.azure.com/", ""},
-}
-
-// findNetworkPlugin returns the plugin that the annotations and labels of the nodes indicate.
-func findNetworkPlugin(nodes []*corev1.Node) (networkPlugin, bool) {
-	for _, known := range networkPlugins {
-		for _, node := range nodes {
-			for _, metadata := range []map[string]string{node.Annotations, node.Labels} {
-				for key := range metadata {
-					if strings.HasPrefix(key, known.keyPrefix) {
-						return known, true
-					}
-				}
-			}
-		}
-	}
-	return networkPlugin{}, false
-}
-
-// DiscoverNetworkPlugin returns the name of the network plugin that the annotations and labels of the nodes indicate, and the
-// annotation by which a Pod requests an address; "" if they indicate none, or the plugin has no such annotation.
-func DiscoverNetworkPlugin(nodes []*corev1.Node) (name, annotation string) {
-	found, _ := findNetworkPlugin(nodes)
-	return found.name, found.annotation
-}
 
 func inspectAddresses(ctx context.Context, s *clusterState) finding {
 	var requested []string
@@ -68,20 +24,25 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callPermissionsFile)
 	}
-	found, known := findNetworkPlugin(nodes)
 	message := "requested by " + strings.Join(requested, ", ")
 	const see = "for static addresses see docs/networks.md: "
-	switch {
-	case !known:
+	plugin := network.PluginOfNodes(nodes)
+	if plugin == nil {
 		return undetermined(message+"; cannot determine the network plugin", see+"the annotation of your plugin, or the CNI shim")
-	case slices.Contains(requested, found.annotation):
-		return pass(message + "; the nodes have " + found.name + ", which reads " + found.annotation)
-	case found.annotation != "":
-		return fail(message+"; the nodes have "+found.name+", which reads "+found.annotation, "add it to network.address_annotations")
-	case slices.Contains(requested, manifest.AnnotationRequestedAddresses):
-		return warn(message+"; the nodes have "+found.name+", which reads no annotation", see+"install the CNI shim, or use dynamic networks")
 	}
-	return fail(message+"; the nodes have "+found.name+", which reads no annotation",
+	message += "; the nodes have " + plugin.Name + ", which reads "
+	if read := plugin.AnnotationNames(); len(read) > 0 {
+		message += strings.Join(read, " and ")
+		if slices.ContainsFunc(read, func(name string) bool { return !slices.Contains(requested, name) }) {
+			return fail(message, "add it to network.address_annotations")
+		}
+		return pass(message)
+	}
+	message += "no annotation"
+	if slices.Contains(requested, manifest.AnnotationRequestedAddresses) {
+		return warn(message, see+"install the CNI shim, or use dynamic networks")
+	}
+	return fail(message,
 		see+"install the CNI shim and add "+manifest.AnnotationRequestedAddresses+" to network.address_annotations, or use dynamic networks")
 }
 

@@ -4,8 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -78,16 +79,15 @@ func (c Check) result(found finding) Result {
 
 // forEachParallel calls run for 0 to n-1, with up to parallelism calls at the same time.
 func forEachParallel(n int, run func(i int)) {
-	var group sync.WaitGroup
-	slots := make(chan struct{}, parallelism)
+	var group errgroup.Group
+	group.SetLimit(parallelism)
 	for i := range n {
-		slots <- struct{}{}
-		group.Go(func() {
-			defer func() { <-slots }()
+		group.Go(func() error {
 			run(i)
+			return nil
 		})
 	}
-	group.Wait()
+	_ = group.Wait() // no call returns an error
 }
 
 // errorFinding returns the finding for an error of a request. permissionsFile is the file that grants the permissions for the request.

@@ -36,7 +36,7 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	}
 	highest, owner := priority(vmPod), "VMs without a priority_class"
 	for _, pod := range pods {
-		if pod.Labels[manifest.LabelRole] == manifest.RoleVM && priority(pod) > highest {
+		if manifest.HasRole(pod, manifest.RoleVM) && priority(pod) > highest {
 			highest, owner = priority(pod), "VM "+pod.Name
 		}
 	}

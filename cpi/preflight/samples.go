@@ -33,7 +33,7 @@ func (s *clusterState) findSampleImage(ctx context.Context) string {
 	}
 	if pods, err := s.pods(ctx); err == nil {
 		for _, pod := range pods {
-			if pod.Labels[manifest.LabelRole] == manifest.RoleVM {
+			if manifest.HasRole(pod, manifest.RoleVM) {
 				return manifest.OwnContainer(pod).Image
 			}
 		}

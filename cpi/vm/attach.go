@@ -75,7 +75,7 @@ func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev
 // the data of the first, and the agent would fail only in the middle of the migration.
 func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, attachments []*corev1.Pod) error {
 	for _, other := range attachments {
-		diskCID := other.Labels[manifest.LabelDisk]
+		diskCID := manifest.DiskOf(other)
 		if diskCID != pvc.Name && (manifest.IsDirectory(pvc) || manifest.IsDirectory(other)) {
 			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
 				"and the agent cannot migrate data from or to such a disk; set director.enable_cpi_update_disk so that the CPI copies it",
@@ -143,14 +143,14 @@ func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *cor
 // Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
 // that passed the check or is finished, and fails if the Pod belongs to another VM or to a copy.
 func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusable bool, err error) {
-	vmCID := existing.Labels[manifest.LabelVM]
+	vmCID := manifest.VMOf(existing)
 	switch {
 	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
 		return s.diskStillInUse(existing)
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing)
 		return false, s.ExplainTimeout(call.CodeDiskBusy, existing, err, fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; "+
-			"stop the processes that use it there", existing.Labels[manifest.LabelDisk], vmCID))
+			"stop the processes that use it there", manifest.DiskOf(existing), vmCID))
 	case disk.IsCopyPod(existing), vmCID != vmPod.Name:
 		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
 			return false, err
@@ -200,7 +200,7 @@ func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 
 func (s *Session) warnAttachmentTerminating(attachment *corev1.Pod) {
 	s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
-		"disk", attachment.Labels[manifest.LabelDisk], "vm", attachment.Labels[manifest.LabelVM])
+		"disk", manifest.DiskOf(attachment), "vm", manifest.VMOf(attachment))
 }
 
 // buildAttachment returns the attachment of the disk to the VM, with the disk's properties from its PVC.
@@ -212,7 +212,7 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 	return manifest.Attachment{
 		Disk:          pvc.Name,
 		SizeMiB:       size,
-		Filesystem:    pvc.Annotations[manifest.AnnotationFilesystem],
+		Filesystem:    manifest.FilesystemOf(pvc),
 		Formatted:     manifest.IsFormatted(pvc),
 		Preallocate:   manifest.IsPreallocated(pvc),
 		Mode:          manifest.VolumeMode(pvc),
@@ -226,7 +226,7 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 // waitForAttachment waits until the attachment Pod is ready. It fails early if the Pod cannot become ready, or if a dependency watch
 // fails.
 func (s *Session) waitForAttachment(attachment *corev1.Pod, dependencies []call.DependencyWatch) error {
-	diskCID, vmCID := attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM]
+	diskCID, vmCID := manifest.DiskOf(attachment), manifest.VMOf(attachment)
 	var diagnosis kube.PodStartup
 	err := s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
@@ -283,11 +283,11 @@ func (s *Session) rollbackAttachment(attachment *corev1.Pod) error {
 	if !gone || err != nil {
 		return err
 	}
-	_, err = cleanup.diskSession().Release(attachment.Labels[manifest.LabelDisk], ownerRecord(attachment))
+	_, err = cleanup.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
 	return err
 }
 
 // ownerRecord returns the owner record of a disk that this Pod attaches.
 func ownerRecord(attachment *corev1.Pod) manifest.DiskOwner {
-	return manifest.DiskOwner{VM: attachment.Labels[manifest.LabelVM], Pod: attachment.UID}
+	return manifest.DiskOwner{VM: manifest.VMOf(attachment), Pod: attachment.UID}
 }

@@ -12,8 +12,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/stemcell"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/stemcell"
+	images "bosh-kubernetes-cpi/stemcell"
 )
 
 // Request contains the arguments of create_vm.
@@ -35,7 +36,7 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := s.EnsurePullSecret(vm.Image); err != nil {
+	if err := stemcell.EnsurePullSecret(s.Call, s.Stemcell, vm.Image); err != nil {
 		return "", creationError(err)
 	}
 	placement, err := s.placeNearDisks(&vm, request.Disks)
@@ -114,7 +115,7 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	if err := properties.apply(&vm); err != nil {
 		return vm, nil, err
 	}
-	vm.AddPlatformAffinity(stemcell.Architectures(vm.Stemcell)...)
+	vm.AddPlatformAffinity(images.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
 	if err := s.strategyForVM(vm).validateNetworks(request.Networks); err != nil {
 		return vm, nil, err
@@ -134,14 +135,14 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	if err != nil {
 		return vm, nil, call.Invalid("%w", err)
 	}
-	vm.Digest, err = digest(vm, settings)
+	vm.Digest, err = request.digest()
 	return vm, settings, err
 }
 
 // useStemcell sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
 func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 	if s.StemcellAPI != nil {
-		if err := stemcell.CheckAPIVersion(*s.StemcellAPI); err != nil {
+		if err := images.CheckAPIVersion(*s.StemcellAPI); err != nil {
 			return call.Invalid("%w", err)
 		}
 	}
@@ -151,9 +152,19 @@ func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 	return nil
 }
 
-// digest returns a hash that identifies the request: requests with the same digest create the same VM.
-func digest(vm manifest.VM, settings agentsettings.Files) (string, error) {
-	raw, err := json.Marshal([]any{vm, settings})
+// usePullSecret adds the pull Secret of the image's registry to the VM, if the registry is configured with credentials.
+func (s *Session) usePullSecret(vm *manifest.VM) error {
+	name, _, err := s.Stemcell.PullSecret(vm.Image)
+	if err == nil && name != "" {
+		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: name})
+	}
+	return err
+}
+
+// digest returns a hash of the request: a retried call with the same digest adopts the VM. It does not depend on the objects that a
+// version of the CPI creates for the request, so that it survives an upgrade of the CPI.
+func (r Request) digest() (string, error) {
+	raw, err := json.Marshal([]any{r.AgentID, r.Stemcell, r.Properties, r.Networks, r.Env})
 	if err != nil {
 		return "", err
 	}
@@ -200,5 +211,5 @@ func (s *Session) rollbackCreate(pod *corev1.Pod) error {
 	if !gone || err != nil {
 		return err
 	}
-	return errors.Join(cleanup.removeTemplateAndSecret(pod), cleanup.UpdatePDBAfterDelete(pod))
+	return errors.Join(cleanup.removeSecret(pod), cleanup.UpdatePDBAfterDelete(pod))
 }

@@ -77,7 +77,7 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 func isKilledAttachment(pod *corev1.Pod) bool {
 	status := manifest.OwnContainerStatus(pod)
 	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
-	return pod.Labels[manifest.LabelRole] == manifest.RoleAttachment && pod.DeletionTimestamp == nil && !kube.Finished(pod) &&
+	return manifest.HasRole(pod, manifest.RoleAttachment) && pod.DeletionTimestamp == nil && !kube.Finished(pod) &&
 		status.State.Running == nil && terminated != nil && kube.Aborted(terminated)
 }
 
@@ -164,16 +164,11 @@ func (s *Session) removeVM(pod *corev1.Pod) error {
 	if err := s.DeletePodAndWait(pod); err != nil {
 		return err
 	}
-	return s.removeTemplateAndSecret(pod)
+	return s.removeSecret(pod)
 }
 
-// removeTemplateAndSecret deletes the PodTemplate and the Secret of a VM after its Pod.
-func (s *Session) removeTemplateAndSecret(pod *corev1.Pod) error {
-	if template := s.strategyForPod(pod).templateOf(pod); template != nil {
-		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
-			return err
-		}
-	}
+// removeSecret deletes the Secret of a VM after its Pod.
+func (s *Session) removeSecret(pod *corev1.Pod) error {
 	secret, err := s.Secrets.Get(s.Ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil

@@ -17,7 +17,7 @@ import (
 // Detach detaches the disk from the VM. If the disk is not attached to this VM, Detach returns DiskNotAttached.
 func (s *Session) Detach(vmCID, diskCID string) error {
 	attachment, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
-	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.Labels[manifest.LabelVM] != vmCID) {
+	if errors.Is(err, kube.ErrNotFound) || (err == nil && manifest.VMOf(attachment) != vmCID) {
 		attachment, err = s.recoverLostAttachment(vmCID, diskCID)
 	}
 	if err != nil {
@@ -79,7 +79,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, e
 // nothing can mount the device afterwards. If the attachment Pod ends without a check, for example by eviction, detachDisk recreates it,
 // because only a running Pod can check the device.
 func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
-	diskCID := attachment.Labels[manifest.LabelDisk]
+	diskCID := manifest.DiskOf(attachment)
 	for {
 		free, err := p.deleteWhenFree(attachment)
 		if err == nil && !free {
@@ -108,7 +108,7 @@ func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error 
 	if err := p.DeletePodAndWait(attachment); err != nil {
 		return err
 	}
-	_, err := p.diskSession().Release(attachment.Labels[manifest.LabelDisk], ownerRecord(attachment))
+	_, err := p.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
 	return err
 }
 
@@ -209,7 +209,7 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 // VM in the meantime.
 func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (assignedAgain bool, err error) {
 	owner := ownerRecord(attachment)
-	current, err := p.diskSession().Release(attachment.Labels[manifest.LabelDisk], owner)
+	current, err := p.diskSession().Release(manifest.DiskOf(attachment), owner)
 	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
@@ -244,7 +244,7 @@ func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (f
 
 func (p hotPlugStrategy) explainRelease(attachment *corev1.Pod, err error) error {
 	return p.ExplainTimeout(call.CodeDiskDetachTimeout, attachment, err,
-		"timed out detaching disk "+attachment.Labels[manifest.LabelDisk]+" on node "+attachment.Spec.NodeName)
+		"timed out detaching disk "+manifest.DiskOf(attachment)+" on node "+attachment.Spec.NodeName)
 }
 
 // errDiskNotExposed reports that an exclusivity check has no result, because the attachment Pod did not publish its disk: its
@@ -272,7 +272,7 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))
 	default:
 		return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
-			attachment.Labels[manifest.LabelDisk], attachment.Labels[manifest.LabelVM], strings.TrimSpace(terminated.Message))
+			manifest.DiskOf(attachment), manifest.VMOf(attachment), strings.TrimSpace(terminated.Message))
 	}
 }
 

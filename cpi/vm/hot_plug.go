@@ -22,7 +22,7 @@ func (hotPlugStrategy) validateNetworks(network.Networks) error { return nil }
 // if the request is the same, and replaces it otherwise.
 func (p hotPlugStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	pod, _, err := call.EnsureOwned(p.Call, p.Pods, vm.Pod(), call.AdoptIf(func(existing *corev1.Pod) (bool, error) {
-		if kube.IsActive(existing) && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
+		if kube.IsActive(existing) && manifest.DigestOf(existing) == vm.Digest {
 			p.Log.Info("adopting the Pod of an earlier attempt", "pod", existing.Name)
 			return true, nil
 		}
@@ -67,7 +67,7 @@ func (p hotPlugStrategy) ensureAttachedIfOwned(
 	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
 		return true, nil
 	}
-	i := slices.IndexFunc(attachments, func(attachment *corev1.Pod) bool { return attachment.Labels[manifest.LabelDisk] == pvc.Name })
+	i := slices.IndexFunc(attachments, func(attachment *corev1.Pod) bool { return manifest.DiskOf(attachment) == pvc.Name })
 	if i < 0 {
 		return p.recreateAttachment(pvc, vmPod)
 	}

@@ -2,7 +2,6 @@ package vm
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -117,7 +116,7 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Po
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
-	group := manifest.VMGroupSelector(pod.Labels[manifest.LabelGroup], pod.Labels[manifest.LabelDirector])
+	group := manifest.VMGroupSelector(manifest.GroupOf(pod), manifest.DirectorOf(pod))
 	return s.CountActivePods(s.Ctx, group)
 }
 
@@ -132,11 +131,11 @@ func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	director := pod.Labels[manifest.LabelDirector]
-	err = pdbs.CreateOrPatch(s.Ctx, manifest.PDBName(pod.Annotations[manifest.LabelGroup]),
+	director := manifest.DirectorOf(pod)
+	return pdbs.CreateOrPatch(s.Ctx, manifest.PDBName(manifest.GroupNameOf(pod)),
 		func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
 			if !exists || !manifest.BelongsTo(existing, director) || manifest.DisruptionBudgetOf(existing) == nil {
-				return plan, errNoPDB
+				return plan, nil
 			}
 			vmCount, err := s.countGroupVMs(*pdb, pod)
 			if err != nil {
@@ -145,10 +144,4 @@ func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
 			plan.Patch, err = manifest.ResizePDB(existing, vmCount)
 			return plan, err
 		})
-	if errors.Is(err, errNoPDB) {
-		return nil
-	}
-	return err
 }
-
-var errNoPDB = errors.New("the group has no PodDisruptionBudget")

@@ -18,7 +18,7 @@ func (s *Session) Reboot(vmCID string) error {
 		_, err := s.recreateMissingPodAndWait(vmCID)
 		return err
 	}
-	if err == nil && vmPod.Labels[manifest.LabelRole] != manifest.RoleVM {
+	if err == nil && !manifest.HasRole(vmPod, manifest.RoleVM) {
 		return call.NoVM(vmCID)
 	}
 	if err != nil {

@@ -84,7 +84,7 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 		r.PodTemplates,
 		vm.PodTemplate(),
 		call.AdoptIf(func(existing *corev1.PodTemplate) (bool, error) {
-			if existing.DeletionTimestamp == nil && existing.Annotations[manifest.AnnotationDigest] == vm.Digest {
+			if existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest {
 				return true, nil
 			}
 			return false, r.removeVMAndTemplate(existing)
@@ -242,7 +242,7 @@ func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod
 // removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod and
 // releases the disk.
 func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*corev1.Pod, *corev1.PodTemplate, error) {
-	diskCID := attachment.Labels[manifest.LabelDisk]
+	diskCID := manifest.DiskOf(attachment)
 	template, err := r.patchTemplate(vmCID, manifest.TemplateChange{RemoveDisk: diskCID})
 	if err != nil {
 		return nil, nil, err

@@ -104,7 +104,7 @@ func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*co
 // unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod that have no attachment Pod.
 func unattachedDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) []string {
 	return slices.DeleteFunc(manifest.DiskCIDs(vmPod.Spec), func(diskCID string) bool {
-		return slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return pod.Labels[manifest.LabelDisk] == diskCID })
+		return slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return manifest.DiskOf(pod) == diskCID })
 	})
 }
 
@@ -141,7 +141,7 @@ func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.Pod
 
 // checkAddressesUnchanged fails if the Pod has other addresses than the VM's first Pod.
 func checkAddressesUnchanged(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
-	previous, current := template.Annotations[manifest.AnnotationFirstPodAddresses], strings.Join(network.PodAddresses(vmPod), ",")
+	previous, current := manifest.FirstPodAddressesOf(template), strings.Join(network.PodAddresses(vmPod), ",")
 	if previous == "" || current == "" || previous == current {
 		return nil
 	}

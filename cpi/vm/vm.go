@@ -14,7 +14,7 @@ import (
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	if err == nil && s.strategyForPod(pod).keepsPod(pod) {
-		return pod.Labels[manifest.LabelRole] == manifest.RoleVM, nil
+		return manifest.HasRole(pod, manifest.RoleVM), nil
 	}
 	if err == nil || errors.Is(err, kube.ErrNotFound) {
 		err = s.recreateMissingPod(vmCID)
@@ -63,7 +63,7 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 func diskCIDs(attachments []*corev1.Pod) []string {
 	disks := []string{}
 	for _, attachment := range attachments {
-		disks = append(disks, attachment.Labels[manifest.LabelDisk])
+		disks = append(disks, manifest.DiskOf(attachment))
 	}
 	return disks
 }

@@ -12,6 +12,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -122,4 +123,24 @@ var _ = Describe("reboot_vm", func() {
 		}, "being deleted"),
 		Entry("failed", &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed}}, "Failed"),
 	)
+})
+
+var _ = Describe("The digest of a create_vm request", func() {
+	request := func(agentID string) Request {
+		GinkgoHelper()
+		var networks network.Networks
+		Expect(json.Unmarshal([]byte(`{"default":{"type":"manual","ip":"10.0.0.7","netmask":"255.255.255.0","gateway":"10.0.0.1"}}`), &networks)).To(Succeed())
+		return Request{AgentID: agentID, Stemcell: "registry.example.com/stemcell@sha256:1", Properties: json.RawMessage(`{"cpu": 2}`),
+			Networks: networks, Disks: []string{"disk-1"}, Env: json.RawMessage(`{"bosh": {"group": "web"}}`)}
+	}
+
+	It("is the same in all releases, so that a retried call adopts its VM after an upgrade of the CPI", func() {
+		Expect(request("agent-1").digest()).To(Equal("db5c33aa29d5b1fbf7f8e22281a992426e648a5d0e0055c6b444b9bec65e75f8"))
+	})
+
+	It("differs for another request", func() {
+		first, err := request("agent-1").digest()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(request("agent-2").digest()).NotTo(Equal(first))
+	})
 })

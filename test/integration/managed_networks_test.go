@@ -64,7 +64,7 @@ var _ = Describe("A managed network", Ordered, func() {
 		for _, properties := range []map[string]any{pool, reservation} {
 			failed := env.mustFail(ctx, "create_network", subnet("10.70.0.0/24", properties))
 			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(failed.Message).To(ContainSubstring("does not serve Calico's resources"))
+			Expect(failed.Message).To(ContainSubstring("the Calico API"))
 		}
 	})
 

@@ -26,8 +26,8 @@ var (
 	checkRBACFile = "../../docs/rbac-check.yaml"
 )
 
-// createServiceAccount creates the documented service account in the namespace, with exactly the documented permissions, and returns a token.
-// Specs use this token, so that they fail without a required permission.
+// createServiceAccount creates the documented service account in the namespace, with exactly the documented permissions, and returns a
+// token. Specs use this token, so that they fail without a required permission.
 func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))

@@ -173,8 +173,8 @@ func isDenied(err error) bool {
 	return apierrors.IsForbidden(err) || err != nil && strings.Contains(err.Error(), "denied request: rule ")
 }
 
-// wasAllowed reports whether the subject had the required permission. In that case, the attempt succeeds, does not open the requested stream, or
-// fails because the admission policy has no limits for the namespace.
+// wasAllowed reports whether the subject had the required permission. In that case, the attempt succeeds, does not open the requested
+// stream, or fails because the admission policy has no limits for the namespace.
 func (e escalation) wasAllowed(err error) bool {
 	return err == nil || e.opensStream && !isDenied(err) || strings.Contains(err.Error(), "no params found for policy binding")
 }

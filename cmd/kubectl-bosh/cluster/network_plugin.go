@@ -11,42 +11,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"bosh-kubernetes-cpi/cpi/preflight"
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
-// NetworkPlugin is the network plugin of a cluster.
+// NetworkPlugin is the network plugin of a cluster. Its name is empty if the plugin is unknown.
 type NetworkPlugin struct {
-	Name string // "" if it is unknown
-	// Annotation is the Pod annotation from which the plugin reads a requested address, or "" if it does not assign requested addresses.
-	Annotation string
+	network.Plugin
 	DetectedBy string // the object that identifies the plugin
 }
-
-// knownPlugins are the plugins that can be detected by their DaemonSets or API groups. The first match applies: Calico may enforce
-// policies for another plugin, and Cilium may be chained behind Kube-OVN.
-var knownPlugins = []struct {
-	name       string
-	daemonSets []string
-	group      string
-	annotation string
-}{
-	{"the EKS network plugin", []string{"aws-node"}, "", ""},
-	{"the AKS network plugin", []string{"azure-cns", "azure-ip-masq-agent"}, "", ""},
-	{"the GKE network plugin", []string{"anetd", "netd"}, "", ""},
-	{"flannel", []string{"kube-flannel-ds", "kube-flannel", "canal", "rke2-canal"}, "", ""},
-	{"kindnet", []string{"kindnet"}, "", ""},
-	{"OVN-Kubernetes", []string{"ovnkube-node"}, "k8s.ovn.org", ""},
-	{"Kube-OVN", []string{"kube-ovn-cni"}, "kubeovn.io", "ovn.kubernetes.io/ip_address"},
-	{"Cilium", []string{"cilium"}, "cilium.io", ""},
-	{"Antrea", []string{"antrea-agent"}, "crd.antrea.io", ""},
-	{"kube-router", []string{"kube-router"}, "", ""},
-	{"Weave Net", []string{"weave-net"}, "", ""},
-	{Calico, []string{"calico-node"}, "crd.projectcalico.org", "cni.projectcalico.org/ipAddrs"},
-}
-
-// Calico is the name of the plugin with the annotation that the CPI uses by default.
-const Calico = "Calico"
 
 func (c *Cluster) inspectNetworkPlugin(ctx context.Context, result *Inspection) (string, error) {
 	detectors := []func(context.Context) (NetworkPlugin, error){c.detectByDaemonSet, c.detectByAPIGroup, c.detectByNodes}
@@ -59,7 +32,7 @@ func (c *Cluster) inspectNetworkPlugin(ctx context.Context, result *Inspection) 
 		if result.NetworkPlugin.Name == "" {
 			continue
 		}
-		if result.NetworkPlugin.Annotation == "" {
+		if len(result.NetworkPlugin.Annotations) == 0 {
 			return fmt.Sprintf("%s (%s), does not assign requested addresses", result.NetworkPlugin.Name, result.NetworkPlugin.DetectedBy), nil
 		}
 		return fmt.Sprintf("%s (%s), assigns requested addresses", result.NetworkPlugin.Name, result.NetworkPlugin.DetectedBy), nil
@@ -78,10 +51,10 @@ func (c *Cluster) detectByDaemonSet(ctx context.Context) (NetworkPlugin, error) 
 		return NetworkPlugin{}, err
 	}
 	existing := objectNames(daemonSets)
-	for _, known := range knownPlugins {
-		for _, name := range known.daemonSets {
+	for _, known := range network.Plugins() {
+		for _, name := range known.DaemonSets {
 			if slices.Contains(existing, name) {
-				return NetworkPlugin{known.name, known.annotation, "DaemonSet " + name}, nil
+				return NetworkPlugin{known, "DaemonSet " + name}, nil
 			}
 		}
 	}
@@ -93,9 +66,9 @@ func (c *Cluster) detectByAPIGroup(context.Context) (NetworkPlugin, error) {
 	if err != nil {
 		return NetworkPlugin{}, err
 	}
-	for _, known := range knownPlugins {
-		if known.group != "" && slices.ContainsFunc(list.Groups, func(group metav1.APIGroup) bool { return group.Name == known.group }) {
-			return NetworkPlugin{known.name, known.annotation, "API group " + known.group}, nil
+	for _, known := range network.Plugins() {
+		if known.APIGroup != "" && slices.ContainsFunc(list.Groups, func(group metav1.APIGroup) bool { return group.Name == known.APIGroup }) {
+			return NetworkPlugin{known, "API group " + known.APIGroup}, nil
 		}
 	}
 	return NetworkPlugin{}, nil
@@ -106,14 +79,17 @@ func (c *Cluster) detectByNodes(ctx context.Context) (NetworkPlugin, error) {
 	if err != nil {
 		return NetworkPlugin{}, err
 	}
-	name, annotation := preflight.DiscoverNetworkPlugin(nodes.Items)
-	return NetworkPlugin{name, annotation, "annotations or labels of nodes"}, nil
+	plugin := network.PluginOfNodes(nodes.Items)
+	if plugin == nil {
+		return NetworkPlugin{}, nil
+	}
+	return NetworkPlugin{*plugin, "annotations or labels of nodes"}, nil
 }
 
 // inspectReservedRanges finds the reserved ranges of Calico; see docs/networks.md.
 func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection) (string, error) {
-	if result.NetworkPlugin.Name != Calico {
-		return "unknown: detected only with " + Calico, nil
+	if result.NetworkPlugin.Name != network.Calico {
+		return "unknown: detected only with " + network.Calico, nil
 	}
 	if err := c.addIPPools(ctx, result); err != nil {
 		return "", err

@@ -91,7 +91,8 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	}
 	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
-		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil // preflight checks show whether it suffices
+		// Preflight checks show whether it suffices.
+		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil
 	}
 	return "updated", err
 }
@@ -128,7 +129,7 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 		return "does not exist", nil
 	case err != nil:
 		return "", err
-	case existing.GetLabels()[manifest.LabelManagedBy] != fieldManager:
+	case manifest.ManagerOf(existing) != fieldManager:
 		return "kept: not created by `up`", nil
 	}
 	if existing.GetKind() == "Namespace" {

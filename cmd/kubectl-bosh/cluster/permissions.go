@@ -22,8 +22,8 @@ const (
 // retryTimeout bounds how long requests are retried while the API server is unreachable.
 const retryTimeout = 5 * time.Second
 
-// Each run requires requiredPermissions. It also requires setupPermissions if the namespace and the CPI's RBAC objects do not exist yet. The lists
-// omit the CPI's own permissions, which a user must also have in order to grant them.
+// Each run requires requiredPermissions. It also requires setupPermissions if the namespace and the CPI's RBAC objects do not exist
+// yet. The lists omit the CPI's own permissions, which a user must also have in order to grant them.
 var (
 	requiredPermissions = []kube.Permission{
 		{Resource: "serviceaccounts/token", Verb: "create", Name: Account},

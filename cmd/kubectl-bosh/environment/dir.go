@@ -129,8 +129,8 @@ func (d Dir) recordedCluster() (*cluster.Identity, error) {
 	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
-// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "created". An existing file with other content was edited by
-// the operator, or written by another release.
+// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "created". An existing file with
+// other content was edited by the operator, or written by another release.
 func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	existing, err := os.ReadFile(d.filePath(name))
 	switch {

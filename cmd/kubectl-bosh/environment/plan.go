@@ -9,8 +9,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cpi/network"
 )
 
 // Plan is the desired content of the directory, with the reasons for the decisions.
@@ -208,7 +210,7 @@ func (p *Plan) planNetwork(ctx context.Context, addresses AddressFinder) error {
 			"set --range (docs/networks.md, Reserved ranges)")
 	case plugin.Name == "":
 		return p.useServiceAddress(ctx, addresses, "the network plugin is unknown, and so is whether it assigns requested addresses")
-	case plugin.Annotation == "":
+	case len(plugin.Annotations) == 0:
 		return p.useServiceAddress(ctx, addresses, plugin.Name+" does not assign requested addresses")
 	}
 	return p.useServiceAddress(ctx, addresses, plugin.Name+" assigns requested addresses, but without a reserved range "+
@@ -244,10 +246,14 @@ func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, re
 	p.Vars["internal_gw"] = cluster.AddressAt(reserved.Prefix, gatewayOffset).String()
 	p.addDecision("network", NetworkStatic+": "+reason)
 	p.addDecision("address", address+", requested by each VM Pod of the director")
-	if plugin := p.inspection.NetworkPlugin; plugin.Annotation != "" && plugin.Name != cluster.Calico {
+	if plugin := p.inspection.NetworkPlugin; len(plugin.Annotations) > 0 && plugin.Name != network.Calico {
 		p.OpsFiles = append(p.OpsFiles, "address-annotations.yml")
-		p.Vars["address_annotations"] = []any{map[string]any{"name": plugin.Annotation, "value": `{{join .IPs ","}}`}}
-		p.addDecision("annotation", plugin.Annotation+", which "+plugin.Name+" reads")
+		annotations := []any{}
+		for _, annotation := range plugin.Annotations {
+			annotations = append(annotations, map[string]any{"name": annotation.Name, "value": annotation.Value})
+		}
+		p.Vars["address_annotations"] = annotations
+		p.addDecision("annotation", strings.Join(plugin.AnnotationNames(), " and ")+", which "+plugin.Name+" reads")
 	}
 	return nil
 }

@@ -21,7 +21,8 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 		return nil, err
 	}
 	outcomes = append(outcomes,
-		cluster.ReportLine{Name: settingsFile, Value: "recorded decisions"}, cluster.ReportLine{Name: varsFile, Value: "variables of the manifest"})
+		cluster.ReportLine{Name: settingsFile, Value: "recorded decisions"},
+		cluster.ReportLine{Name: varsFile, Value: "variables of the manifest"})
 	files, err := p.files()
 	if err != nil {
 		return nil, err

@@ -48,7 +48,7 @@ func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
 		return err
 	}
 	for _, pod := range pods.Items {
-		if pod.Labels[manifest.LabelRole] != manifest.RoleVM {
+		if !manifest.HasRole(pod, manifest.RoleVM) {
 			d.HelperPods = append(d.HelperPods, pod)
 		}
 	}

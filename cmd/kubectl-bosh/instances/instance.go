@@ -74,10 +74,10 @@ func (i Instance) matches(name string) bool {
 func newInstance(pod *corev1.Pod) Instance {
 	meta := metadata(pod)
 	i := Instance{
-		Director: meta["director"], DirectorUUID: pod.Labels[manifest.LabelDirector], Deployment: meta["deployment"],
+		Director: meta["director"], DirectorUUID: manifest.DirectorOf(pod), Deployment: meta["deployment"],
 		Group: meta["job"], Index: meta["index"], ID: meta["id"],
 		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.Ready(pod), Node: pod.Spec.NodeName,
-		Stemcell: pod.Annotations[manifest.AnnotationStemcell], Created: pod.CreationTimestamp, pod: pod,
+		Stemcell: manifest.StemcellOf(pod), Created: pod.CreationTimestamp, pod: pod,
 	}
 	if i.Group == "" {
 		i.Group = meta["instance_group"]
@@ -94,7 +94,7 @@ func newInstance(pod *corev1.Pod) Instance {
 // metadata returns the VM's metadata set by the director, with values as strings.
 func metadata(pod *corev1.Pod) map[string]string {
 	var values map[string]any
-	if json.Unmarshal([]byte(pod.Annotations[manifest.AnnotationMetadata]), &values) != nil {
+	if json.Unmarshal([]byte(manifest.MetadataOf(pod)), &values) != nil {
 		return nil
 	}
 	formatted := map[string]string{}

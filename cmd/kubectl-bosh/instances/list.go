@@ -116,9 +116,9 @@ func indexNumber(index string) int {
 func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
 	var found []Disk
 	for _, pvc := range pvcs {
-		role := pvc.Labels[manifest.LabelRole]
+		role := manifest.RoleOf(pvc)
 		attachment := attachmentOf(pvc.Name, pods)
-		if role != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] != vm && (attachment == nil || attachment.Labels[manifest.LabelVM] != vm) {
+		if role != manifest.RoleDisk || manifest.VMOf(pvc) != vm && (attachment == nil || manifest.VMOf(attachment) != vm) {
 			continue
 		}
 		disk := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
@@ -146,7 +146,7 @@ func attachmentState(attachment *corev1.Pod) string {
 
 // diskSize returns the size requested by the director. The volume may be larger.
 func diskSize(pvc *corev1.PersistentVolumeClaim) string {
-	if mib, err := strconv.ParseInt(pvc.Annotations[manifest.AnnotationSize], 10, 64); err == nil {
+	if mib, err := strconv.ParseInt(manifest.SizeOf(pvc), 10, 64); err == nil {
 		return resource.NewQuantity(mib<<20, resource.BinarySI).String()
 	}
 	return pvc.Spec.Resources.Requests.Storage().String()

@@ -61,7 +61,7 @@ func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (T
 		pod := slices.MinFunc(ready, compareAge)
 		target, err := targetPort(service, port, pod)
 		return Target{Pod: pod, Port: target, Service: service.Name}, err
-	case len(selected) > 0 || service.Labels[manifest.LabelManagedBy] == manifest.ManagedBy:
+	case len(selected) > 0 || manifest.ManagerOf(service) == manifest.ManagedBy:
 		return Target{}, fmt.Errorf("%w: no VM behind Service %s is ready", ErrNotRunning, service.Name)
 	default:
 		return Target{}, newFindError(ErrUnknownAddress, "Service %s has this address, but selects no VM", service.Name)

@@ -22,7 +22,7 @@ func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 	var assigned, requested []*corev1.Pod
 	for _, pod := range pods {
 		hasAddress := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
-		switch requestsAddress := manifest.RequestsAddress(pod.Labels[manifest.LabelRequestedAddresses], address.Unmap().String()); {
+		switch requestsAddress := manifest.RequestsAddress(manifest.RequestedAddressesOf(pod), address.Unmap().String()); {
 		case !hasAddress && !requestsAddress:
 		case !isRunning(pod):
 			notRunning = pod

@@ -1,4 +1,5 @@
-package cpi
+// Package collect finds the resources that interrupted calls orphaned, and deletes or repairs them: garbage collection.
+package collect
 
 import (
 	"cmp"
@@ -7,27 +8,25 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/duration"
 
+	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/extension"
 )
 
 // Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an
 // incomplete copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record,
 // and disks in use if another client deleted their attachment Pods.
 type Collector struct {
-	Config Config
+	Config cpi.Config
 	// ConfigAssumed reports that Config may differ from the director's. Then no resource is orphaned only because of a setting.
 	ConfigAssumed bool
 	Director      string // the director's UUID
@@ -49,8 +48,8 @@ func (c Collector) Run(ctx context.Context) error {
 	return errors.Join(err, c.writeReport(results, err == nil))
 }
 
-// CollectionResult is an orphaned resource and the outcome of its collection.
-type CollectionResult struct {
+// Result is an orphaned resource and the outcome of its collection.
+type Result struct {
 	Kind      string `json:"kind"`
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
@@ -69,7 +68,7 @@ func (c Collector) validateDirector() error {
 
 // Collect returns the orphaned resources in the client's cluster and namespace, and deletes them if Confirm is set. It ignores the
 // cluster of the configuration.
-func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]CollectionResult, error) {
+func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result, error) {
 	if err := c.validateDirector(); err != nil {
 		return nil, err
 	}
@@ -85,33 +84,39 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Collect
 	now := time.Now().Add(server.ClockSkew)
 	session := &vm.Session{
 		Call: &call.Call{
-			Ctx: ctx, Client: cluster, ID: sync.OnceValue(newCallID), Director: c.Director,
+			Ctx: ctx, Client: cluster, ID: call.NewID(), Director: c.Director,
 			Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
 		},
 		Options: vm.Options{Disk: c.Config.Disk},
 	}
-	var collected []CollectionResult
+	var collected []Result
 	var failed []error
-	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.longest())) {
-		outcome := "would be " + orphan.remedy
-		switch {
-		case orphan.remedy == "":
-			outcome = "stays"
-		case c.Confirm:
-			outcome = orphan.remedy
-			if err := applyRemedy(session, orphan); err != nil { //nolint:contextcheck // the session contains the context
-				outcome = "failed"
-				failed = append(failed, err)
-			}
-		}
-		collected = append(collected, CollectionResult{Kind: orphan.kind, Namespace: cluster.Namespace, Name: orphan.object.GetName(),
+	//nolint:contextcheck // the session of a remedy contains the context
+	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest())) {
+		outcome, err := c.applyRemedy(session, orphan.remedy)
+		failed = append(failed, err)
+		collected = append(collected, Result{Kind: kindOf(orphan.object), Namespace: cluster.Namespace, Name: orphan.object.GetName(),
 			Age: duration.HumanDuration(orphan.age), Reason: orphan.reason, Outcome: outcome})
 	}
 	return collected, errors.Join(failed...)
 }
 
+// applyRemedy applies the remedy if Confirm is set, and returns the outcome.
+func (c Collector) applyRemedy(session *vm.Session, remedy *remedy) (outcome string, err error) {
+	switch {
+	case remedy == nil:
+		return "stays", nil
+	case !c.Confirm:
+		return "would be " + remedy.outcome, nil
+	}
+	if err := remedy.apply(session); err != nil {
+		return "failed", err
+	}
+	return remedy.outcome, nil
+}
+
 // writeReport writes the results, even if the collection of some failed. It writes nothing if no resources could be listed.
-func (c Collector) writeReport(results []CollectionResult, complete bool) error {
+func (c Collector) writeReport(results []Result, complete bool) error {
 	if len(results) == 0 && !complete {
 		return nil
 	}
@@ -130,26 +135,17 @@ func (c Collector) writeReport(results []CollectionResult, complete bool) error 
 }
 
 // String describes the result in one line.
-func (c CollectionResult) String() string {
+func (c Result) String() string {
 	return fmt.Sprintf("%s %s/%s (%s old): %s: %s", c.Kind, c.Namespace, c.Name, c.Age, c.Reason, c.Outcome)
 }
 
 // orphanedResource is an object that no call needs, a disk to repair, or a PodDisruptionBudget that is too large for its group.
 type orphanedResource struct {
 	object metav1.Object
-	kind   string
 	reason string
 	age    time.Duration
-	remedy string // in the past tense; "" if there is none
-	patch  []byte // applied instead of a deletion
+	remedy *remedy // nil if there is none
 }
-
-// Remedies.
-const (
-	remedyDeleted    = "deleted"
-	remedyReleased   = "released"
-	remedyReattached = "attached again"
-)
 
 // orphanScan collects the orphaned resources that are found at one time. Objects that are not older than minAge may belong to a
 // running call.
@@ -173,10 +169,9 @@ func (scan *orphanScan) exceedsMinAge(object metav1.Object) bool {
 }
 
 // add adds an object, unless it is already being deleted.
-func (scan *orphanScan) add(kind string, object metav1.Object, reason, remedy string, patch []byte) {
+func (scan *orphanScan) add(object metav1.Object, reason string, remedy *remedy) {
 	if object.GetDeletionTimestamp() == nil {
-		scan.orphans = append(scan.orphans,
-			orphanedResource{object: object, kind: kind, reason: reason, age: scan.age(object), remedy: remedy, patch: patch})
+		scan.orphans = append(scan.orphans, orphanedResource{object: object, reason: reason, age: scan.age(object), remedy: remedy})
 	}
 }
 
@@ -187,8 +182,8 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphaned
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
 	for _, set := range inv.obsoletePrefetches {
-		scan.add("DaemonSet", set, "prefetches the image of stemcell "+set.Annotations[manifest.AnnotationStemcell]+
-			", but stemcell.prefetch is disabled", remedyDeleted, nil)
+		scan.add(set, "prefetches the image of stemcell "+manifest.StemcellOf(set)+
+			", but stemcell.prefetch is disabled", deleteDaemonSet(set))
 	}
 	return scan.orphans
 }
@@ -196,19 +191,19 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphaned
 func (inv inventory) addVMOrphans(scan *orphanScan) {
 	for _, pod := range inv.pods {
 		if reason := inv.orphanReason(pod, scan.exceedsMinAge(pod)); reason != "" {
-			scan.add("Pod", pod, reason, remedyDeleted, nil)
-		} else if reason := inv.orphanReason(pod, true); reason != "" && pod.Labels[manifest.LabelRole] == manifest.RoleVM {
-			scan.add("Pod", pod, "unless its call is still running: "+reason, "", nil)
+			scan.add(pod, reason, deletePod(pod))
+		} else if reason := inv.orphanReason(pod, true); reason != "" && manifest.HasRole(pod, manifest.RoleVM) {
+			scan.add(pod, "unless its call is still running: "+reason, nil)
 		}
 	}
 	for _, template := range inv.podTemplates {
 		if scan.exceedsMinAge(template) && !manifest.HasMetadata(template.Template.Annotations) && !inv.hasNamedPod(template) {
-			scan.add("PodTemplate", template, reasonNeverNamed, remedyDeleted, nil)
+			scan.add(template, reasonNeverNamed, deleteTemplate(template))
 		}
 	}
 	for _, service := range inv.services {
 		if !manifest.IsKept(service) && !inv.hasVMBehind(service.Name) {
-			scan.add("Service", service, "has no VM", remedyDeleted, nil)
+			scan.add(service, "has no VM", deleteService(service))
 		}
 	}
 }
@@ -216,13 +211,13 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	for _, pvc := range inv.incompleteCopies {
 		if scan.exceedsMinAge(pvc) {
-			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + pvc.Annotations[manifest.AnnotationCopyOf]
-			scan.add("PersistentVolumeClaim", pvc, reason, remedyDeleted, nil)
+			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + manifest.CopyOf(pvc)
+			scan.add(pvc, reason, deletePVC(pvc))
 		}
 	}
 	for _, snapshot := range inv.unfinishedSnapshots {
 		if scan.exceedsMinAge(snapshot) {
-			scan.add("VolumeSnapshot", snapshot, "orphaned by an interrupted snapshot_disk: unknown to the director", remedyDeleted, nil)
+			scan.add(snapshot, "orphaned by an interrupted snapshot_disk: unknown to the director", deleteSnapshot(snapshot))
 		}
 	}
 	for _, pvc := range inv.ownedDisks {
@@ -239,25 +234,25 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVo
 	switch {
 	case vmPod == nil && attachment == nil && !ok:
 		reason := fmt.Sprintf("its owner record is invalid: VM %q, Pod %q", owner.VM, owner.Pod)
-		scan.add("PersistentVolumeClaim", pvc, reason, remedyReleased, nil)
+		scan.add(pvc, reason, releaseDisk(pvc, owner))
 	case vmPod == nil && attachment == nil && owner.VM != "":
-		scan.add("PersistentVolumeClaim", pvc, "recorded as attached to VM "+owner.VM+", which does not exist", remedyReleased, nil)
+		scan.add(pvc, "recorded as attached to VM "+owner.VM+", which does not exist", releaseDisk(pvc, owner))
 	case vmPod != nil && !ok:
-		scan.add("PersistentVolumeClaim", pvc, "its owner record is invalid: VM "+vmPod.Name+", no Pod", remedyReattached, nil)
+		scan.add(pvc, "its owner record is invalid: VM "+vmPod.Name+", no Pod", reattachDisk(vmPod.Name))
 	case lost:
 		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by another client"
-		scan.add("PersistentVolumeClaim", pvc, reason, remedyReattached, nil)
+		scan.add(pvc, reason, reattachDisk(vmPod.Name))
 	case terminating:
-		scan.add("PersistentVolumeClaim", pvc, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+
-			" stops using the disk", "", nil)
+		scan.add(pvc, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+
+			" stops using the disk", nil)
 	}
 }
 
 func (inv inventory) addPDBOrphans(scan *orphanScan) {
 	for _, pdb := range inv.pdbs {
-		members := inv.members(pdb.Labels[manifest.LabelGroup])
+		members := inv.members(manifest.GroupOf(pdb))
 		if len(members) == 0 {
-			scan.add("PodDisruptionBudget", pdb, "its instance group has no VM", remedyDeleted, nil)
+			scan.add(pdb, "its instance group has no VM", deletePDB(pdb))
 			continue
 		}
 		rule, activeVMs := manifest.DisruptionBudgetOf(pdb), len(kube.ActivePods(members))
@@ -267,7 +262,7 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 		if patch, err := manifest.ResizePDB(pdb, activeVMs); err == nil && patch != nil {
 			reason := fmt.Sprintf("requires %d available VMs, but the group has only %d (expected while BOSH replaces one)",
 				pdb.Spec.MinAvailable.IntVal, activeVMs)
-			scan.add("PodDisruptionBudget", pdb, reason, fmt.Sprintf("set to %d", rule.MinAvailableFor(activeVMs)), patch)
+			scan.add(pdb, reason, resizePDB(pdb.Name, rule.MinAvailableFor(activeVMs), patch))
 		}
 	}
 }
@@ -275,10 +270,10 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 // orphanReason returns why a Pod is orphaned, or "" if it is not, or may belong to a running call. old reports whether it exceeds
 // the minimum age.
 func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
-	switch pod.Labels[manifest.LabelRole] {
+	switch manifest.RoleOf(pod) {
 	case manifest.RoleAttachment:
 		if !inv.hasOwner(pod) {
-			return "its VM " + pod.Labels[manifest.LabelVM] + " does not exist"
+			return "its VM " + manifest.VMOf(pod) + " does not exist"
 		}
 		if old && manifest.IsGated(pod) && !inv.ownsDisk(pod) {
 			return "orphaned by an interrupted attach_disk"
@@ -304,49 +299,3 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 }
 
 const reasonNeverNamed = "orphaned by an interrupted create_vm: set_vm_metadata was never called"
-
-// applyRemedy deletes or repairs the orphaned resource, unless it changed since it was listed.
-func applyRemedy(s *vm.Session, orphan orphanedResource) error {
-	if pvc, isDisk := orphan.object.(*corev1.PersistentVolumeClaim); isDisk && orphan.remedy == remedyReleased {
-		owner, _ := manifest.DiskOwnerOf(pvc)
-		_, err := (&disk.Session{Call: s.Call}).Release(pvc.Name, owner)
-		return err
-	}
-	if orphan.remedy == remedyReattached {
-		_, err := s.GetDisks(orphan.object.GetLabels()[manifest.LabelVM])
-		return err
-	}
-	switch object := orphan.object.(type) {
-	case *corev1.Pod:
-		return errors.Join(s.Pods.DeleteUnchanged(s.Ctx, object), s.UpdatePDBAfterDelete(object))
-	case *corev1.PodTemplate:
-		return s.PodTemplates.DeleteUnchanged(s.Ctx, object) // the garbage collector of Kubernetes deletes its dependents
-	case *corev1.Service:
-		return s.Services.DeleteUnchanged(s.Ctx, object)
-	case *corev1.PersistentVolumeClaim:
-		return s.PVCs.DeleteUnchanged(s.Ctx, object)
-	case *extension.DaemonSet:
-		sets, err := s.DaemonSets()
-		if err != nil {
-			return err
-		}
-		return sets.Delete(s.Ctx, object)
-	case *extension.VolumeSnapshot:
-		snapshots, err := s.VolumeSnapshots()
-		if err != nil {
-			return err
-		}
-		return snapshots.DeleteUnchanged(s.Ctx, object)
-	case *policyv1.PodDisruptionBudget:
-		pdbs, err := s.PodDisruptionBudgets()
-		if err != nil {
-			return err
-		}
-		if orphan.patch == nil {
-			return pdbs.DeleteUnchanged(s.Ctx, object)
-		}
-		_, err = pdbs.Patch(s.Ctx, object.Name, orphan.patch)
-		return err
-	}
-	return fmt.Errorf("cannot collect %s %s: unsupported kind", orphan.kind, orphan.object.GetName())
-}

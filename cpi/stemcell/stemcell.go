@@ -1,4 +1,6 @@
-package cpi
+// Package stemcell implements the CPI methods about stemcells. A stemcell is a container image; the module's top-level package stemcell
+// pushes and reads images.
+package stemcell
 
 import (
 	"encoding/json"
@@ -10,17 +12,26 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/stemcell"
+	images "bosh-kubernetes-cpi/stemcell"
 )
 
-func (s *requestSession) stemcellStore() stemcell.Store {
-	return stemcell.Store{Options: s.config.Stemcell, Log: s.Log}
+// Session serves one request about stemcells.
+type Session struct {
+	*call.Call
+	Options images.Options
+	// API is the api_version of the stemcell, or nil if the director does not send it.
+	API *int
+	// Connect creates the call's client for the cluster, unless it exists, and sends no request. Methods that send requests to the
+	// cluster only with some settings call it.
+	Connect func() error
 }
 
-// createStemcell returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image. It sends
+func (s *Session) store() images.Store { return images.Store{Options: s.Options, Log: s.Log} }
+
+// Create returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image. It sends
 // requests to the cluster only if stemcell.prefetch is enabled.
-func (s *requestSession) createStemcell(image string, properties json.RawMessage) (string, error) {
-	var cloudProperties stemcell.Properties
+func (s *Session) Create(image string, properties json.RawMessage) (string, error) {
+	var cloudProperties images.Properties
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
 		return "", call.CodeInvalidStemcell.Errorf("invalid cloud_properties of the stemcell: %w", err)
 	}
@@ -28,7 +39,7 @@ func (s *requestSession) createStemcell(image string, properties json.RawMessage
 		return "", err
 	}
 	if cloudProperties.IsLight() {
-		cid, err := s.stemcellStore().Pin(s.Ctx, cloudProperties)
+		cid, err := s.store().Pin(s.Ctx, cloudProperties)
 		if err != nil {
 			return "", stemcellError(err)
 		}
@@ -40,7 +51,7 @@ func (s *requestSession) createStemcell(image string, properties json.RawMessage
 	if err := s.dryRunPrefetch(); err != nil {
 		return "", err
 	}
-	cid, err := s.stemcellStore().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
+	cid, err := s.store().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
 	if err != nil {
 		return "", stemcellError(err)
 	}
@@ -61,19 +72,19 @@ func checkImage(path string) error {
 }
 
 // checkStemcellAPI rejects a stemcell with an agent that does not support disk hints at runtime.
-func (s *requestSession) checkStemcellAPI() error {
-	if s.stemcellAPI == nil {
+func (s *Session) checkStemcellAPI() error {
+	if s.API == nil {
 		return nil
 	}
-	return stemcellError(stemcell.CheckAPIVersion(*s.stemcellAPI))
+	return stemcellError(images.CheckAPIVersion(*s.API))
 }
 
-// stemcellError adds the code to an error of package stemcell.
+// stemcellError adds the code to an error of package images.
 func stemcellError(err error) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, stemcell.ErrNoRegistry):
+	case errors.Is(err, images.ErrNoRegistry):
 		return call.CodeRegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set stemcell.registry.repository to a "+
 			"repository that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with "+
 			"scripts/build-stemcell", err)
@@ -82,12 +93,12 @@ func stemcellError(err error) error {
 		kind error
 		code call.Code
 	}{
-		{stemcell.ErrInvalid, call.CodeInvalidStemcell},
-		{stemcell.ErrFull, call.CodeRegistryFull},
-		{stemcell.ErrNotFound, call.CodeImageNotFound},
-		{stemcell.ErrDenied, call.CodeRegistryDenied},
-		{stemcell.ErrUntrusted, call.CodeRegistryUntrusted},
-		{stemcell.ErrUndeletable, call.CodeRegistryUndeletable},
+		{images.ErrInvalid, call.CodeInvalidStemcell},
+		{images.ErrFull, call.CodeRegistryFull},
+		{images.ErrNotFound, call.CodeImageNotFound},
+		{images.ErrDenied, call.CodeRegistryDenied},
+		{images.ErrUntrusted, call.CodeRegistryUntrusted},
+		{images.ErrUndeletable, call.CodeRegistryUndeletable},
 	} {
 		if errors.Is(err, known.kind) {
 			return known.code.Wrap(err, false)
@@ -96,19 +107,19 @@ func stemcellError(err error) error {
 	return call.CodeRegistryFailed.Wrap(err, false)
 }
 
-// deleteStemcell deletes the image of a heavy stemcell from the registry, unless a VM uses it: the VM's node may have to pull it
-// again. The CPI does not own the image of a light stemcell, and does not delete it. In both cases deleteStemcell deletes the prefetch
+// Delete deletes the image of a heavy stemcell from the registry, unless a VM uses it: the VM's node may have to pull it
+// again. The CPI does not own the image of a light stemcell, and does not delete it. In both cases Delete deletes the prefetch
 // DaemonSet.
-func (s *requestSession) deleteStemcell(cid string) error {
-	if !stemcell.IsHeavy(cid) {
+func (s *Session) Delete(cid string) error {
+	if !images.IsHeavy(cid) {
 		return s.deletePrefetch(cid)
 	}
-	if err := s.ensureClient(); err != nil {
+	if err := s.Connect(); err != nil {
 		return err
 	}
 	selection := kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM}
 	user, used, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
-		return stemcell.SameImage(pod.Annotations[manifest.AnnotationStemcell], cid)
+		return images.SameImage(manifest.StemcellOf(pod), cid)
 	})
 	switch {
 	case err != nil:
@@ -119,5 +130,5 @@ func (s *requestSession) deleteStemcell(cid string) error {
 	if err := s.deletePrefetch(cid); err != nil {
 		return err
 	}
-	return stemcellError(s.stemcellStore().Delete(s.Ctx, cid))
+	return stemcellError(s.store().Delete(s.Ctx, cid))
 }

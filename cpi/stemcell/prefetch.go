@@ -1,4 +1,4 @@
-package cpi
+package stemcell
 
 import (
 	"errors"
@@ -14,11 +14,11 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
-	"bosh-kubernetes-cpi/stemcell"
+	images "bosh-kubernetes-cpi/stemcell"
 )
 
-// validatePrefetch returns an error for the first option that Kubernetes would reject.
-func validatePrefetch(options stemcell.Prefetch) error {
+// ValidatePrefetch returns an error for the first option that Kubernetes would reject.
+func ValidatePrefetch(options images.Prefetch) error {
 	for _, key := range slices.Sorted(maps.Keys(options.NodeSelector)) {
 		if err := call.CheckLabel("stemcell.prefetch.node_selector", key, options.NodeSelector[key]); err != nil {
 			return err
@@ -38,7 +38,7 @@ var (
 		string(corev1.TaintEffectNoExecute)}
 )
 
-func validateToleration(i int, t stemcell.Toleration) error {
+func validateToleration(i int, t images.Toleration) error {
 	exists := t.Operator == string(corev1.TolerationOpExists)
 	switch {
 	case !slices.Contains(tolerationOperators, t.Operator):
@@ -60,12 +60,12 @@ func validateToleration(i int, t stemcell.Toleration) error {
 }
 
 // dryRunPrefetch fails if the cluster would reject the prefetch DaemonSet of a heavy stemcell, before its image is pushed.
-func (s *requestSession) dryRunPrefetch() error {
-	sample := s.config.Stemcell.SampleCID()
-	if !s.config.Stemcell.Prefetch.Enabled || sample == "" {
+func (s *Session) dryRunPrefetch() error {
+	sample := s.Options.SampleCID()
+	if !s.Options.Prefetch.Enabled || sample == "" {
 		return nil
 	}
-	sets, err := s.ensureDaemonSetClient()
+	sets, err := s.connectDaemonSets()
 	if err != nil {
 		return err
 	}
@@ -79,11 +79,11 @@ func (s *requestSession) dryRunPrefetch() error {
 
 // ensurePrefetch creates the prefetch DaemonSet for the stemcell's image if stemcell.prefetch is enabled, and does not wait for its
 // Pods. It keeps an existing DaemonSet, or recreates it if the settings changed.
-func (s *requestSession) ensurePrefetch(cid string) error {
-	if !s.config.Stemcell.Prefetch.Enabled {
+func (s *Session) ensurePrefetch(cid string) error {
+	if !s.Options.Prefetch.Enabled {
 		return nil
 	}
-	sets, err := s.ensureDaemonSetClient()
+	sets, err := s.connectDaemonSets()
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 	if err != nil {
 		return err
 	}
-	if err := s.vmSession().EnsurePullSecret(manifest.PrefetchedImage(desired)); err != nil {
+	if err := EnsurePullSecret(s.Call, s.Options, manifest.PrefetchedImage(desired)); err != nil {
 		return err
 	}
 	_, created, err := sets.Ensure(s.Ctx, desired, func(existing *extension.DaemonSet) (bool, error) {
@@ -101,7 +101,7 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 				"delete it, and upload the stemcell again", existing.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, nil
-		case existing.Annotations[manifest.AnnotationDigest] == desired.Annotations[manifest.AnnotationDigest]:
+		case manifest.DigestOf(existing) == manifest.DigestOf(desired):
 			return true, nil
 		}
 		return false, sets.Delete(s.Ctx, existing)
@@ -117,15 +117,15 @@ func (s *requestSession) ensurePrefetch(cid string) error {
 
 // deletePrefetch deletes the stemcell's prefetch DaemonSet. If stemcell.prefetch is disabled, it sends no request: garbage collection
 // deletes DaemonSets that were created before.
-func (s *requestSession) deletePrefetch(cid string) error {
-	if !s.config.Stemcell.Prefetch.Enabled {
+func (s *Session) deletePrefetch(cid string) error {
+	if !s.Options.Prefetch.Enabled {
 		return nil
 	}
-	sets, err := s.ensureDaemonSetClient()
+	sets, err := s.connectDaemonSets()
 	if err != nil {
 		return err
 	}
-	existing, err := sets.Get(s.Ctx, manifest.PrefetchName(s.Director, stemcell.Reference(cid)))
+	existing, err := sets.Get(s.Ctx, manifest.PrefetchName(s.Director, images.Reference(cid)))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return nil
@@ -137,24 +137,24 @@ func (s *requestSession) deletePrefetch(cid string) error {
 	return prefetchError(sets.Delete(s.Ctx, existing))
 }
 
-// ensureDaemonSetClient returns a client for DaemonSets.
-func (s *requestSession) ensureDaemonSetClient() (*kube.Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
-	if err := s.ensureClient(); err != nil {
+// connectDaemonSets returns a client for DaemonSets.
+func (s *Session) connectDaemonSets() (*kube.Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+	if err := s.Connect(); err != nil {
 		return nil, err
 	}
 	return s.DaemonSets()
 }
 
 // buildPrefetchDaemonSet returns the prefetch DaemonSet for the stemcell's image.
-func (s *requestSession) buildPrefetchDaemonSet(cid string) (*extension.DaemonSet, error) {
-	options := s.config.Stemcell
+func (s *Session) buildPrefetchDaemonSet(cid string) (*extension.DaemonSet, error) {
+	options := s.Options
 	image, err := options.Image(cid)
 	if err != nil {
 		return nil, call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	desired := manifest.Prefetch{
-		Namespace: s.Namespace, Director: s.Director, Stemcell: cid, Reference: stemcell.Reference(cid), Image: image,
-		Architectures: stemcell.Architectures(cid), NodeSelector: options.Prefetch.NodeSelector,
+		Namespace: s.Namespace, Director: s.Director, Stemcell: cid, Reference: images.Reference(cid), Image: image,
+		Architectures: images.Architectures(cid), NodeSelector: options.Prefetch.NodeSelector,
 	}
 	for _, toleration := range options.Prefetch.Tolerations {
 		desired.Tolerations = append(desired.Tolerations, corev1.Toleration{

@@ -1,7 +1,8 @@
-package cpi
+package collect
 
 import (
 	"context"
+	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -13,6 +14,11 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube/extension"
 )
+
+func TestCollect(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "garbage collection")
+}
 
 var _ = Describe("findOrphans", func() {
 	now := time.Now()
@@ -29,7 +35,11 @@ var _ = Describe("findOrphans", func() {
 	orphanReasons := func(inv inventory) map[string]string {
 		reasons := map[string]string{}
 		for _, orphan := range inv.findOrphans(now, time.Minute) {
-			reasons[orphan.kind+"/"+orphan.object.GetName()] = orphan.reason + ": " + orphan.remedy
+			outcome := ""
+			if orphan.remedy != nil {
+				outcome = orphan.remedy.outcome
+			}
+			reasons[kindOf(orphan.object)+"/"+orphan.object.GetName()] = orphan.reason + ": " + outcome
 		}
 		return reasons
 	}

@@ -1,6 +1,8 @@
-package cpi
+package stemcell
 
 import (
+	"testing"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -8,15 +10,20 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	images "bosh-kubernetes-cpi/stemcell"
 )
+
+func TestStemcell(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "stemcell methods")
+}
 
 var _ = Describe("stemcell.prefetch", func() {
 	DescribeTable("is rejected with the name of the invalid setting", func(content, message string) {
-		config := DefaultConfig()
-		config.Agent.Mbus = "nats://10.0.0.6:4222"
-		err := call.DecodeStrict("stemcell", []byte(content), &config.Stemcell)
+		var options images.Options
+		err := call.DecodeStrict("stemcell", []byte(content), &options)
 		if err == nil {
-			err = config.Validate()
+			err = ValidatePrefetch(options.Prefetch)
 		}
 		Expect(err).To(MatchError(HavePrefix(message)))
 	},

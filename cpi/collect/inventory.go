@@ -1,4 +1,4 @@
-package cpi
+package collect
 
 import (
 	"context"
@@ -70,7 +70,13 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	templates, err := cluster.PodTemplates.List(ctx, selection)
-	return inventory{pods.Items, services.Items, pdbs.Items, templates.Items, copies.Items, owned, unfinished, prefetches}, err
+	if err != nil {
+		return inventory{}, err
+	}
+	return inventory{
+		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, incompleteCopies: copies.Items,
+		ownedDisks: owned, unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
+	}, nil
 }
 
 // listObsoletePrefetches returns the prefetch DaemonSets if stemcell.prefetch is disabled. If it is enabled, it returns none, because
@@ -86,23 +92,30 @@ func (c Collector) listObsoletePrefetches(
 		return nil, err
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
-	if errors.Is(err, kube.ErrRejected) {
+	switch {
+	case errors.Is(err, kube.ErrRejected):
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return found.Items, err
+	return found.Items, nil
 }
 
-// listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them (rbac.yaml).
+// listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them
+// (rbac.yaml).
 func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, directorSelector string) ([]*extension.VolumeSnapshot, error) {
 	client, err := cluster.VolumeSnapshots()
 	if err != nil {
 		return nil, err
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrRejected) {
+	switch {
+	case errors.Is(err, kube.ErrNotFound), errors.Is(err, kube.ErrNotServed), errors.Is(err, kube.ErrRejected):
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return found.Items, err
+	return found.Items, nil
 }
 
 // hasNamedPod reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.
@@ -171,7 +184,7 @@ func (inv inventory) hasVMBehind(service string) bool {
 
 func (inv inventory) members(group string) (members []*corev1.Pod) {
 	for _, pod := range inv.vmPods() {
-		if pod.Labels[manifest.LabelGroup] == group {
+		if manifest.GroupOf(pod) == group {
 			members = append(members, pod)
 		}
 	}

@@ -1,0 +1,78 @@
+package manifest
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// The functions in this file read what the CPI recorded in the labels and annotations of its objects; see names.go. Without a record, they
+// return "".
+
+// HasRole reports whether the object has the role.
+func HasRole(object metav1.Object, role string) bool { return RoleOf(object) == role }
+
+// RoleOf returns the role of the object.
+func RoleOf(object metav1.Object) string { return object.GetLabels()[LabelRole] }
+
+// DirectorOf returns the UUID of the object's director.
+func DirectorOf(object metav1.Object) string { return object.GetLabels()[LabelDirector] }
+
+// VMOf returns the CID of the VM to which a Pod belongs, or which has a disk.
+func VMOf(object metav1.Object) string { return object.GetLabels()[LabelVM] }
+
+// DiskOf returns the CID of the disk of an attachment Pod, copy Pod or VolumeSnapshot.
+func DiskOf(object metav1.Object) string { return object.GetLabels()[LabelDisk] }
+
+// GroupOf returns the value of LabelGroup.
+func GroupOf(object metav1.Object) string { return object.GetLabels()[LabelGroup] }
+
+// GroupNameOf returns the name of the VM's instance group, of which GroupOf may be a shortened form.
+func GroupNameOf(object metav1.Object) string { return object.GetAnnotations()[LabelGroup] }
+
+// CopyStateOf returns the value of LabelCopy.
+func CopyStateOf(object metav1.Object) string { return object.GetLabels()[LabelCopy] }
+
+// CopyOf returns the CID of the disk from which the disk was copied.
+func CopyOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopyOf] }
+
+// CopiedTo returns the CID of the disk to which the disk is copied, or was copied.
+func CopiedTo(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopiedTo] }
+
+// OwnerPodOf returns the UID of the Pod that has the disk.
+func OwnerPodOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationOwner] }
+
+// SizeOf returns the size of the disk in MiB, in decimal.
+func SizeOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationSize] }
+
+// FilesystemOf returns the filesystem of the disk.
+func FilesystemOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationFilesystem] }
+
+// DigestOf returns the digest of the object; see AnnotationDigest.
+func DigestOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationDigest] }
+
+// StemcellOf returns the CID of the stemcell.
+func StemcellOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationStemcell] }
+
+// MetadataOf returns the director's metadata in JSON.
+func MetadataOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationMetadata] }
+
+// InstanceOf returns the ID of the instance of a VM, from set_vm_metadata.
+func InstanceOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationInstance] }
+
+// DiskInstanceOf returns the ID of the instance of a disk, from set_disk_metadata.
+func DiskInstanceOf(object metav1.Object) string {
+	return object.GetAnnotations()[AnnotationInstanceID]
+}
+
+// FirstPodAddressesOf returns the addresses of the first Pod of a recreated VM, separated by commas.
+func FirstPodAddressesOf(object metav1.Object) string {
+	return object.GetAnnotations()[AnnotationFirstPodAddresses]
+}
+
+// RequestedAddressesOf returns the value of LabelRequestedAddresses; see RequestsAddress.
+func RequestedAddressesOf(object metav1.Object) string {
+	return object.GetLabels()[LabelRequestedAddresses]
+}
+
+// CallOf returns the ID of the call that owns the object; see AnnotationCall.
+func CallOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationCall] }
+
+// ManagerOf returns the program that manages the object: ManagedBy for objects of the CPI.
+func ManagerOf(object metav1.Object) string { return object.GetLabels()[LabelManagedBy] }

@@ -1,0 +1,36 @@
+package stemcell
+
+import (
+	"bytes"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	images "bosh-kubernetes-cpi/stemcell"
+)
+
+// EnsurePullSecret ensures that the pull Secret of the image exists and has the configured credentials. Pods refer to the Secret by name,
+// so that existing VMs use new credentials, too.
+func EnsurePullSecret(c *call.Call, options images.Options, image string) error {
+	name, content, err := options.PullSecret(image)
+	if err != nil || name == "" {
+		return err
+	}
+	desired := manifest.PullSecret(name, c.Namespace, c.Director, content)
+	return c.Secrets.CreateOrPatch(c.Ctx, name, func(existing *corev1.Secret, exists bool) (plan kube.Plan[*corev1.Secret], err error) {
+		switch {
+		case !exists:
+			plan.Create = desired
+		case !manifest.HasRole(existing, manifest.RolePullSecret):
+			err = call.CodeInvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; choose another "+
+				"name, or remove it and list that Secret in cloud_properties.image_pull_secrets of the VMs", name)
+		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
+			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
+			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)
+		}
+		return plan, err
+	})
+}
