@@ -72,7 +72,8 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
 	flags.StringVar(&o.operatingSystem, "os", "", "operating `system` of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
 		"and with -image unless the image's labels or name contain it")
-	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required under the same conditions as -os")
+	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required with -rootfs, "+
+		"and with -image unless the image's labels or name contain it")
 	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
 	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
 		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is set")
@@ -112,7 +113,7 @@ func (o options) validate(args []string) error {
 	case o.image == "" && o.repository == "":
 		return errors.New("-repository is required unless -image is set")
 	case o.stemcell != "" && (o.operatingSystem != "" || o.version != ""):
-		return errors.New("-os and -version require -rootfs or -image; the stemcell.MF of a stemcell tarball contains them")
+		return errors.New("-os and -version require -rootfs or -image; with -stemcell, they are read from stemcell.MF")
 	case o.rootfs != "" && (o.operatingSystem == "" || o.version == ""):
 		return errors.New("-rootfs requires -os and -version")
 	}
@@ -222,7 +223,7 @@ func (o options) newStore(env func(string) string, log io.Writer) (stemcell.Stor
 var flagNames = strings.NewReplacer(
 	"set stemcell.registry.insecure to true", "use -insecure",
 	"set stemcell.registry.ca to", "use -ca with a file that contains",
-	"stemcell.registry.ca contains", "the file of -ca contains",
+	"stemcell.registry.ca contains", "the file passed to -ca contains",
 	"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
 	"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
 	"the account of stemcell.registry", "the account", "stemcell.registry.", "-",

@@ -202,7 +202,7 @@ var _ = Describe("build-stemcell", func() {
 		Expect(errorMessage(err)).To(ContainSubstring("use -ca with a file that contains the CA certificate that signed it"))
 	})
 
-	DescribeTable("names no property of the CPI in errors about", func(ctx SpecContext, message string, values map[string]string, args ...string) {
+	DescribeTable("does not mention properties of the CPI in errors about", func(ctx SpecContext, message string, values map[string]string, args ...string) {
 		ca := filepath.Join(dir, "ca.pem")
 		Expect(os.WriteFile(ca, []byte("not a certificate"), 0o600)).To(Succeed())
 		args = append(args, "-stemcell", wardenTarball)
@@ -214,12 +214,12 @@ var _ = Describe("build-stemcell", func() {
 		Expect(errorMessage(err)).To(And(ContainSubstring(message), Not(ContainSubstring("stemcell.registry"))))
 	},
 		Entry("the repository", `-repository "r.test" is not valid`, nil, "-repository", "r.test"),
-		Entry("the CA certificate", "the file of -ca contains no certificate", nil, "-repository", "r.test/a", "-ca", "CA"),
+		Entry("the CA certificate", "the file passed to -ca contains no certificate", nil, "-repository", "r.test/a", "-ca", "CA"),
 		Entry("two credentials", "$REGISTRY_TOKEN and -username are mutually exclusive",
 			map[string]string{"REGISTRY_PASSWORD": "sesame", "REGISTRY_TOKEN": "token"}, "-repository", "r.test/a", "-username", "bosh"),
 	)
 
-	It("writes no tarball when it fails", func(ctx SpecContext) {
+	It("does not write a tarball when it fails", func(ctx SpecContext) {
 		old := filepath.Join(dir, "old.tgz")
 		stemcells.Tarball(old, stemcells.Jammy.Image(), map[string]string{"api_version": "1"})
 		_, err := build(ctx, "-stemcell", old)

@@ -82,13 +82,13 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	flags.StringVar(&o.ConfigDir, "conf-dir", "", "`directory` of the network configurations (default: "+defaultConfigDir+")")
 	switch command {
 	case "install", "verify":
-		flags.StringVar(&o.Server, "server", "", "`URL` of the API server at which the node reaches it "+
+		flags.StringVar(&o.Server, "server", "", "`URL` at which nodes reach the API server "+
 			"(default: the API server of the Pod in which the command runs)")
 		flags.StringVar(&o.ServiceAccount, "service-account", "",
 			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")
 		flags.StringVar(&o.TokenFor, "token-for", "",
-			"service account to request a token for, as `namespace/name`; the token in -service-account authorizes the request "+
-				"(default: use the token in -service-account as is)")
+			"service account (`namespace/name`) to request the node's token for, with the token in -service-account "+
+				"(default: install the token in -service-account itself)")
 		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` with Pods that may request addresses (default: all)")
 		flags.StringVar(&o.Annotation, "annotation", "", "`key` of the Pod annotation that holds the requested addresses "+
 			"(default: "+install.DefaultAnnotation+")")
@@ -99,7 +99,8 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	}
 	switch command {
 	case "install":
-		flags.BoolVar(&o.watch, "watch", false, "keep running, renew the token, and follow changes of the node's network configuration")
+		flags.BoolVar(&o.watch, "watch", false, "keep running, renew the token, "+
+			"and update the shim when the node's network configuration changes")
 		flags.DurationVar(&o.interval, "interval", 0, "with -watch: interval between checks for changes "+
 			"(default: "+defaultInterval.String()+")")
 	case "uninstall":

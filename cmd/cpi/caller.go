@@ -10,7 +10,7 @@ import (
 // callerPollInterval is how often onCallerExit checks for the caller.
 const callerPollInterval = 500 * time.Millisecond
 
-// onCallerExit calls onExit when nothing waits for the response of this process anymore: its parent exited, or the reader closed
+// onCallerExit calls onExit when the response of this process is no longer needed: its parent exited, or the reader closed
 // output. If a director worker is killed, another worker retries the call with a new CPI process. Without this check, both
 // would run, and this one could roll back objects that the other has adopted.
 //

@@ -17,8 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-const usage = `Handle one CPI request, which is read from stdin, and write the response to stdout. With -collect or -check, run a
-maintenance task instead.
+const usage = `Read one CPI request from stdin, and write the response to stdout. With -collect or -check, run a maintenance task instead.
 
 Usage:
   cpi -configPath path
@@ -37,11 +36,11 @@ func main() {
 	collecting := flag.Bool("collect", false, "list resources orphaned by interrupted calls, and exit")
 	director := flag.String("director", "", "with -collect: `UUID` of the director, as printed by `bosh env`")
 	confirm := flag.Bool("confirm", false, "with -collect: delete or repair the listed resources")
-	grace := flag.Duration("grace", 0, "with -collect: minimum age before a resource counts as orphaned, "+
+	minAge := flag.Duration("min-age", 0, "with -collect: minimum age before a resource counts as orphaned, "+
 		"for example 30m (default: the longest configured timeout)")
 	check := flag.Bool("check", false, "run preflight checks, print the results and remedies, and exit; "+
 		"the exit status is 1 if a required check fails")
-	deep := flag.Bool("deep", false, "with -check: also create test Pods, which run for up to a minute and are then deleted")
+	deep := flag.Bool("deep", false, "with -check: also run the deep checks, which create test Pods and delete them within about a minute")
 	asJSON := flag.Bool("json", false, "with -check: print the results as JSON")
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")
@@ -51,7 +50,7 @@ func main() {
 	defer stop()
 	if *collecting {
 		if err := runCollect(ctx, *configPath, collect.Collector{
-			Director: *director, Confirm: *confirm, MinAge: *grace, Out: os.Stdout,
+			Director: *director, Confirm: *confirm, MinAge: *minAge, Out: os.Stdout,
 		}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)

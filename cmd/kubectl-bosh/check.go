@@ -52,7 +52,7 @@ func newCheckCommand(conn *connection) *cobra.Command {
 		},
 	}
 	flags := command.Flags()
-	flags.BoolVar(&deep, "deep", false, "Also create test Pods, which run for up to a minute and are then deleted")
+	flags.BoolVar(&deep, "deep", false, "Also run the deep checks, which create test Pods and delete them within about a minute")
 	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)

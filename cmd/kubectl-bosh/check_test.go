@@ -45,7 +45,7 @@ var _ = Describe("kubectl bosh collect", func() {
 	})
 
 	It("lists orphaned resources, and deletes them with --confirm", func() {
-		args := []string{"collect", "--namespace", env.namespace, "--director", director.UUID, "--grace", "1ms"}
+		args := []string{"collect", "--namespace", env.namespace, "--director", director.UUID, "--min-age", "1ms"}
 		Expect(env.mustRun(args...)).To(MatchRegexp(
 			`^Pod ` + env.namespace + `/agent-old \(\d+s old\): orphaned by an interrupted create_vm: .*: would be deleted\nnothing was changed; run with --confirm to apply\n$`))
 		var found []collect.Result

@@ -18,7 +18,7 @@ import (
 
 func addConfigFlag(flags *pflag.FlagSet, path *string) {
 	flags.StringVar(path, "config-path", "",
-		"CPI configuration `file` of the director (cpi.json); cluster settings in it are ignored (default: the CPI's defaults)")
+		"CPI configuration `file` of the director (cpi.json); cluster settings in it are ignored (default: built-in defaults)")
 }
 
 func newCollectCommand(conn *connection) *cobra.Command {
@@ -59,7 +59,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	flags := command.Flags()
 	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director, as printed by `bosh env` (required)")
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete or repair the listed resources")
-	flags.DurationVar(&collector.MinAge, "grace", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
+	flags.DurationVar(&collector.MinAge, "min-age", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
 		"(default: the longest configured timeout)")
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// serverReplacement selects when the API server of the operator's kubeconfig replaces the recorded one.
+// serverReplacement is when the API server in the user's kubeconfig replaces the recorded one.
 type serverReplacement int
 
 const (
@@ -24,8 +24,8 @@ const (
 	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of the CPI that create-env runs, with a new token, and the director's kubeconfig if it uses
-// one. apiURL is the URL at which Pods reach the API server.
+// writeCredentials writes the kubeconfig of the local CPI, which create-env runs on this host, with a new token. It also writes the
+// director's kubeconfig if the director uses one. apiURL is the URL at which Pods reach the API server.
 func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
@@ -52,8 +52,8 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 	return s.dir.WriteDirectorKubeconfig(apiURL, caData, s.settings.Namespace, token)
 }
 
-// chooseServer returns the API server for the CPI that create-env runs: the one recorded in the directory, if it works. Another name
-// for the same server would change the manifest, and make create-env recreate the director's VM.
+// chooseServer returns the API server for the local CPI. It prefers the recorded server, because a different URL, even of the same
+// server, changes the manifest and makes create-env recreate the director's VM.
 func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
 	current, err := environment.ServerFromConfig(s.config)
 	if err != nil {
@@ -73,13 +73,13 @@ func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster,
 	verifyErr := s.verifyServer(ctx, recorded, token)
 	switch {
 	case verifyErr == nil:
-		s.report(s.dir.KubeconfigPath(), "keeps the recorded API server "+recorded.Server+", which also works from here")
+		s.report(s.dir.KubeconfigPath(), "kept the recorded API server "+recorded.Server+", which is still reachable")
 		return recorded, nil
 	case s.replaceServer == replaceUnusable:
 		return current, nil
 	}
-	return nil, fmt.Errorf("the API server %s, recorded in %s, does not work from here: %w; --replace-server replaces it with the "+
-		"one in your kubeconfig, %s, and makes create-env recreate the director's VM",
+	return nil, fmt.Errorf("cannot use API server %s, recorded in %s: %w; to use %s from your kubeconfig instead, rerun with "+
+		"--replace-server (create-env then recreates the director's VM)",
 		recorded.Server, s.dir.KubeconfigPath(), verifyErr, current.Server)
 }
 

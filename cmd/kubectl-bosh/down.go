@@ -28,10 +28,10 @@ func newDownCommand(conn *connection) *cobra.Command {
 		Use:   "down",
 		Short: "Delete a BOSH director created by up",
 		Long: "Delete the BOSH director that `kubectl bosh up` created from an environment directory, including the director's disk.\n\n" +
-			"down asks for confirmation, and runs `bosh delete-env` with the files in the directory. Then it deletes the Services that the\n" +
-			"director keeps across VM recreation, the RBAC objects, and the namespace if it is empty. Objects that up did not create are\n" +
-			"kept. The directory is kept, too: it contains passwords and keys.\n\n" +
-			"down stops if the namespace has VMs or disks of the director's deployments. Delete the deployments first, or use --force.",
+			"down asks for confirmation, and runs `bosh delete-env` with the files in the directory. Then it deletes the Services that\n" +
+			"outlive the director's VM, the RBAC objects, and the namespace if it is empty. It does not delete objects that up did not\n" +
+			"create, or the directory, which contains passwords and keys.\n\n" +
+			"down fails if the namespace has VMs or disks of the director's deployments. Delete the deployments first, or use --force.",
 		Example: `  # Delete the director of the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,
 		Args: cobra.NoArgs,
@@ -147,7 +147,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 	return s.deleteServices(ctx, director)
 }
 
-// deleteServices deletes the Services that the CPI that create-env runs keeps across VM recreation.
+// deleteServices deletes the Services that the local CPI retains when it recreates the director's VM.
 func (s *session) deleteServices(ctx context.Context, director string) error {
 	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {

@@ -35,7 +35,7 @@ func newExecCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "exec INSTANCE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command as root in an instance's VM",
-		Long:  "Run a command as root in an instance's VM, and exit with its exit status. It requires permission to create pods/exec.",
+		Long:  "Run a command as root in an instance's VM, and exit with the command's status. Requires permission to create pods/exec.",
 		Example: `  # Show the state of the instance's jobs
   kubectl bosh exec -n bosh web/0 -- monit summary
 
@@ -63,8 +63,8 @@ func newSSHCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Log in to an instance's VM as root",
-		Long: "Open a login shell as root in an instance's VM, or run a command there. The connection uses the API server, like that of\n" +
-			"`kubectl exec`. It requires permission to create pods/exec, but no sshd, no SSH key and no running BOSH agent.",
+		Long: "Open a login shell as root in an instance's VM, or run a command there. The connection goes through the API server, as with\n" +
+			"`kubectl exec`. This requires permission to create pods/exec, but no sshd, no SSH key and no running BOSH agent.",
 		Example: `  # Open a login shell
   kubectl bosh ssh -n bosh web/0`,
 		ValidArgsFunction: completeInstance(conn, &options.filter),
@@ -207,7 +207,7 @@ jobs write their logs to files in the VM.`,
 	}
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Follow the log")
-	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the previous container, before its last restart")
+	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the previous instance of the container")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

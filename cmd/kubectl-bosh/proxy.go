@@ -31,7 +31,7 @@ func newProxyCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "proxy [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Run a SOCKS5 proxy to VMs and Services",
-		Long: `Run a SOCKS5 proxy on the loopback interface of this computer. It connects clients to the VMs of a namespace by IP address, and to
+		Long: `Run a SOCKS5 proxy on the local loopback interface. It connects clients to the VMs of a namespace by IP address, and to
 the Services in front of them by IP address or DNS name. All connections use the API server's port forwarding, so they require no
 network route to Pods. Nothing in the cluster is changed.
 
@@ -59,8 +59,8 @@ BOSH_ALL_PROXY set, and exit with its exit status.`,
 	flags.SortFlags = false
 	flags.Uint16Var(&options.port, "port", 0, "Local `port` to listen on (default: any free port)")
 	flags.BoolVar(&options.direct, "direct", false,
-		"Connect directly to addresses that belong to no VM or Service, instead of refusing them, "+
-			"for example to let the BOSH CLI download releases")
+		"Connect directly to addresses that do not belong to a VM or Service, for example to let the BOSH CLI download releases "+
+			"(default: refuse them)")
 	flags.DurationVar(&options.wait, "wait", 0, "How long to wait for a VM that is not running, for example while it is recreated "+
 		"(default: "+defaultVMWait.String()+")")
 	return command

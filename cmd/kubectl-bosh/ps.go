@@ -28,8 +28,8 @@ func newPsCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
-		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. The
-director sets the names. If an instance has no name yet, its Pod is listed instead. Detached disks are marked.`,
+		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. Instance
+names come from the director; an instance without a name is listed by its Pod name. Detached disks are marked as such.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
   kubectl bosh ps -n bosh --deployment cf -o wide`,
 		Args: cobra.NoArgs,

@@ -31,9 +31,9 @@ const tokenLifetime = 24 * time.Hour
 type upOptions struct {
 	environment.Options
 	runOptions
-	dryRun      bool
-	noCheck     bool
-	printRights bool
+	dryRun           bool
+	noCheck          bool
+	printPermissions bool
 }
 
 // runOptions are the flags of `up` and `down`.
@@ -67,7 +67,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
 			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light\n" +
-			"stemcell; and the permissions of a cluster administrator, or the permissions that --print-rights prints.",
+			"stemcell; and the permissions of a cluster administrator, or the permissions that --print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
 
@@ -75,7 +75,7 @@ func newUpCommand(conn *connection) *cobra.Command {
   kubectl bosh up --dir kubernetes
 
   # Print the objects with which an administrator grants you the permissions for up and down
-  kubectl bosh up --print-rights --namespace bosh`,
+  kubectl bosh up --print-permissions --namespace bosh`,
 		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command, conn)
@@ -88,15 +88,15 @@ func newUpCommand(conn *connection) *cobra.Command {
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
 	flags.StringVar(&o.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
-	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "`Directory` with a checkout of bosh-deployment")
+	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
-		"Manifest `file` to use instead of bosh.yml; it must keep the names that the ops files patch")
-	flags.StringVar(&o.Release, "release", "", "`Path` or URL of the CPI release tarball")
+		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
+	flags.StringVar(&o.Release, "release", "", "CPI release tarball (`path` or URL)")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
-	flags.StringVar(&o.Stemcell, "stemcell", "", "`Path` or URL of the light stemcell")
+	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell (`path` or URL)")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
-	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Ops `file` to apply after those that up selects (repeatable)")
+	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
 	flags.StringArrayVarP(&o.Vars, "var", "v", nil, "Manifest variable as `name=value`; the value is YAML (repeatable)")
 	flags.StringVar(&o.Network, "network", "", "Director's address `type`: static for a Pod address, service for a Service address "+
 		"(default: static if a reserved range is known)")
@@ -112,7 +112,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.BoolVar(&o.AllowPrivileged, "allow-privileged-namespace", false,
 		"Allow VM Pods in an existing namespace by setting its label "+cluster.PodSecurityLabel+"="+
 			cluster.PodSecurityPrivileged+"; down restores the previous value")
-	flags.BoolVar(&o.printRights, "print-rights", false,
+	flags.BoolVar(&o.printPermissions, "print-permissions", false,
 		"Print the RBAC objects that an administrator must apply to grant you the permissions for up and down, and exit")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
 	flags.BoolVar(&o.noCheck, "no-check", false, "Skip the preflight checks before create-env")
@@ -129,7 +129,7 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 // run creates or updates the director.
 func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
-	if o.printRights {
+	if o.printPermissions {
 		return o.writeOperatorPermissions(command, conn)
 	}
 	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
@@ -259,7 +259,7 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 	for _, object := range objects {
 		outcome, err := s.cluster.Apply(ctx, object)
 		if cluster.IsForbidden(err) {
-			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-rights --namespace %s`",
+			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace %s`",
 				cluster.KindAndName(object), err, s.settings.Namespace)
 		}
 		if err != nil {

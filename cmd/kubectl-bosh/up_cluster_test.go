@@ -182,7 +182,7 @@ var _ = Describe("The manifest of an existing director", func() {
 		_, ws.kubeconfig = ws.newServerAlias()
 		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`kubernetes/cpi\.kubeconfig: keeps the recorded API server ` + controlPlane.URL() + `, which also works from here\n`))
+		Expect(session.Out).To(gbytes.Say(`kubernetes/cpi\.kubeconfig: kept the recorded API server ` + controlPlane.URL() + `, which is still reachable\n`))
 		Expect(ws.read("manifest.yml")).To(Equal(manifest), "create-env would recreate the director's VM")
 	})
 
@@ -220,8 +220,8 @@ var _ = Describe("A recorded API server that does not work any more", func() {
 		previous := ws.read("kubernetes/cpi.kubeconfig")
 		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: the API server https://127\.0\.0\.1:\d+, recorded in kubernetes/cpi\.kubeconfig, does not work from here: .*` +
-			`--replace-server replaces it with the one in your kubeconfig, ` + controlPlane.URL() + `, and makes create-env recreate the director's VM`))
+		Expect(session.Err).To(gbytes.Say(`^error: cannot use API server https://127\.0\.0\.1:\d+, recorded in kubernetes/cpi\.kubeconfig: .*` +
+			`; to use ` + controlPlane.URL() + ` from your kubeconfig instead, rerun with --replace-server \(create-env then recreates the director's VM\)`))
 		Expect(ws.read("kubernetes/cpi.kubeconfig")).To(Equal(previous))
 		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 	})

@@ -150,7 +150,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 
 	It("is left to an administrator if the operator does not have permission to change it in up", func(ctx SpecContext) {
 		u := newUpUser(ctx, &ws)
-		ws.applyPermissions(ctx, ws.printRights(), u.user)
+		ws.applyPermissions(ctx, ws.printPermissions(), u.user)
 		ws.setPodSecurity(ctx, "restricted")
 		session := ws.up(allowFlag)
 		Expect(session).To(gexec.Exit(1))
@@ -162,7 +162,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 	It("is left to an administrator if the operator does not have permission to restore it in down", func(ctx SpecContext) {
 		administrator := ws.kubeconfig
 		u := newUpUser(ctx, &ws)
-		ws.applyPermissions(ctx, ws.printRights(), u.user)
+		ws.applyPermissions(ctx, ws.printPermissions(), u.user)
 		operator := ws.kubeconfig
 		ws.setPodSecurity(ctx, "restricted")
 		ws.kubeconfig = administrator

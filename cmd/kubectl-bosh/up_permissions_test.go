@@ -27,7 +27,7 @@ import (
 
 const upPermissions = "../../docs/rbac-kubectl-bosh-up.yaml"
 
-// upUser is a user without permissions, who runs up --print-rights.
+// upUser is a user without permissions, who runs up --print-permissions.
 type upUser struct {
 	user  string
 	token string
@@ -73,10 +73,10 @@ func (u *upUser) usedPermissions() []string {
 	return slices.Collect(maps.Keys(u.used))
 }
 
-// printRights returns the output of up --print-rights.
-func (ws workspace) printRights(extraArgs ...string) string {
+// printPermissions returns the output of up --print-permissions.
+func (ws workspace) printPermissions(extraArgs ...string) string {
 	GinkgoHelper()
-	session := ws.run("", append([]string{"up", "--print-rights", "--namespace", ws.namespace}, extraArgs...)...)
+	session := ws.run("", append([]string{"up", "--print-permissions", "--namespace", ws.namespace}, extraArgs...)...)
 	Expect(session).To(gexec.Exit(0))
 	Expect(ws.path("kubernetes")).NotTo(BeADirectory())
 	return string(session.Out.Contents())
@@ -166,7 +166,7 @@ var _ = Describe("kubectl bosh up and down as an administrator", func() {
 	})
 })
 
-var _ = Describe("kubectl bosh up --print-rights", func() {
+var _ = Describe("kubectl bosh up --print-permissions", func() {
 	var (
 		ws   workspace
 		u    *upUser
@@ -181,7 +181,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 	It("prints exactly the permissions that up and down use", func(ctx SpecContext) {
 		createCalico(ctx)
 		createDNSService(ctx)
-		ws.applyPermissions(ctx, ws.printRights("--credentials", "kubeconfig"), user)
+		ws.applyPermissions(ctx, ws.printPermissions("--credentials", "kubeconfig"), user)
 		session := ws.up("--network", "service", "--credentials", "kubeconfig")
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`permissions +sufficient\n`))
@@ -206,7 +206,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 	})
 
 	It("lets up continue if the CPI's Role differs and the user does not have permission to update it", func(ctx SpecContext) {
-		ws.applyPermissions(ctx, ws.printRights(), user)
+		ws.applyPermissions(ctx, ws.printPermissions(), user)
 		_, err := controlPlane.Kubectl(ctx, "label", "role", "bosh-cpi", "--namespace", ws.namespace, "other=label")
 		Expect(err).NotTo(HaveOccurred())
 		_, err = controlPlane.Kubectl(ctx, "patch", "role", "bosh-cpi", "--namespace", ws.namespace, "--type=json",
@@ -218,17 +218,17 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 	})
 
 	It("grants no permissions to create namespaces, or in other namespaces", func(ctx SpecContext) {
-		ws.applyPermissions(ctx, ws.printRights(), user)
+		ws.applyPermissions(ctx, ws.printPermissions(), user)
 		ws.namespace = newWorkspace().namespace
 		session := ws.up("--address", "10.246.0.79")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Out).To(gbytes.Say(`permissions +missing: create namespaces, create serviceaccounts, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-rights.`))
+		Expect(session.Out).To(gbytes.Say(`permissions +missing: create namespaces, create serviceaccounts, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-permissions.`))
 		Expect(session.Err).To(gbytes.Say("^error: apply Namespace " + ws.namespace + `: .*cannot get resource.*; an administrator can apply the output of ` +
-			"`kubectl bosh up --print-rights --namespace " + ws.namespace + "`"))
+			"`kubectl bosh up --print-permissions --namespace " + ws.namespace + "`"))
 	})
 
 	It("explains the permissions, and lists the cluster-wide objects", func() {
-		printed := ws.printRights()
+		printed := ws.printPermissions()
 		for line := range strings.SplitSeq(printed, "\n") {
 			Expect(line).NotTo(MatchRegexp(`[- ]bosh$`), "the namespace of docs/rbac.yaml")
 		}
@@ -243,7 +243,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 		ws.kubeconfig = controlPlane.Kubeconfig("admin")
 		ws.planOutput()
 		ws.namespace = newWorkspace().namespace
-		session := ws.run("", "up", "--print-rights", "--namespace", ws.namespace)
+		session := ws.run("", "up", "--print-permissions", "--namespace", ws.namespace)
 		Expect(session).To(gexec.Exit(0))
 		Expect(string(session.Out.Contents())).To(And(ContainSubstring("\n  namespace: "+ws.namespace+"\n"), Not(ContainSubstring(first))))
 	})
@@ -251,7 +251,7 @@ var _ = Describe("kubectl bosh up --print-rights", func() {
 	It("keeps the permissions that were granted to another user", func(ctx SpecContext) {
 		ws.kubeconfig = controlPlane.Kubeconfig("admin")
 		for _, name := range []string{"jane@example.com", `https://issuer.example.com/a%2Fb#"joe": x`} {
-			ws.applyPermissions(ctx, ws.printRights("--as", name), name)
+			ws.applyPermissions(ctx, ws.printPermissions("--as", name), name)
 		}
 		Expect(ws.isAllowed(ctx, "jane@example.com", "create", "pods", "portforward")).To(BeTrue())
 		Expect(ws.isAllowed(ctx, "jane@example.com", "list", "nodes", "")).To(BeTrue())

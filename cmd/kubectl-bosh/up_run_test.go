@@ -203,7 +203,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		session := ws.up("--address", "10.246.0.77")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`^error: apply Namespace ` + ws.namespace + `: namespaces "` + ws.namespace + `" is forbidden: User ` +
-			`"system:serviceaccount:` + env.namespace + `:guest" cannot get resource .*; an administrator can apply the output of .kubectl bosh up --print-rights --namespace ` + ws.namespace + `.`))
+			`"system:serviceaccount:` + env.namespace + `:guest" cannot get resource .*; an administrator can apply the output of .kubectl bosh up --print-permissions --namespace ` + ws.namespace + `.`))
 		Expect(filepath.Join(ws.dir, "calls")).NotTo(BeAnExistingFile())
 	})
 

@@ -61,7 +61,7 @@ type Result struct {
 // validateDirector fails if the director's UUID is missing or is not a valid label.
 func (c Collector) validateDirector() error {
 	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
-		return fmt.Errorf("-director %q is not a valid UUID; use the UUID that `bosh env` prints", c.Director)
+		return fmt.Errorf("director %q is not a valid label value; use the UUID that `bosh env` prints", c.Director)
 	}
 	return nil
 }

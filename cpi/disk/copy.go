@@ -247,7 +247,7 @@ func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*cor
 // disk to another successor.
 func (s *Session) checkCopyAllowed(pvc *corev1.PersistentVolumeClaim, successor string) error {
 	if other := manifest.CopiedTo(pvc); other != "" && other != successor {
-		return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk", pvc.Name, other)
+		return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk; retry when it has finished", pvc.Name, other)
 	}
 	return s.CheckFreeFor(pvc, "")
 }

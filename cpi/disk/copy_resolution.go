@@ -158,7 +158,7 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeCla
 			return err
 		}
 	default:
-		return call.CodeDiskReplaced.Errorf("disk %s was replaced by disk %s", disk, copyPVC.Name)
+		return call.CodeDiskReplaced.Errorf("disk %s was replaced by disk %s; use that disk", disk, copyPVC.Name)
 	}
 	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC)
 }

@@ -52,7 +52,8 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 }
 
 func shrinkError(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
-	return call.CodeDiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place", pvc.Name, currentMiB, sizeMiB)
+	return call.CodeDiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place: "+
+		"Kubernetes only expands volumes; create a smaller disk, and copy the data", pvc.Name, currentMiB, sizeMiB)
 }
 
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
@@ -129,7 +130,8 @@ func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 		name = *pvc.Spec.StorageClassName
 	}
 	if name == "" {
-		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass", pvc.Name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass; "+
+			"create a larger disk, and copy the data", pvc.Name)
 	}
 	storageClasses, err := s.StorageClasses()
 	if err != nil {

@@ -23,7 +23,7 @@ type Attachment struct {
 	Disk        string // the disk's CID
 	SizeMiB     int64
 	Filesystem  string // created on a blank disk: ext4 or xfs
-	Formatted   bool   // the disk has a filesystem: a blank volume is an error
+	Formatted   bool   // the disk is known to have a filesystem, so a blank volume is an error
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
 	Bind        bool        // as a directory, see AnnotationAttach
@@ -37,9 +37,9 @@ type Attachment struct {
 // Pod, or by the PodTemplate of a recreated VM.
 //
 // Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
-// once the device is free. The kubelet reports the container as running after its postStart hook, which waits for the device
-// node: the Pod is ready when the VM can use the disk. (A readiness probe would report that up to a second later, an init
-// container up to two seconds.)
+// once the device is free. The postStart hook waits for the device node, and the kubelet marks the container as running only when
+// the hook returns. The Pod is therefore ready when the VM can use the disk. A readiness probe would add up to one second, and an
+// init container up to two.
 func (a Attachment) Pod() *corev1.Pod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
@@ -64,9 +64,9 @@ func (a Attachment) Pod() *corev1.Pod {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
-	if a.hasMarksVolume() {
-		marks := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: marks})
+	if a.hasRecordsVolume() {
+		records := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: records})
 	}
 	if a.PriorityClass != "" {
 		pod.Spec.PriorityClassName = a.PriorityClass
@@ -82,9 +82,9 @@ func (a Attachment) Pod() *corev1.Pod {
 	return pod
 }
 
-// hasMarksVolume reports whether the attachment Pod has a volume in which it records that the VM had the disk. The record survives
+// hasRecordsVolume reports whether the attachment Pod has a volume in which it records that the VM had the disk. The record survives
 // a restart of the node.
-func (a Attachment) hasMarksVolume() bool {
+func (a Attachment) hasRecordsVolume() bool {
 	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
 }
 
@@ -125,7 +125,7 @@ func (a Attachment) container() corev1.Container {
 	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
-	if a.hasMarksVolume() {
+	if a.hasRecordsVolume() {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "marks", MountPath: "/marks"})
 	}
 	return container
@@ -146,58 +146,58 @@ func IsDirectory(object metav1.Object) bool {
 	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
 
-// releasePrefix begins the names of the containers that run the exclusivity check.
-const releasePrefix = "release-"
+// exclusivityCheckPrefix is the name prefix of the containers that run the exclusivity check.
+const exclusivityCheckPrefix = "release-"
 
-// ReleaseContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
+// ExclusivityCheckContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
 // exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
 // removes the mount.
 //
 // The container exits with 0 if the VM no longer has the disk, with 1 if the disk is in use (the termination message lists the
 // users), or with ExitNotPublished.
-func ReleaseContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
+func ExclusivityCheckContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
-		release := newReleaseContainer(attachment, node.ReleaseDirectory())
+		release := newExclusivityCheck(attachment, node.ReleaseDirectory())
 		release.VolumeMounts = directoryMounts
 		return release
 	}
-	return newReleaseContainer(attachment, node.Release())
+	return newExclusivityCheck(attachment, node.Release())
 }
 
-// AddReleaseContainer returns the strategic merge patch of the subresource ephemeralcontainers that adds the container to exactly
-// this attachment Pod.
-func AddReleaseContainer(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
+// ExclusivityCheckPatch returns the strategic merge patch for the subresource ephemeralcontainers that adds the container to this
+// attachment Pod. The UID keeps it from applying to another Pod of the same name.
+func ExclusivityCheckPatch(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": attachment.UID},
 		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{release}},
 	})
 }
 
-// ExitNotPublished is the exit status of an exclusivity check without a result: the disk is not published yet, and may be at any
-// moment.
+// ExitNotPublished is the exit status of an exclusivity check without a result: the disk has not been published yet, but may be
+// published at any time.
 const ExitNotPublished = node.ExitNotPublished
 
-// IsReleaseContainer reports whether the ephemeral container of this name runs the exclusivity check.
-func IsReleaseContainer(name string) bool { return strings.HasPrefix(name, releasePrefix) }
+// IsExclusivityCheck reports whether the ephemeral container of this name runs the exclusivity check.
+func IsExclusivityCheck(name string) bool { return strings.HasPrefix(name, exclusivityCheckPrefix) }
 
-// LastReleaseContainer returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers in
+// LatestExclusivityCheck returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers in
 // the names, because the API server inserts patched containers before existing ones.
-func LastReleaseContainer(attachment *corev1.Pod) (last string) {
+func LatestExclusivityCheck(attachment *corev1.Pod) (last string) {
 	latest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {
-		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, releasePrefix))
-		if err == nil && IsReleaseContainer(container.Name) && number > latest {
+		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, exclusivityCheckPrefix))
+		if err == nil && IsExclusivityCheck(container.Name) && number > latest {
 			last, latest = container.Name, number
 		}
 	}
 	return last
 }
 
-// newReleaseContainer returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
-func newReleaseContainer(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
+// newExclusivityCheck returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
+func newExclusivityCheck(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment)
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name:                     releasePrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
+		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
 		Image:                    container.Image,
 		Command:                  command,
 		Env:                      container.Env,

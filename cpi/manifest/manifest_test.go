@@ -178,17 +178,17 @@ var _ = Describe("A disk", func() {
 			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()
 		expectGolden("attachment-bind", withoutScripts(attachment))
-		release := manifest.ReleaseContainer(attachment)
+		release := manifest.ExclusivityCheckContainer(attachment)
 		Expect(release.Command).To(Equal(node.ReleaseDirectory()))
 		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
 	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ReleaseContainer(attachment)}
-		release := manifest.ReleaseContainer(attachment)
+		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ExclusivityCheckContainer(attachment)}
+		release := manifest.ExclusivityCheckContainer(attachment)
 		Expect(release.Name).To(Equal("release-2"))
-		Expect(manifest.IsReleaseContainer(release.Name)).To(BeTrue())
+		Expect(manifest.IsExclusivityCheck(release.Name)).To(BeTrue())
 		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
 	})
 })

@@ -136,11 +136,11 @@ var _ = Describe("An attachment", func() {
 	It("keeps the containers of earlier exclusivity checks, and finds the latest at any position", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		for range 11 {
-			patch, err := manifest.AddReleaseContainer(attachment, manifest.ReleaseContainer(attachment))
+			patch, err := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment))
 			attachment = applyPatch(attachment, patch, err)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))
-		Expect(manifest.LastReleaseContainer(attachment)).To(Equal("release-11"))
+		Expect(manifest.LatestExclusivityCheck(attachment)).To(Equal("release-11"))
 	})
 })
 

@@ -69,6 +69,14 @@ func OwnerReference(pod *corev1.Pod) metav1.OwnerReference {
 // IsRecreated reports whether the Pod is the VM Pod or an attachment Pod of a recreated VM.
 func IsRecreated(pod *corev1.Pod) bool { return OwnerReference(pod).Kind == podTemplateKind }
 
+// TemplateOf returns the PodTemplate of a recreated VM with only its name and UID, and nil for the Pod of any other VM.
+func TemplateOf(vmPod *corev1.Pod) *corev1.PodTemplate {
+	if !IsRecreated(vmPod) {
+		return nil
+	}
+	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vmPod.Name, UID: OwnerReference(vmPod).UID}}
+}
+
 // TemplateChange is a change of a recreated VM's PodTemplate. Empty fields change nothing.
 type TemplateChange struct {
 	AddDisk    *corev1.PersistentVolumeClaim // the disk's PVC

@@ -181,7 +181,7 @@ func (s *Session) Delete(cid string) error {
 
 func notFoundError(cid string) *call.Error {
 	return call.CodeNetworkNotFound.Errorf("network %s not found: "+
-		"create_network did not create an IPPool or IPReservation with this name", cid)
+		"there is no IPPool or IPReservation with this name that was created by create_network", cid)
 }
 
 // deleteOwned deletes the object if it belongs to this director.

@@ -124,9 +124,9 @@ func (n Network) verifyAttachment(network string, pod *corev1.Pod) error {
 	}
 	report, ok := pod.Annotations[annotationStatus]
 	if !ok {
-		return call.CodeAddressNotAssigned.Errorf("%w: network %s requires network_attachment %s, Pod has no annotation %s; "+
-			"check that Multus is installed and serves this namespace",
-			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, annotationStatus)
+		return call.CodeAddressNotAssigned.Errorf("%w: network %s uses network_attachment %s, but Pod %s has no annotation %s; "+
+			"check that Multus is installed and handles this namespace",
+			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, pod.Name, annotationStatus)
 	}
 	var statuses []networkStatus
 	if err := json.Unmarshal([]byte(report), &statuses); err != nil {

@@ -51,7 +51,7 @@ func (o Options) Annotations(addresses []string) (map[string]string, error) {
 			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not a valid annotation name", i, annotation.Name)
 		}
 		if annotation.Value == "" {
-			return nil, fmt.Errorf("network.address_annotations[%d].value is missing; set it to a template of the addresses", i)
+			return nil, fmt.Errorf("network.address_annotations[%d].value is missing; set it to a template such as {{json .IPs}}", i)
 		}
 		value, err := RenderAddressTemplate(annotation.Value, addresses)
 		if err != nil {

@@ -25,8 +25,8 @@ func EnsurePullSecret(c *call.Call, options images.Options, image string) error 
 		case !exists:
 			plan.Create = desired
 		case !manifest.HasRole(existing, manifest.RolePullSecret):
-			err = call.CodeInvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; choose another "+
-				"name, or remove it and list that Secret in cloud_properties.image_pull_secrets of the VMs", name)
+			err = call.CodeInvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; use another "+
+				"name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
 			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)

@@ -36,7 +36,8 @@ func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) 
 			return err
 		}
 	}
-	if err := s.strategyForPod(pod).persistAddresses(pod, annotations); err != nil {
+	change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
+	if err := s.strategyForPod(pod).persist(pod, change); err != nil {
 		return err
 	}
 	// The operator, the CNI plugin or an earlier attempt may have set some of them.

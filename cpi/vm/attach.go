@@ -29,9 +29,10 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	}
 	s.SetSubject(s.Pods.Reference(vmPod))
 	s.SetDetail("disk " + diskCID)
-	strategy := s.strategyForPod(vmPod)
-	if vmPod, err = strategy.ensureScheduled(vmPod); err != nil {
-		return hint, err
+	if manifest.IsRecreated(vmPod) && vmPod.Spec.NodeName == "" { // for example because its Pod was just recreated
+		if vmPod, err = s.recreateMissingPodAndWait(vmPod.Name); err != nil {
+			return hint, err
+		}
 	}
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
@@ -47,7 +48,7 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err != nil {
 		return hint, err
 	}
-	return hint, strategy.exposeDisk(pvc, vmPod, attachment, owned)
+	return hint, s.strategyForPod(vmPod).exposeDisk(pvc, vmPod, attachment, owned)
 }
 
 // validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of
@@ -62,8 +63,10 @@ func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := s.strategyForPod(vmPod).validateDisk(pvc, vmPod); err != nil {
-		return err
+	if manifest.IsRecreated(vmPod) {
+		if err := validateRecreateDisk(pvc, vmPod); err != nil {
+			return err
+		}
 	}
 	if err := validateMigration(pvc, vmPod, attachments); err != nil {
 		return err

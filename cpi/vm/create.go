@@ -117,8 +117,10 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	}
 	vm.AddPlatformAffinity(images.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
-	if err := s.strategyForVM(vm).validateNetworks(request.Networks); err != nil {
-		return vm, nil, err
+	if vm.Recreate {
+		if err := validateRecreateNetworks(request.Networks, s.Network); err != nil {
+			return vm, nil, err
+		}
 	}
 	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
 		return vm, nil, err
@@ -200,7 +202,7 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 func (s *Session) rollbackCreate(pod *corev1.Pod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
-	if template := cleanup.strategyForPod(pod).templateOf(pod); template != nil {
+	if template := manifest.TemplateOf(pod); template != nil {
 		deleted, err := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
 		if !deleted || err != nil {
 			return err

@@ -144,7 +144,7 @@ func (d *vmDeletion) deleteTemplate() error {
 // findTemplate returns the PodTemplate of a recreated VM, even if the VM has no Pod, and nil for any other VM.
 func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
 	if vmPods := call.VMPods(pods); len(vmPods) > 0 {
-		return s.strategyForPod(vmPods[0]).templateOf(vmPods[0]), nil
+		return manifest.TemplateOf(vmPods[0]), nil
 	}
 	template, err := s.GetPodTemplate(vmCID)
 	if call.VMNotFound.Is(err) {
@@ -156,7 +156,7 @@ func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTem
 // removeVM deletes the PodTemplate and the Pod of a VM, and waits until the node stops the Pod. It then deletes the Secret without
 // waiting for the garbage collector. It requires that no disk is attached to the VM.
 func (s *Session) removeVM(pod *corev1.Pod) error {
-	if template := s.strategyForPod(pod).templateOf(pod); template != nil { // before the Pod, which another call would recreate from it
+	if template := manifest.TemplateOf(pod); template != nil { // before the Pod, which another call would recreate from it
 		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
 		}

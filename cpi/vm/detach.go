@@ -58,15 +58,14 @@ func notAttachedError(diskCID, vmCID string) error {
 
 // restoreAndGetAttachment recreates the disk's attachment Pod, and returns it.
 func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
-	restore := recreateStrategy{s}.restoreAttachment
 	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
-	case err == nil:
-		restore = s.strategyForPod(vmPod).restoreAttachment
-	case !errors.Is(err, kube.ErrNotFound): // without a Pod, only a recreated VM can exist
-		return nil, err
+	case err == nil && !manifest.IsRecreated(vmPod):
+		_, err = s.Attach(vmCID, diskCID)
+	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a recreated VM can exist
+		err = s.recreateMissingPod(vmCID) // and all missing attachment Pods
 	}
-	if err := restore(vmCID, diskCID); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	return s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
@@ -93,7 +92,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 		case err != nil || free:
 			return err
 		}
-		attachment, err = p.recoverLostAttachment(vmCID, diskCID)
+		attachment, err = p.s.recoverLostAttachment(vmCID, diskCID)
 		if call.DiskNotAttached.Is(err) { // detached by a concurrent detach_disk
 			return nil
 		}
@@ -105,16 +104,16 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 
 // deleteReleasedAttachment deletes the attachment Pod of a finished VM, and releases the disk.
 func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error {
-	if err := p.DeletePodAndWait(attachment); err != nil {
+	if err := p.s.DeletePodAndWait(attachment); err != nil {
 		return err
 	}
-	_, err := p.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
+	_, err := p.s.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
 	return err
 }
 
 // vmFinished reports whether the VM Pod is finished or gone, so that the VM does not use its disks.
 func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
-	vmPod, err := p.Pods.Get(p.Ctx, vmCID)
+	vmPod, err := p.s.Pods.Get(p.s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
 		return true, nil
 	}
@@ -131,7 +130,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 	if kube.Finished(attachment) {
 		return false, nil
 	}
-	outOfService, err := p.PodNodeOutOfService(attachment)
+	outOfService, err := p.s.PodNodeOutOfService(attachment)
 	if err != nil {
 		return false, err
 	}
@@ -156,12 +155,12 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 
 // startExclusivityCheck adds an ephemeral container that runs the exclusivity check to the attachment Pod, and returns its name.
 func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, error) {
-	container := manifest.ReleaseContainer(attachment)
-	patch, err := manifest.AddReleaseContainer(attachment, container)
+	container := manifest.ExclusivityCheckContainer(attachment)
+	patch, err := manifest.ExclusivityCheckPatch(attachment, container)
 	if err != nil {
 		return "", err
 	}
-	updated, err := p.Pods.Patch(p.Ctx, attachment.Name, patch, "ephemeralcontainers")
+	updated, err := p.s.Pods.Patch(p.s.Ctx, attachment.Name, patch, "ephemeralcontainers")
 	if err != nil {
 		return "", err
 	}
@@ -178,11 +177,11 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, 
 // each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
 func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName string) (free bool, err error) {
 	pullFailed, deleteRequested, assignedAgain := false, false, false
-	dependencies := p.WatchNode(attachment.Spec.NodeName)
+	dependencies := p.s.WatchNode(attachment.Spec.NodeName)
 	if containerName != "" {
-		dependencies = append(dependencies, p.WatchContainerStart(attachment.Name, containerName))
+		dependencies = append(dependencies, p.s.WatchContainerStart(attachment.Name, containerName))
 	}
-	err = p.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+	err = p.s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
 		if current == nil || deleteRequested {
 			return current == nil, nil
 		}
@@ -196,7 +195,7 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 		if assignedAgain, err = p.releaseDisk(attachment); err != nil {
 			return false, err
 		}
-		return false, p.Pods.Delete(p.Ctx, attachment)
+		return false, p.s.Pods.Delete(p.s.Ctx, attachment)
 	})
 	notExposed := errors.Is(err, errDiskNotExposed) && attachmentFailure(attachment) != ""
 	if pullFailed && err == nil || notExposed {
@@ -209,13 +208,13 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 // VM in the meantime.
 func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (assignedAgain bool, err error) {
 	owner := ownerRecord(attachment)
-	current, err := p.diskSession().Release(manifest.DiskOf(attachment), owner)
+	current, err := p.s.diskSession().Release(manifest.DiskOf(attachment), owner)
 	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
 // deleteAndWaitForExit deletes the attachment Pod, which exits when its device is free. For notExposed and the result see waitForExit.
 func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
-	if err := p.Pods.Delete(p.Ctx, attachment); err != nil {
+	if err := p.s.Pods.Delete(p.s.Ctx, attachment); err != nil {
 		return false, err
 	}
 	return p.waitForExit(attachment, notExposed)
@@ -228,7 +227,7 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed
 // notExposed reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
 func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
-	err = p.WaitForPod(p.WatchNode(attachment.Spec.NodeName), attachment, func(current *corev1.Pod) (bool, error) {
+	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment, func(current *corev1.Pod) (bool, error) {
 		terminated := manifest.OwnContainerStatus(attachment).State.Terminated
 		freed = terminated != nil &&
 			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1)
@@ -243,7 +242,7 @@ func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (f
 }
 
 func (p hotPlugStrategy) explainRelease(attachment *corev1.Pod, err error) error {
-	return p.ExplainTimeout(call.CodeDiskDetachTimeout, attachment, err,
+	return p.s.ExplainTimeout(call.CodeDiskDetachTimeout, attachment, err,
 		"timed out detaching disk "+manifest.DiskOf(attachment)+" on node "+attachment.Spec.NodeName)
 }
 
@@ -280,7 +279,7 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
 	dependencies := append(
 		s.WatchNode(attachment.Spec.NodeName),
-		s.WatchContainerStart(attachment.Name, manifest.LastReleaseContainer(attachment)),
+		s.WatchContainerStart(attachment.Name, manifest.LatestExclusivityCheck(attachment)),
 	)
 	return s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
 		return current == nil || current.DeletionTimestamp != nil || !exclusivityCheckRunning(current), nil
@@ -289,13 +288,13 @@ func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
 
 // exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod is still running.
 func exclusivityCheckRunning(attachment *corev1.Pod) bool {
-	last := manifest.LastReleaseContainer(attachment)
+	last := manifest.LatestExclusivityCheck(attachment)
 	return last != "" && kube.EphemeralTermination(attachment, last) == nil
 }
 
 // exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod passed and removed the device node.
 func exclusivityCheckPassed(attachment *corev1.Pod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return manifest.IsReleaseContainer(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return manifest.IsExclusivityCheck(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 	})
 }

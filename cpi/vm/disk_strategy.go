@@ -4,7 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube"
 )
 
 // Values of the cloud property disk_strategy.
@@ -13,35 +13,16 @@ const (
 	diskStrategyRecreate = "recreate"
 )
 
-// A diskStrategy creates the Pod of a VM, and attaches and detaches its disks: hotPlugStrategy while the VM runs, recreateStrategy by
-// recreating the Pod for each disk.
+// A diskStrategy is what differs between VMs by disk_strategy: hotPlugStrategy attaches and detaches disks while the VM runs,
+// recreateStrategy by recreating the Pod for each disk.
 type diskStrategy interface {
-	// validateNetworks rejects networks on which the VM could lose its address.
-	validateNetworks(networks network.Networks) error
 	// ensurePod creates the VM Pod, or adopts the Pod of an earlier attempt with the same request. If it fails, it deletes the
 	// objects that it created.
 	ensurePod(vm manifest.VM) (*corev1.Pod, error)
-	// templateOf returns the PodTemplate from which a missing Pod of the VM is recreated, or nil if a missing Pod is not recreated.
-	templateOf(pod *corev1.Pod) *corev1.PodTemplate
-
-	// keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
-	keepsPod(pod *corev1.Pod) bool
-	// hasAllAttachments reports whether all disks among the volumes of the VM Pod have attachment Pods.
-	hasAllAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) bool
+	// persist stores a change of the Pod for later Pods of the VM.
+	persist(pod *corev1.Pod, change manifest.TemplateChange) error
 	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
 	restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error)
-	// restoreAttachment recreates the missing attachment Pod of a disk that the VM uses.
-	restoreAttachment(vmCID, diskCID string) error
-	// ensureScheduled returns the VM Pod with its node, if the Pod is certain to get one.
-	ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error)
-
-	// persistMetadata stores the metadata of the Pod for later Pods of the VM.
-	persistMetadata(pod *corev1.Pod, metadata manifest.Metadata) error
-	// persistAddresses stores the addresses of the Pod, and the annotations that request them, for later Pods of the VM.
-	persistAddresses(pod *corev1.Pod, annotations map[string]string) error
-
-	// validateDisk rejects a disk that cannot be attached with this strategy.
-	validateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error
 	// exposeDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
 	// detaches the disk.
 	exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error
@@ -70,10 +51,19 @@ func (s *Session) strategyForPod(pod *corev1.Pod) diskStrategy {
 // recreateMissingPod recreates the missing Pod of a recreated VM, for example after an interrupted call or a drain. It does not
 // wait for the VM to boot. For any other VM it returns VMNotFound.
 func (s *Session) recreateMissingPod(vmCID string) error {
-	return recreateStrategy{s}.ensureVMPod(vmCID)
+	return recreateStrategy{s}.ensureMissingPod(vmCID)
 }
 
 // recreateMissingPodAndWait calls recreateMissingPod, and waits for the VM to boot.
 func (s *Session) recreateMissingPodAndWait(vmCID string) (*corev1.Pod, error) {
-	return recreateStrategy{s}.ensureVMReady(vmCID)
+	return recreateStrategy{s}.ensureMissingPodReady(vmCID)
 }
+
+// isComplete reports whether no Pod of the VM has to be recreated: the VM Pod, or the attachment Pod of a disk among its volumes. A VM
+// with hot-plugged disks always keeps its Pod.
+func isComplete(vmPod *corev1.Pod, attachments []*corev1.Pod) bool {
+	return keepsPod(vmPod) && (!manifest.IsRecreated(vmPod) || len(unattachedDisks(vmPod, attachments)) == 0)
+}
+
+// keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
+func keepsPod(vmPod *corev1.Pod) bool { return !manifest.IsRecreated(vmPod) || kube.IsActive(vmPod) }

@@ -34,10 +34,10 @@ func (p hotPlugStrategy) restartVM(vmPod *corev1.Pod) error {
 		return call.CodeVMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
 			vmPod.Name, podState(vmPod))
 	}
-	if err := p.CheckNodeAvailable(vmPod); err != nil {
+	if err := p.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := p.RunHelperPod(call.CodeVMRebootFailed, manifest.RebootPod(vmPod, p.Director), "cannot reboot VM "+vmPod.Name); err != nil {
+	if err := p.s.RunHelperPod(call.CodeVMRebootFailed, manifest.RebootPod(vmPod, p.s.Director), "cannot reboot VM "+vmPod.Name); err != nil {
 		return err
 	}
 	return p.waitForRestart(vmPod)
@@ -54,11 +54,11 @@ func podState(pod *corev1.Pod) string {
 // waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot.
 func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
 	previousRestarts := manifest.OwnContainerStatus(vmPod).RestartCount
-	err := p.WaitForPod(nil, vmPod, func(current *corev1.Pod) (bool, error) {
+	err := p.s.WaitForPod(nil, vmPod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
 			return false, call.NoVM(vmPod.Name)
 		}
 		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
 	})
-	return p.ExplainTimeout(call.CodeVMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
+	return p.s.ExplainTimeout(call.CodeVMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
 }

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -20,19 +19,19 @@ import (
 // Pod from it. The attachment Pod of a disk is created before the VM Pod gets the disk, and deleted after the VM Pod loses it. It
 // records which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is
 // deleted.
-type recreateStrategy struct{ *Session }
+type recreateStrategy struct{ s *Session }
 
-// validateNetworks rejects networks on which a recreated Pod may get another address.
-func (r recreateStrategy) validateNetworks(networks network.Networks) error {
-	if networks.HasDynamicAddress() && !r.Network.KeepDynamicAddresses {
+// validateRecreateNetworks rejects networks on which a recreated Pod may get another address.
+func validateRecreateNetworks(networks network.Networks, options network.Options) error {
+	if networks.HasDynamicAddress() && !options.KeepDynamicAddresses {
 		return call.Invalid("cloud_properties.disk_strategy: recreate requires a manual network or network.keep_dynamic_addresses; " +
 			"the VM's Pod is recreated for each disk, and would get another address")
 	}
 	return nil
 }
 
-// validateDisk rejects a disk that cannot be a volume of the VM Pod.
-func (recreateStrategy) validateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error {
+// validateRecreateDisk rejects a disk that cannot be a volume of the VM Pod.
+func validateRecreateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error {
 	switch {
 	case manifest.VolumeMode(pvc) == corev1.PersistentVolumeFilesystem && !manifest.IsDirectory(pvc):
 		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
@@ -55,13 +54,13 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 	if err = r.ensureEphemeralDiskPVC(vm, template); err == nil {
 		pod, err = r.ensurePodFromTemplate(template)
 	}
-	if err == nil && !r.Owns(pod) {
+	if err == nil && !r.s.Owns(pod) {
 		pod, err = r.adoptPod(pod)
 	}
 	if err == nil {
 		return pod, nil
 	}
-	cleanup, cancel := r.detached()
+	cleanup, cancel := r.s.detached()
 	defer cancel()
 	_, cleanupErr := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
 	return nil, errors.Join(err, cleanupErr)
@@ -69,19 +68,19 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 
 // adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
 func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.ID()})
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.s.ID()})
 	if err != nil {
 		return nil, err
 	}
-	return r.Pods.Patch(r.Ctx, pod.Name, patch)
+	return r.s.Pods.Patch(r.s.Ctx, pod.Name, patch)
 }
 
 // ensureTemplate creates the VM's PodTemplate, or adopts the PodTemplate of an earlier attempt with the same request. It replaces
 // the VM of an attempt with another request.
 func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
 	template, _, err := call.EnsureOwned(
-		r.Call,
-		r.PodTemplates,
+		r.s.Call,
+		r.s.PodTemplates,
 		vm.PodTemplate(),
 		call.AdoptIf(func(existing *corev1.PodTemplate) (bool, error) {
 			if existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest {
@@ -96,27 +95,27 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 // removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a retried call adopted the PodTemplate.
 // Without the PodTemplate, no call recreates the Pod.
 func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (deleted bool, err error) {
-	deleted, err = call.DeleteIfOwned(r.Call, r.PodTemplates, template, call.NeverKeep)
+	deleted, err = call.DeleteIfOwned(r.s.Call, r.s.PodTemplates, template, call.NeverKeep)
 	if !deleted || err != nil {
 		return deleted, err
 	}
-	pod, err := r.Pods.Get(r.Ctx, template.Name)
+	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && !kube.OwnedBy(pod, template.UID) {
-		return true, r.PodTemplates.WaitDeleted(r.Ctx, template)
+		return true, r.s.PodTemplates.WaitDeleted(r.s.Ctx, template)
 	}
 	if err != nil {
 		return true, err
 	}
-	return true, r.removeVM(pod)
+	return true, r.s.removeVM(pod)
 }
 
 // ensureEphemeralDiskPVC creates the PVC of the VM's ephemeral disk.
 func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev1.PodTemplate) error {
-	_, _, err := r.PVCs.Ensure(r.Ctx, vm.EphemeralPVC(template), func(existing *corev1.PersistentVolumeClaim) (bool, error) {
+	_, _, err := r.s.PVCs.Ensure(r.s.Ctx, vm.EphemeralPVC(template), func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		if existing.DeletionTimestamp == nil && kube.OwnedBy(existing, template.UID) {
 			return true, nil
 		}
-		return false, r.PVCs.DeleteAndWait(r.Ctx, existing)
+		return false, r.s.PVCs.DeleteAndWait(r.s.Ctx, existing)
 	})
 	return err
 }
@@ -124,59 +123,32 @@ func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev
 // removeVMAndTemplate deletes the PodTemplate and, if it exists, the VM Pod. The garbage collector deletes the objects that the
 // PodTemplate owns.
 func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) error {
-	pod, err := r.Pods.Get(r.Ctx, template.Name)
+	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
 	if err == nil {
-		return r.removeVM(pod)
+		return r.s.removeVM(pod)
 	}
 	if !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
-	return r.PodTemplates.DeleteAndWait(r.Ctx, template)
+	return r.s.PodTemplates.DeleteAndWait(r.s.Ctx, template)
 }
 
-// templateOf returns the VM's PodTemplate with only its name and UID, without a request.
-func (recreateStrategy) templateOf(vmPod *corev1.Pod) *corev1.PodTemplate {
-	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vmPod.Name, UID: manifest.OwnerReference(vmPod).UID}}
-}
-
-func (recreateStrategy) keepsPod(pod *corev1.Pod) bool { return kube.IsActive(pod) }
-
-func (recreateStrategy) hasAllAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) bool {
-	return len(unattachedDisks(vmPod, attachments)) == 0
-}
-
-// ensureScheduled waits for the VM to boot if its Pod has no node yet, for example because the Pod was just recreated.
-func (r recreateStrategy) ensureScheduled(vmPod *corev1.Pod) (*corev1.Pod, error) {
-	if vmPod.Spec.NodeName != "" {
-		return vmPod, nil
-	}
-	return r.ensureVMReady(vmPod.Name)
-}
-
-// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see hasAllAttachments.
+// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see isComplete.
 func (recreateStrategy) restoreAndListDisks(_ *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
 	return diskCIDs(attachments), nil
 }
 
-// restoreAttachment recreates the VM Pod if it is missing, and all missing attachment Pods.
-func (r recreateStrategy) restoreAttachment(vmCID, _ string) error { return r.ensureVMPod(vmCID) }
-
-// persistMetadata sets the metadata in the VM's PodTemplate.
-func (r recreateStrategy) persistMetadata(pod *corev1.Pod, metadata manifest.Metadata) error {
-	_, err := r.patchTemplate(pod.Name, manifest.TemplateChange{Metadata: &metadata})
-	return err
-}
-
-// persistAddresses records the addresses of the VM's first Pod in the PodTemplate, with the annotations that request them for later Pods.
-func (r recreateStrategy) persistAddresses(pod *corev1.Pod, annotations map[string]string) error {
-	template, err := r.GetPodTemplate(pod.Name)
-	if err != nil {
-		return err
+// persist makes the change in the VM's PodTemplate. If it has the addresses of the VM's first Pod, its annotations do not replace existing
+// ones, which an operator may have set.
+func (r recreateStrategy) persist(pod *corev1.Pod, change manifest.TemplateChange) error {
+	if len(change.Addresses) > 0 {
+		template, err := r.s.GetPodTemplate(pod.Name)
+		if err != nil {
+			return err
+		}
+		change.Metadata = &manifest.Metadata{Annotations: missingAnnotations(change.Metadata.Annotations, template.Template.Annotations)}
 	}
-	_, err = r.patchTemplate(pod.Name, manifest.TemplateChange{
-		Addresses: network.PodAddresses(pod),
-		Metadata:  &manifest.Metadata{Annotations: missingAnnotations(annotations, template.Template.Annotations)},
-	})
+	_, err := r.patchTemplate(pod.Name, change)
 	return err
 }
 
@@ -186,7 +158,7 @@ func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateCh
 	if err != nil {
 		return nil, err
 	}
-	template, err := r.PodTemplates.Patch(r.Ctx, vmCID, patch)
+	template, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, patch)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil, call.NoVM(vmCID)
 	}
@@ -202,16 +174,16 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 	}
 	vmPod, err = r.ensurePodReady(template)
 	if err == nil {
-		_, _, _, err := r.ensureAttachment(pvc, vmPod) // a concurrent detach_disk may have deleted it
+		_, _, _, err := r.s.ensureAttachment(pvc, vmPod) // a concurrent detach_disk may have deleted it
 		return err
 	}
 	if !owned {
 		return err
 	}
-	cleanup, cancel := r.detachedFor(r.AttachTimeout)
+	cleanup, cancel := r.s.detachedFor(r.s.AttachTimeout)
 	defer cancel()
 	current, getErr := cleanup.Pods.Get(cleanup.Ctx, attachment.Name)
-	if getErr == nil && current.UID == attachment.UID && !r.Owns(current) {
+	if getErr == nil && current.UID == attachment.UID && !r.s.Owns(current) {
 		return err // a retried call adopted it
 	}
 	return errors.Join(err, recreateStrategy{cleanup}.removeDiskAndWait(template.Name, attachment))
@@ -220,7 +192,7 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
 // that is in use: the VM stops using it when it shuts down.
 func (r recreateStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
-	if _, err := r.PodNodeOutOfService(attachment); err != nil {
+	if _, err := r.s.PodNodeOutOfService(attachment); err != nil {
 		return err
 	}
 	err := r.removeDiskAndWait(vmCID, attachment)
@@ -254,41 +226,41 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*cor
 	if slices.Contains(manifest.DiskCIDs(vmPod.Spec), diskCID) {
 		return nil, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
 	}
-	if err := r.DeletePodAndWait(attachment); err != nil {
+	if err := r.s.DeletePodAndWait(attachment); err != nil {
 		return nil, nil, err
 	}
-	_, err = r.diskSession().Release(diskCID, ownerRecord(attachment))
+	_, err = r.s.diskSession().Release(diskCID, ownerRecord(attachment))
 	return vmPod, template, err
 }
 
 // restartVM recreates the VM Pod without changes.
 func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
-	if err := r.CheckNodeAvailable(vmPod); err != nil {
+	if err := r.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	template, err := r.GetPodTemplate(vmPod.Name)
+	template, err := r.s.GetPodTemplate(vmPod.Name)
 	if err != nil {
 		return err
 	}
-	if err := r.DeletePodAndWait(vmPod); err != nil {
+	if err := r.s.DeletePodAndWait(vmPod); err != nil {
 		return err
 	}
 	_, err = r.ensurePodReady(template)
 	return err
 }
 
-// ensureVMReady recreates a missing VM Pod, and waits for the VM to boot.
-func (r recreateStrategy) ensureVMReady(vmCID string) (*corev1.Pod, error) {
-	template, err := r.GetPodTemplate(vmCID)
+// ensureMissingPodReady recreates a missing VM Pod, and waits for the VM to boot.
+func (r recreateStrategy) ensureMissingPodReady(vmCID string) (*corev1.Pod, error) {
+	template, err := r.s.GetPodTemplate(vmCID)
 	if err != nil {
 		return nil, err
 	}
 	return r.ensurePodReady(template)
 }
 
-// ensureVMPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait for the VM to boot.
-func (r recreateStrategy) ensureVMPod(vmCID string) error {
-	template, err := r.GetPodTemplate(vmCID)
+// ensureMissingPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait for the VM to boot.
+func (r recreateStrategy) ensureMissingPod(vmCID string) error {
+	template, err := r.s.GetPodTemplate(vmCID)
 	if err != nil {
 		return err
 	}

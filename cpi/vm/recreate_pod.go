@@ -20,11 +20,11 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*
 	if err != nil {
 		return nil, err
 	}
-	vmPod, _, err := r.Pods.Ensure(r.Ctx, desired, func(existing *corev1.Pod) (bool, error) {
+	vmPod, _, err := r.s.Pods.Ensure(r.s.Ctx, desired, func(existing *corev1.Pod) (bool, error) {
 		if !kube.OwnedBy(existing, template.UID) {
-			return false, r.removeVM(existing) // from an earlier attempt with another request
+			return false, r.s.removeVM(existing) // from an earlier attempt with another request
 		}
-		current, err := r.GetPodTemplate(template.Name) // another call may have changed it
+		current, err := r.s.GetPodTemplate(template.Name) // another call may have changed it
 		if err != nil {
 			return false, err
 		}
@@ -32,10 +32,10 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*
 		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)) {
 			return true, nil
 		}
-		return false, r.DeletePodAndWait(existing)
+		return false, r.s.DeletePodAndWait(existing)
 	})
 	if err == nil {
-		r.SetSubject(r.Pods.Reference(vmPod))
+		r.s.SetSubject(r.s.Pods.Reference(vmPod))
 	}
 	return vmPod, err
 }
@@ -43,7 +43,7 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*
 // preparePod returns the Pod of the PodTemplate, for the node to which the VM's disks are attached, and creates the missing attachment
 // Pods.
 func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (*corev1.Pod, error) {
-	found, _, err := r.ListVMPods(template.Name)
+	found, _, err := r.s.ListVMPods(template.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 	if node == "" {
 		return "", nil
 	}
-	found, err := r.Nodes.List(r.Ctx, kube.Selection{Name: node})
+	found, err := r.s.Nodes.List(r.s.Ctx, kube.Selection{Name: node})
 	if err != nil {
 		return "", err
 	}
@@ -80,7 +80,7 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 		return node, err
 	}
 	for _, attachment := range attachments {
-		if err := r.DeletePodAndWait(attachment); err != nil {
+		if err := r.s.DeletePodAndWait(attachment); err != nil {
 			return "", err
 		}
 	}
@@ -90,11 +90,11 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 // ensureAttachments creates the missing attachment Pods of the VM's disks.
 func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) error {
 	for _, diskCID := range unattachedDisks(vmPod, attachments) {
-		pvc, err := r.diskSession().GetPVC(diskCID)
+		pvc, err := r.s.diskSession().GetPVC(diskCID)
 		if err != nil {
 			return err
 		}
-		if _, _, _, err := r.ensureAttachment(pvc, vmPod); err != nil {
+		if _, _, _, err := r.s.ensureAttachment(pvc, vmPod); err != nil {
 			return err
 		}
 	}
@@ -111,7 +111,7 @@ func unattachedDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) []string {
 // ensurePodReady creates the Pod of the PodTemplate if necessary, and waits for the VM to boot with its disks and addresses. If
 // another call replaces the Pod in the meantime, ensurePodReady waits for the new Pod.
 func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.Pod, error) {
-	for wait := kube.NewConflictBackoff(); ; wait(r.Ctx) {
+	for wait := kube.NewConflictBackoff(); ; wait(r.s.Ctx) {
 		vmPod, err := r.ensurePodFromTemplate(template)
 		if err != nil {
 			return nil, err
@@ -120,7 +120,7 @@ func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.
 		if !errors.Is(err, errPodDeleted) {
 			return vmPod, err
 		}
-		if template, err = r.GetPodTemplate(template.Name); err != nil {
+		if template, err = r.s.GetPodTemplate(template.Name); err != nil {
 			return nil, err
 		}
 	}
@@ -128,14 +128,14 @@ func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.
 
 // waitUntilReady waits for the VM to boot, and checks that it has the same addresses as before.
 func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
-	err := r.waitForBoot(vmPod)
+	err := r.s.waitForBoot(vmPod)
 	switch {
 	case err == nil:
 		return checkAddressesUnchanged(vmPod, template)
 	case errors.Is(err, errPodDeleted):
 		return err
 	}
-	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.DiagnosePod(vmPod)
+	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.s.DiagnosePod(vmPod)
 	return call.CodeVMRecreateFailed.Wrap(call.WithMessage(err, message), false)
 }
 

@@ -13,7 +13,7 @@ import (
 // Has reports whether the VM exists. It recreates a missing Pod of a recreated VM.
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
-	if err == nil && s.strategyForPod(pod).keepsPod(pod) {
+	if err == nil && keepsPod(pod) {
 		return manifest.HasRole(pod, manifest.RoleVM), nil
 	}
 	if err == nil || errors.Is(err, kube.ErrNotFound) {
@@ -41,7 +41,7 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return s.strategyForPod(pod).persistMetadata(pod, desired)
+	return s.strategyForPod(pod).persist(pod, manifest.TemplateChange{Metadata: &desired})
 }
 
 // GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
@@ -77,7 +77,7 @@ func (s *Session) getWithAttachments(vmCID string) (vmPod *corev1.Pod, attachmen
 		}
 		attachments := call.AttachmentPods(found.Items)
 		for _, vmPod := range call.VMPods(found.Items) {
-			if strategy := s.strategyForPod(vmPod); strategy.keepsPod(vmPod) && strategy.hasAllAttachments(vmPod, attachments) {
+			if isComplete(vmPod, attachments) {
 				return vmPod, attachments, nil
 			}
 		}

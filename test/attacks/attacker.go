@@ -416,7 +416,7 @@ func RegularRequests() map[string]TryFunc {
 			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": diskName})
 		},
 		"exclusivity check": func(ctx context.Context, a *Attacker) error {
-			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, manifest.ReleaseContainer(a.existingAttachment))
+			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, manifest.ExclusivityCheckContainer(a.existingAttachment))
 		},
 	}
 }
@@ -463,7 +463,7 @@ func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, contai
 	if err != nil {
 		return err
 	}
-	patch, err := manifest.AddReleaseContainer(existing, container)
+	patch, err := manifest.ExclusivityCheckPatch(existing, container)
 	if err != nil {
 		return err
 	}

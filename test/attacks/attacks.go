@@ -130,7 +130,7 @@ func All() []Attack {
 		attacks [][]Attack
 	}{
 		{"VM Pods", [][]Attack{vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement()}},
-		{"Helper Pods", [][]Attack{helperPrograms(), helperPodSpecs(), exclusivityChecks(), podChanges()}},
+		{"Helper Pods", [][]Attack{helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks()}},
 		{"DaemonSets", [][]Attack{daemonSets()}},
 		{"Storage", [][]Attack{pvcAttacks(), snapshotAttacks()}},
 		{"Services, PodDisruptionBudgets and other objects", [][]Attack{

@@ -46,8 +46,8 @@ type Escape struct {
 	Name string
 	// SucceedsFrom are the kinds of VMs in which the command succeeds.
 	SucceedsFrom []string
-	// CgroupV1 is true if the command succeeds only on nodes with cgroup v1.
-	CgroupV1 bool
+	// OnlyCgroupV1 are those of these kinds in which the command succeeds only on nodes with cgroup v1.
+	OnlyCgroupV1 []string
 	// Reason explains why the command succeeds or fails.
 	Reason  string
 	Command func(EscapeTarget) string
@@ -55,7 +55,7 @@ type Escape struct {
 
 // Succeeds reports whether the escape succeeds in a VM of this kind, on a node with cgroup v1 or v2.
 func (e Escape) Succeeds(kind string, cgroupV1 bool) bool {
-	return slices.Contains(e.SucceedsFrom, kind) && (cgroupV1 || !e.CgroupV1)
+	return slices.Contains(e.SucceedsFrom, kind) && (cgroupV1 || !slices.Contains(e.OnlyCgroupV1, kind))
 }
 
 var (
@@ -100,25 +100,26 @@ fi`
 // Escapes returns the escapes in the table of docs/trust.md.
 func Escapes() []Escape {
 	return []Escape{
-		{"another VM's disk, through a new device node", fromPrivileged, false, "the device cgroup stops the others", func(t EscapeTarget) string {
+		{"another VM's disk, through a new device node", fromPrivileged, nil, "the device cgroup stops the others", func(t EscapeTarget) string {
 			return "rm -f /tmp/disk; mknod /tmp/disk b " + t.Device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + t.Secret
 		}},
-		{"the node's kernel settings, in /proc/sys", fromPrivileged, false, "read-only for the others", fixedCommand(rewriteFile("/proc/sys/kernel/core_pattern"))},
-		{"the node's kernel settings, in a newly mounted /proc, and root on the node through `core_pattern`", fromAdmin, false, "`SYS_ADMIN` is sufficient",
+		{"the node's kernel settings, in /proc/sys", fromPrivileged, nil, "read-only for the others", fixedCommand(rewriteFile("/proc/sys/kernel/core_pattern"))},
+		{"the node's kernel settings, in a newly mounted /proc, and root on the node through `core_pattern`", fromAdmin, nil, "`SYS_ADMIN` is sufficient",
 			fixedCommand(withMount("mount -t proc proc /tmp/mounted", rewriteFile("/tmp/mounted/sys/kernel/core_pattern")))},
-		{"the `release_agent` of a cgroup hierarchy, and root on the node through it", fromAdmin, true, "`SYS_ADMIN` is sufficient with cgroup v1",
+		{"the `release_agent` of a cgroup hierarchy, and root on the node through it", fromAdmin, []string{SysAdmin, SysAdminAndReadSearch},
+			"`SYS_ADMIN` is sufficient with cgroup v1, where VMs share the node's cgroup namespace",
 			fixedCommand(`mkdir -p /tmp/mounted; for controller in $(awk 'NR > 1 { print $1 }' /proc/cgroups); do mount -t cgroup -o "$controller" cgroup /tmp/mounted 2>/dev/null && break; done
 				(` + rewriteFile("/tmp/mounted/release_agent") + `); status=$?; umount /tmp/mounted; exit $status`)},
-		{"the node's files, through open_by_handle_at", []string{Privileged, SysAdminAndReadSearch}, false, "`DAC_READ_SEARCH`; since Linux 6.12, `SYS_ADMIN` can open directories", fixedCommand(openByHandleScript)},
-		{"the node's memory, through /dev/mem", fromNone, false, "STRICT_DEVMEM in Linux, or no such device", fixedCommand("head -c 1 /dev/mem | grep -q .")},
-		{"loading a kernel module", fromPrivileged, false, "`SYS_MODULE`", fixedCommand(loadModuleScript)},
-		{"the node's cgroups", fromNone, false, "a separate view, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
-		{"the node's processes", fromNone, false, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
-		{"the node's network", fromNone, false, "network namespace", fixedCommand("ip -o link | grep -q cali")},
-		{"other VMs' directories on the node", fromNone, false, "mount namespace", fixedCommand("ls -d /run/bosh-kubernetes-cpi")},
-		{"the Kubernetes API, with credentials", fromNone, false, "no service account token", fixedCommand("ls /var/run/secrets/kubernetes.io/serviceaccount/token")},
-		{"the port of another VM's agent", fromAll, false, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Address, 6868) }},
-		{"the kubelet's port", fromAll, false, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Node, t.Kubelet) }},
+		{"the node's files, through open_by_handle_at", []string{Privileged, SysAdminAndReadSearch}, nil, "`DAC_READ_SEARCH`; since Linux 6.12, `SYS_ADMIN` can open directories", fixedCommand(openByHandleScript)},
+		{"the node's memory, through /dev/mem", fromNone, nil, "STRICT_DEVMEM in Linux, or no such device", fixedCommand("head -c 1 /dev/mem | grep -q .")},
+		{"loading a kernel module", fromPrivileged, nil, "`SYS_MODULE`", fixedCommand(loadModuleScript)},
+		{"the node's cgroups", fromNone, nil, "a separate view, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
+		{"the node's processes", fromNone, nil, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
+		{"the node's network", fromNone, nil, "network namespace", fixedCommand("ip -o link | grep -q cali")},
+		{"other VMs' directories on the node", fromNone, nil, "mount namespace", fixedCommand("ls -d /run/bosh-kubernetes-cpi")},
+		{"the Kubernetes API, with credentials", fromNone, nil, "no service account token", fixedCommand("ls /var/run/secrets/kubernetes.io/serviceaccount/token")},
+		{"the port of another VM's agent", fromAll, nil, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Address, 6868) }},
+		{"the kubelet's port", fromAll, nil, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Node, t.Kubelet) }},
 	}
 }
 

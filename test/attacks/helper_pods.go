@@ -37,7 +37,7 @@ func nodeAffinityTo(name string) *corev1.Affinity {
 
 const rootOnNode = "root on the node"
 
-func helperPrograms() []Attack {
+func helperCommandAttacks() []Attack {
 	program := func(property string, change func(*corev1.Container)) Attack {
 		return rejected("command", "helper Pod "+property, "", rootOnNode, tryHelperPod(withContainer(change)))
 	}
@@ -76,7 +76,7 @@ func helperPrograms() []Attack {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}}
 		})),
 		rejected("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
-		possible("helper Pod with any image that `images` admits, and the bash of that image", "", "let only your pipeline push there", tryHelperPod(withContainer(func(c *corev1.Container) {
+		possible("helper Pod with any image allowed by `images`, which then provides the shell", "", "let only your pipeline push there", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com/stemcells/other:latest"
 		}))),
 		possible("helper Pod that reboots a VM", "", "required by reboot_vm", func(ctx context.Context, a *Attacker) error {
@@ -85,7 +85,7 @@ func helperPrograms() []Attack {
 	}
 }
 
-func helperPodSpecs() []Attack {
+func helperPodSpecAttacks() []Attack {
 	mounted := func(path string) func(*corev1.Container) {
 		return func(c *corev1.Container) {
 			for i := range c.VolumeMounts {
@@ -96,7 +96,7 @@ func helperPodSpecs() []Attack {
 		}
 	}
 	return []Attack{
-		rejected("host-path", "helper Pod with the node's root directory", "PSS Baseline: HostPath Volumes", "files on the node, for the CPI's program", tryHelperPod(addHostPath("/"))),
+		rejected("host-path", "helper Pod with the node's root directory", "PSS Baseline: HostPath Volumes", "a helper Pod with access to files on the node", tryHelperPod(addHostPath("/"))),
 		rejected("host-path", "helper Pod with the directory of another director's VM", "", "that VM's disks", tryHelperPod(func(pod *corev1.Pod) {
 			for _, volume := range pod.Spec.Volumes {
 				if volume.HostPath != nil {
@@ -114,7 +114,7 @@ func helperPodSpecs() []Attack {
 			c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}
 			c.VolumeMounts = c.VolumeMounts[:1]
 		}))),
-		rejected("volumes", "helper Pod with a Secret", "", "the Secret, for processes of the node", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
+		rejected("volumes", "helper Pod with a Secret", "", "a Secret that processes on the node can read", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
 		rejected("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: "bosh-cpi-limits"}}}))),
 		rejected("security-context", "helper Pod with the SELinux type init_t", "PSS Baseline: SELinux", "more permissions than a privileged container's type", tryHelperPod(withContainer(func(c *corev1.Container) {
@@ -125,31 +125,31 @@ func helperPodSpecs() []Attack {
 			pod.Spec.Containers[0].SecurityContext = nil
 			pod.Spec.Containers[0].Lifecycle = nil
 		})),
-		rejected("sidecars", "helper Pod with a sidecar that mounts the disk", "", "the disk, for a sidecar's program", tryHelperPod(addSidecar(corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/disk"}}}))).
+		rejected("sidecars", "helper Pod with a sidecar that mounts the disk", "", "a sidecar that can read the disk", tryHelperPod(addSidecar(corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "disk", MountPath: "/disk"}}}))).
 			withLimit("sidecars", sidecarImage),
 		rejected("sidecars", "helper Pod with an init container under the name of the CPI's container", "", rootOnNode, tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.InitContainers = []corev1.Container{{Name: "vm", Image: stemcellImage, Command: []string{"/bin/sh", "-c", "id"}}}
 		})),
-		possible("helper Pod with an injected container, in the node's network", "", "list no images in `sidecars`; service meshes skip Pods in the node's network", tryHelperPod(addSidecar(corev1.Container{
+		possible("helper Pod with an injected container that uses the node's network", "", "list no images in `sidecars`; service meshes skip Pods in the node's network", tryHelperPod(addSidecar(corev1.Container{
 			Command: []string{"/bin/sh", "-c", "id"}}))).withLimit("sidecars", sidecarImage),
 		rejected("containers|images", "helper Pod without the CPI's container", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Name = "more" }))),
-		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "the token, on the node", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
+		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "a token that processes on the node can read", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
 		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
-		rejected("node-name", "helper Pod with a node name", "", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("node-name", "helper Pod with a node name", "", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
 		})),
-		rejected("nodes", "helper Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "that node's processes, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) {
+		rejected("nodes", "helper Pod with affinity to a node that is not for BOSH", "NSA/CISA: Worker node segmentation", "a helper Pod with access to that node's processes", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.Affinity = nodeAffinityTo("node-b")
 		})).rejectedWith("nodes", "node-of-bosh"),
-		rejected("helper-nodes", "helper Pod without affinity to a node", "NSA/CISA: Worker node segmentation", "the processes of any node, for the CPI's program", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nil })).
+		rejected("helper-nodes", "helper Pod without affinity to a node", "NSA/CISA: Worker node segmentation", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nil })).
 			rejectedWith("nodes", "node-of-bosh"),
 	}
 }
 
-func exclusivityChecks() []Attack {
+func exclusivityCheckAttacks() []Attack {
 	checkAttack := func(rules, property, gain string, change func(*corev1.EphemeralContainer)) Attack {
 		return rejected(rules, "ephemeral container of an attachment Pod with "+property, "RBAC: ephemeral containers", gain, func(ctx context.Context, a *Attacker) error {
-			container := manifest.ReleaseContainer(a.existingAttachment)
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
 			change(&container)
 			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, container)
 		})
@@ -168,20 +168,20 @@ func exclusivityChecks() []Attack {
 		}),
 		checkAttack("exclusivity-check|images", "another name", rootOnNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
 		rejected("unchanged", "ephemeral container of a VM Pod", "RBAC: ephemeral containers", "the VM's processes", func(ctx context.Context, a *Attacker) error {
-			container := manifest.ReleaseContainer(a.existingAttachment)
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
 			container.VolumeMounts = nil
 			return a.addEphemeralContainer(ctx, a.existingVM.Name, container)
 		}),
 		rejected("labels|containers|unchanged", "ephemeral container of another user's Pod", "RBAC: ephemeral containers", "the permissions of that Pod", func(ctx context.Context, a *Attacker) error {
-			container := manifest.ReleaseContainer(a.existingAttachment)
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
 			container.VolumeMounts, container.Env = nil, nil
 			return a.addEphemeralContainer(ctx, othersName, container)
 		}),
 	}
 }
 
-// podChanges returns attacks that change existing Pods and PodTemplates, or create a PodTemplate.
-func podChanges() []Attack {
+// podUpdateAttacks returns attacks that change existing Pods and PodTemplates, or create a PodTemplate.
+func podUpdateAttacks() []Attack {
 	change := func(rules, name, gain string, patch map[string]any) Attack {
 		return rejected(rules, name, "", gain, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "pods", a.existingVM.Name, patch)
@@ -198,24 +198,24 @@ func podChanges() []Attack {
 		})
 	}
 	return []Attack{
-		rejected("unchanged", "replacing the image of a running VM Pod", "", "any program, with the VM's disks", func(ctx context.Context, a *Attacker) error {
+		rejected("unchanged", "replacing the image of a running VM Pod", "", "any program with access to the VM's disks", func(ctx context.Context, a *Attacker) error {
 			patch := []byte(`{"spec": {"containers": [{"name": "vm", "image": "registry.example.com/stemcells/other:latest"}]}}`)
 			_, err := a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, a.existingVM.Name, types.StrategicMergePatchType, patch, dryPatch)
 			return err
 		}),
 		change("labels|containers|command|object-labels", "turning a VM Pod into an attachment Pod", "a Pod to which fewer rules apply", labels(manifest.LabelRole, manifest.RoleAttachment)),
 		change("labels|object-labels", "removing the CPI's label from a VM Pod", "a Pod to which no other rule applies", labels(manifest.LabelManagedBy, nil)),
-		change("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "another VM's directory, for attachment Pods", labels(manifest.LabelVM, "agent-other")),
+		change("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "attachment Pods with access to another VM's directory", labels(manifest.LabelVM, "agent-other")),
 		templateAttack("host-path", "with the node's root directory", rootOnNode, func(spec *corev1.PodSpec) {
 			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}),
-		templateAttack("images", "with an image from another registry", "any program, with a VM's privileges", func(spec *corev1.PodSpec) { spec.Containers[0].Image = "docker.io/library/debian:13" }),
+		templateAttack("images", "with an image from another registry", "any program with a VM's privileges", func(spec *corev1.PodSpec) { spec.Containers[0].Image = "docker.io/library/debian:13" }),
 		templateAttack("storage-class", "with an ephemeral volume with the StorageClass of a static PersistentVolume", "another user's data", func(spec *corev1.PodSpec) {
 			var pod corev1.Pod
 			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&pod)
 			spec.Volumes = append(spec.Volumes, pod.Spec.Volumes...)
 		}),
-		rejected("node-name", "setting a node name in a PodTemplate", "", "cordoned and full nodes, past the scheduler", func(ctx context.Context, a *Attacker) error {
+		rejected("node-name", "setting a node name in a PodTemplate", "", "Pods on cordoned or full nodes, bypassing the scheduler", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "podtemplates", "agent-three", map[string]any{"template": map[string]any{"spec": map[string]any{"nodeName": "node-b"}}})
 		}),
 		rejected("priority-class", "setting a system priority class in a PodTemplate", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
@@ -237,7 +237,7 @@ func tryDaemonSet(change func(*corev1.PodTemplateSpec)) TryFunc {
 }
 
 func daemonSets() []Attack {
-	const everywhere = "the program, on all present and future nodes"
+	const everywhere = "a program that runs on every current and future node"
 	container := func(property string, change func(*corev1.Container)) Attack {
 		return rejected("prefetch", "DaemonSet "+property, "RBAC: workload creation", everywhere, tryDaemonSet(func(pod *corev1.PodTemplateSpec) { change(&pod.Spec.Containers[0]) }))
 	}
@@ -258,7 +258,7 @@ func daemonSets() []Attack {
 		pod("host-path|prefetch", "with the node's root directory", rootOnNode, func(pod *corev1.PodTemplateSpec) {
 			pod.Spec.Volumes = []corev1.Volume{{Name: "root", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}}}
 		}),
-		pod("prefetch", "with a PersistentVolumeClaim", "a disk, on every node", func(pod *corev1.PodTemplateSpec) {
+		pod("prefetch", "with a PersistentVolumeClaim", "a disk that every node mounts", func(pod *corev1.PodTemplateSpec) {
 			pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: othersName}}}}
 		}),
 		pod("storage-class|volumes|prefetch", "with an ephemeral volume with the StorageClass of a static PersistentVolume", "another user's data", func(pod *corev1.PodTemplateSpec) {
@@ -275,9 +275,9 @@ func daemonSets() []Attack {
 			pod.Spec.Containers[0].Name = "vm"
 		}),
 		pod("images", "with an image from another registry", everywhere, func(pod *corev1.PodTemplateSpec) { pod.Spec.Containers[0].Image = "docker.io/library/debian:13" }),
-		pod("service-account", "with a service account", "the token, on every node", func(pod *corev1.PodTemplateSpec) { pod.Spec.ServiceAccountName = "bosh-cpi" }),
+		pod("service-account", "with a service account", "a token that processes on every node can read", func(pod *corev1.PodTemplateSpec) { pod.Spec.ServiceAccountName = "bosh-cpi" }),
 		pod("priority-class", "with a system priority class", "preemption of other Pods on all nodes", func(pod *corev1.PodTemplateSpec) { pod.Spec.PriorityClassName = "system-node-critical" }),
-		pod("node-selector", "on all nodes", "the image, on nodes that BOSH does not use", func(*corev1.PodTemplateSpec) {}).rejectedWith("node_selector", "dedicated=bosh"),
+		pod("node-selector", "on all nodes", "images on nodes that BOSH does not use", func(*corev1.PodTemplateSpec) {}).rejectedWith("node_selector", "dedicated=bosh"),
 		rejected("labels", "prefetch Pod without a DaemonSet", "", "a Pod to which fewer rules apply", func(ctx context.Context, a *Attacker) error {
 			set, err := a.newPrefetchDaemonSet()
 			if err != nil {

@@ -181,8 +181,8 @@ func vmIdentity() []Attack {
 			withLimit("service_accounts", "router"),
 		rejected("volumes|service-account", "VM Pod with a projected Secret", "", "a Secret that the policy rejects as a volume", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
 			Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}))),
-		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
-		rejected("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program, with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
+		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
+		rejected("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com.evil.example/stemcells/jammy:1"
 		}))),
 		possible("VM Pod with any image that `images` admits, by tag", "NSA/CISA: Building secure container images", "let only your pipeline push there", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "registry.example.com/stemcells/other:latest" }))),
@@ -290,7 +290,7 @@ func vmSidecars() []Attack {
 
 func vmPlacement() []Attack {
 	return []Attack{
-		rejected("node-name", "VM Pod with a node name", "", "cordoned and full nodes, past the scheduler", tryVMPod(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" })),
+		rejected("node-name", "VM Pod with a node name", "", "Pods on cordoned or full nodes, bypassing the scheduler", tryVMPod(func(pod *corev1.Pod) { pod.Spec.NodeName = "node-b" })),
 		rejected("node-selector", "VM Pod with tolerations for all nodes, including the control plane", "NSA/CISA: Worker node segmentation", "control plane credentials, with a privileged VM", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
 		})).rejectedWith("node_selector", "dedicated=bosh"),

@@ -16,18 +16,18 @@ import (
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
-// objectSizes returns the sizes in etcd of the template's objects.
-func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, s vmTemplate) ([]report.Object, error) {
+// objectSizes returns how many bytes each object of the VM template occupies in etcd.
+func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace string, template vmTemplate) ([]report.Object, error) {
 	objects := []report.Object{
-		{Name: "VM Pod", Scripts: scriptBytes(s.vmPod)},
+		{Name: "VM Pod", Scripts: scriptBytes(template.vmPod)},
 		{Name: "Secret with the agent settings"},
-		{Name: "attachment Pod", Scripts: scriptBytes(s.attachmentPod)},
+		{Name: "attachment Pod", Scripts: scriptBytes(template.attachmentPod)},
 		{Name: "PVC of a disk"},
 		{Name: "PersistentVolume of a disk"},
 	}
 	for i, key := range []string{
-		"pods/" + namespace + "/" + s.vmCID, "secrets/" + namespace + "/" + s.vmCID, "pods/" + namespace + "/" + manifest.AttachmentName(s.disk),
-		"persistentvolumeclaims/" + namespace + "/" + s.disk, "persistentvolumes/" + s.pv.Name,
+		"pods/" + namespace + "/" + template.vmCID, "secrets/" + namespace + "/" + template.vmCID, "pods/" + namespace + "/" + manifest.AttachmentName(template.disk),
+		"persistentvolumeclaims/" + namespace + "/" + template.disk, "persistentvolumes/" + template.pv.Name,
 	} {
 		stored, err := getFromEtcd(ctx, plane, "/registry/"+key)
 		if err != nil {
@@ -42,21 +42,21 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 func scriptBytes(pod *corev1.Pod) int {
 	var size int
 	for _, container := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
-		words := slices.Concat(container.Command, container.Args)
-		if life := container.Lifecycle; life != nil {
-			for _, hook := range []*corev1.LifecycleHandler{life.PostStart, life.PreStop} {
+		args := slices.Concat(container.Command, container.Args)
+		if lifecycle := container.Lifecycle; lifecycle != nil {
+			for _, hook := range []*corev1.LifecycleHandler{lifecycle.PostStart, lifecycle.PreStop} {
 				if hook != nil && hook.Exec != nil {
-					words = append(words, hook.Exec.Command...)
+					args = append(args, hook.Exec.Command...)
 				}
 			}
 		}
 		for _, probe := range []*corev1.Probe{container.ReadinessProbe, container.LivenessProbe, container.StartupProbe} {
 			if probe != nil && probe.Exec != nil {
-				words = append(words, probe.Exec.Command...)
+				args = append(args, probe.Exec.Command...)
 			}
 		}
-		for _, word := range words {
-			size += len(word)
+		for _, arg := range args {
+			size += len(arg)
 		}
 	}
 	return size
@@ -73,7 +73,7 @@ func getFromEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) 
 		return nil, err
 	}
 	if len(result.Values) != 1 {
-		return nil, fmt.Errorf("etcd has %d values of %s", len(result.Values), key)
+		return nil, fmt.Errorf("get key %s from etcd: got %d values instead of 1", key, len(result.Values))
 	}
 	return result.Values[0].Value, nil
 }
@@ -95,7 +95,7 @@ func callEtcd(ctx context.Context, plane *embedded.ControlPlane, method string, 
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
 		reason, _ := io.ReadAll(io.LimitReader(response.Body, 500))
-		return fmt.Errorf("etcd's %s: %s: %s", method, response.Status, reason)
+		return fmt.Errorf("etcd request %s: %s: %s", method, response.Status, reason)
 	}
 	return json.NewDecoder(response.Body).Decode(result)
 }

@@ -73,7 +73,7 @@ func codesIn(sources []string) []string {
 	return slices.Compact(codes)
 }
 
-func helperPrograms() (programs []string) {
+func helperCommandAttacks() (programs []string) {
 	for _, program := range node.HelperPrograms() {
 		programs = append(programs, program)
 	}
@@ -111,7 +111,7 @@ func identifiers(dir, excludedFile string) map[string]bool {
 
 var _ = Describe("docs/reference/errors.md", func() {
 	It("has one heading for each code of the CPI and of programs on nodes, and no others", func() {
-		codes := codesIn(slices.Concat(helperPrograms(), vmPrograms()))
+		codes := codesIn(slices.Concat(helperCommandAttacks(), vmPrograms()))
 		Expect(len(codes)).To(BeNumerically(">", 15))
 		for _, code := range call.Codes {
 			codes = append(codes, code.Name)
@@ -128,7 +128,7 @@ var _ = Describe("docs/reference/errors.md", func() {
 			known[code.Name] = true
 			Expect(firstLines[code.Name]).To(Equal("Type: "+documentedType(code.Kind)), code.Name)
 		}
-		for _, code := range codesIn(failCalls(helperPrograms())) {
+		for _, code := range codesIn(failCalls(helperCommandAttacks())) {
 			if !known[code] { // the CPI returns it with one of these types
 				known[code] = true
 				for _, failure := range []call.Code{call.CodeDiskAttachFailed, call.CodeDiskCopyFailed, call.CodeVMRebootFailed} {
@@ -136,7 +136,7 @@ var _ = Describe("docs/reference/errors.md", func() {
 				}
 			}
 		}
-		for _, code := range codesIn(slices.Concat(helperPrograms(), vmPrograms())) {
+		for _, code := range codesIn(slices.Concat(helperCommandAttacks(), vmPrograms())) {
 			if !known[code] { // it occurs only within messages with other codes, or in the status of a Pod
 				Expect(firstLines[code]).To(HavePrefix("Reported in: "), code)
 			}
@@ -158,7 +158,7 @@ var _ = Describe("docs/reference/errors.md", func() {
 
 var _ = Describe("Error codes", func() {
 	It("end the message of each failure of a program on a node", func() {
-		calls := failCalls(slices.Concat(helperPrograms(), vmPrograms()))
+		calls := failCalls(slices.Concat(helperCommandAttacks(), vmPrograms()))
 		Expect(len(calls)).To(BeNumerically(">", 20))
 		for _, failCall := range calls {
 			Expect(messageCodePattern.FindString(failCall)).NotTo(BeEmpty(), failCall)

@@ -19,21 +19,21 @@ import (
 //go:embed testdata/orderly
 var orderlyJobScript string
 
-// terminationAfter runs the action, which must delete the VM, and returns how the VM's container terminated.
+// terminationAfter runs the action, which must delete the VM, and returns the termination state of the VM's container.
 func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.ContainerStateTerminated {
 	GinkgoHelper()
-	changes, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm.cid})
+	watcher, err := vm.env.cluster.CoreV1().Pods(vm.env.namespace).Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm.cid})
 	Expect(err).NotTo(HaveOccurred())
-	defer changes.Stop()
+	defer watcher.Stop()
 	action()
 	var last *corev1.ContainerStateTerminated
-	for change := range changes.ResultChan() {
-		pod, ok := change.Object.(*corev1.Pod)
-		Expect(ok).To(BeTrue(), "%v", change.Object)
+	for event := range watcher.ResultChan() {
+		pod, ok := event.Object.(*corev1.Pod)
+		Expect(ok).To(BeTrue(), "%v", event.Object)
 		if terminated := pod.Status.ContainerStatuses[0].State.Terminated; terminated != nil {
 			last = terminated
 		}
-		if change.Type == watch.Deleted {
+		if event.Type == watch.Deleted {
 			break
 		}
 	}
@@ -68,9 +68,9 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			for _, event := range events.Items {
 				Expect(event.Reason).NotTo(Equal("FailedPreStopHook"), event.Message)
 			}
-			next := env.createVM(ctx)
-			next.attach(ctx, disk)
-			Expect(next.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted\nstopped"))
+			newVM := env.createVM(ctx)
+			newVM.attach(ctx, disk)
+			Expect(newVM.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted\nstopped"))
 		},
 		stemcellEntries("extended"))
 })

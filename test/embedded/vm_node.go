@@ -158,7 +158,7 @@ func (n *VMNode) joinNetwork(ctx context.Context) error {
 
 // Stop kills the VM node like a power cut.
 func (n *VMNode) Stop(ctx context.Context) error {
-	if err := n.csi().stop(); err != nil {
+	if err := n.csiDriver().stop(); err != nil {
 		return err
 	}
 	// Processes on the VM node are also processes on the host, as children of its kernel.

@@ -14,23 +14,23 @@ const vmCSIDir = "/var/lib/embedded/csi"
 // vmCSISocket is the driver's socket on the VM node.
 const vmCSISocket = vmKubeletRoot + "/plugins/" + VMCSIDriverName + "/csi.sock"
 
-func (n *VMNode) csi() csiDriver {
+func (n *VMNode) csiDriver() csiDriver {
 	d := csiDriver{name: VMCSIDriverName, classSuffix: VMClassSuffix, controlPlane: n.ControlPlane, dir: n.file("csi")}
 	d.controller = Process{Name: "csi-controller", Dir: d.dir, Args: append([]string{"ssh"}, n.sshArgs("-N", "-L", d.socket()+":"+vmCSISocket,
 		"-o", "StreamLocalBindUnlink=yes", "-o", "ExitOnForwardFailure=yes")...)}
 	return d
 }
 
-// startCSI waits until the kubelet registers the driver, which systemd starts. It then restarts the SSH connection and the sidecars,
+// startCSI waits until the kubelet has registered the driver, which systemd starts. It then restarts the SSH connection and the sidecars,
 // because the connection may be from before a reboot.
 func (n *VMNode) startCSI(ctx context.Context) error {
 	if err := n.ControlPlane.waitCSIDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
 		return err
 	}
-	if err := n.csi().stop(); err != nil {
+	if err := n.csiDriver().stop(); err != nil {
 		return err
 	}
-	return n.csi().start(ctx)
+	return n.csiDriver().start(ctx)
 }
 
 // vmCSIUnit is the driver's systemd unit.

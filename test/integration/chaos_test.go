@@ -32,11 +32,11 @@ const (
 )
 
 var _ = Describe("A chaos test on simulated nodes", func() {
-	It("finds no disk that two VMs use at the same time, and every call succeeds afterwards", func(ctx context.Context) {
+	It("never lets two VMs use a disk at the same time, and all calls succeed after the faults stop", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
 		chaosTest := chaos.Scenario{
 			Environment: env, MeanPause: 400 * time.Millisecond, Seed: uint64(GinkgoRandomSeed()), Duration: chaosSeconds * time.Second,
-			Faults: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for some seconds", Weight: 3, Inject: failRequests}),
+			Faults: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for a few seconds", Weight: 3, Inject: failRequests}),
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
@@ -57,13 +57,13 @@ var _ = Describe("A chaos test on simulated nodes", func() {
 })
 
 // failRequests makes one in ten requests of the CPI fail for three seconds: the connection breaks, or the response is a 503.
-func failRequests(ctx context.Context, chance *rand.Rand) error {
+func failRequests(ctx context.Context, rng *rand.Rand) error {
 	var mutex sync.Mutex
 	proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 		mutex.Lock()
-		drawn := chance.IntN(20)
+		n := rng.IntN(20)
 		mutex.Unlock()
-		switch drawn {
+		switch n {
 		case 0:
 			panic(http.ErrAbortHandler)
 		case 1:
@@ -100,62 +100,61 @@ type diskMount struct {
 
 func newChaosEnv(ctx context.Context) *chaosEnv {
 	GinkgoHelper()
-	s := &chaosEnv{testEnv: newTestEnv(ctx), mounted: map[string]diskMount{}, counters: map[string]int{}}
-	tearDown, err := s.podFaults().SetUp(ctx)
+	env := &chaosEnv{testEnv: newTestEnv(ctx), mounted: map[string]diskMount{}, counters: map[string]int{}}
+	tearDown, err := env.podFaults().SetUp(ctx)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func(ctx context.Context) { Expect(tearDown(ctx)).To(Succeed()) })
 	watchCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	DeferCleanup(stop)
-	go s.recheckAfterVMDeletion(watchCtx)
-	return s
+	go env.recheckAfterVMDeletion(watchCtx)
+	return env
 }
 
 // podFaults returns the faults that delete Pods. A killed Pod does not wait until its disk is unmounted.
-func (s *chaosEnv) podFaults() chaos.PodFaults {
-	return chaos.PodFaults{Cluster: cluster, Namespace: s.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
-		return s.annotatePod(ctx, attachment.Name, "test/killed", new("yes"))
+func (env *chaosEnv) podFaults() chaos.PodFaults {
+	return chaos.PodFaults{Cluster: cluster, Namespace: env.namespace, BeforeKill: func(ctx context.Context, attachment *corev1.Pod) error {
+		return env.annotatePod(ctx, attachment.Name, "test/killed", new("yes"))
 	}}
 }
 
 // recheckAfterVMDeletion rechecks the attachment of a disk when the VM that had the disk mounted is deleted.
-func (s *chaosEnv) recheckAfterVMDeletion(ctx context.Context) {
+func (env *chaosEnv) recheckAfterVMDeletion(ctx context.Context) {
 	defer GinkgoRecover()
-	pods, err := cluster.CoreV1().Pods(s.namespace).Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
+	pods, err := cluster.CoreV1().Pods(env.namespace).Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleVM})
 	Expect(err).NotTo(HaveOccurred())
 	defer pods.Stop()
 	for event := range pods.ResultChan() {
 		if pod, isPod := event.Object.(*corev1.Pod); isPod && event.Type == watch.Deleted {
-			_ = s.recheckAttachment(ctx, pod.Annotations["test/mounted"])
+			_ = env.recheckAttachment(ctx, pod.Annotations["test/mounted"])
 		}
 	}
 }
 
-// recheckAttachment changes the attachment Pod of the disk, if it exists, so that the simulated kubelet checks again whether a deleted Pod
-// can exit.
-func (s *chaosEnv) recheckAttachment(ctx context.Context, disk string) error {
-	return s.annotateWithRetry(ctx, disk+"-attachment", "test/rechecked", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
+// recheckAttachment annotates the disk's attachment Pod, if it exists, to make the simulated kubelet recheck whether the Pod can exit.
+func (env *chaosEnv) recheckAttachment(ctx context.Context, disk string) error {
+	return env.annotateWithRetry(ctx, disk+"-attachment", "test/rechecked", new(strconv.FormatInt(time.Now().UnixNano(), 36)))
 }
 
 // annotateWithRetry annotates a Pod if it exists. It retries while a webhook denies the change.
-func (s *chaosEnv) annotateWithRetry(ctx context.Context, pod, key string, value *string) error {
+func (env *chaosEnv) annotateWithRetry(ctx context.Context, pod, key string, value *string) error {
 	return wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
-		err := s.annotatePod(ctx, pod, key, value)
+		err := env.annotatePod(ctx, pod, key, value)
 		return err == nil || apierrors.IsNotFound(err), nil
 	})
 }
 
 // NewVM implements chaos.Environment.
-func (s *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	s.agentCount++
-	agent := strconv.Itoa(s.agentCount)
-	return "agent-" + agent, []any{agent, stemcellCID, s.vmProperties, dynamicNetwork(), []string{disk}, map[string]any{}}
+func (env *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
+	env.mutex.Lock()
+	defer env.mutex.Unlock()
+	env.agentCount++
+	agent := strconv.Itoa(env.agentCount)
+	return "agent-" + agent, []any{agent, stemcellCID, env.vmProperties, dynamicNetwork(), []string{disk}, map[string]any{}}
 }
 
 // getRunningPod returns the VM Pod, or an error if it is not running.
-func (s *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, error) {
-	pod, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, vm, metav1.GetOptions{})
+func (env *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, error) {
+	pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 	if err == nil && (pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil) {
 		return nil, fmt.Errorf("%s is %s", vm, pod.Status.Phase)
 	}
@@ -163,62 +162,62 @@ func (s *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod, e
 }
 
 // StartCounter mounts the disk. It is a violation if another running VM Pod has the disk mounted.
-func (s *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
-	vmPod, err := s.getRunningPod(ctx, vm)
+func (env *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
+	vmPod, err := env.getRunningPod(ctx, vm)
 	if err != nil {
 		return err
 	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	desired, existing := diskMount{vm, vmPod.UID}, s.mounted[disk]
+	env.mutex.Lock()
+	defer env.mutex.Unlock()
+	desired, existing := diskMount{vm, vmPod.UID}, env.mounted[disk]
 	if existing == desired {
 		return nil
 	}
-	if err := s.annotatePod(ctx, vm, "test/mounted", &disk); err != nil {
+	if err := env.annotatePod(ctx, vm, "test/mounted", &disk); err != nil {
 		return err
 	}
-	attachment, err := cluster.CoreV1().Pods(s.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+	attachment, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	if err != nil || attachment.Labels[manifest.LabelVM] != vm || !kube.Ready(attachment) || attachment.DeletionTimestamp != nil {
-		return errors.Join(fmt.Errorf("disk %s is not attached", disk), err, s.annotateWithRetry(ctx, vm, "test/mounted", nil), s.recheckAttachment(ctx, disk))
+		return errors.Join(fmt.Errorf("disk %s is not attached", disk), err, env.annotateWithRetry(ctx, vm, "test/mounted", nil), env.recheckAttachment(ctx, disk))
 	}
 	if existing.vm != "" {
-		if other, err := s.getRunningPod(ctx, existing.vm); err == nil && other.UID == existing.uid {
-			s.violations = append(s.violations, fmt.Sprintf("disk %s is mounted in %s and in %s", disk, existing.vm, vm))
+		if other, err := env.getRunningPod(ctx, existing.vm); err == nil && other.UID == existing.uid {
+			env.violations = append(env.violations, fmt.Sprintf("disk %s is mounted in %s and in %s", disk, existing.vm, vm))
 		}
 	}
-	s.mounted[disk] = desired
+	env.mounted[disk] = desired
 	return nil
 }
 
 // ReadCounter returns a larger value at each call while the disk is mounted.
-func (s *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error) {
-	vmPod, err := s.getRunningPod(ctx, vm)
+func (env *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error) {
+	vmPod, err := env.getRunningPod(ctx, vm)
 	if err != nil {
 		return 0, err
 	}
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.mounted[disk] != (diskMount{vm, vmPod.UID}) {
+	env.mutex.Lock()
+	defer env.mutex.Unlock()
+	if env.mounted[disk] != (diskMount{vm, vmPod.UID}) {
 		return 0, fmt.Errorf("disk %s is not mounted in %s", disk, vm)
 	}
-	s.counters[disk]++
-	return s.counters[disk], nil
+	env.counters[disk]++
+	return env.counters[disk], nil
 }
 
 // StopCounter unmounts the disk.
-func (s *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	if s.mounted[disk].vm != vm {
+func (env *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
+	env.mutex.Lock()
+	defer env.mutex.Unlock()
+	if env.mounted[disk].vm != vm {
 		return nil
 	}
-	delete(s.mounted, disk)
-	return errors.Join(s.annotateWithRetry(ctx, vm, "test/mounted", nil), s.recheckAttachment(ctx, disk))
+	delete(env.mounted, disk)
+	return errors.Join(env.annotateWithRetry(ctx, vm, "test/mounted", nil), env.recheckAttachment(ctx, disk))
 }
 
 // Violations implements chaos.Environment.
-func (s *chaosEnv) Violations() []string {
-	s.mutex.Lock()
-	defer s.mutex.Unlock()
-	return s.violations
+func (env *chaosEnv) Violations() []string {
+	env.mutex.Lock()
+	defer env.mutex.Unlock()
+	return env.violations
 }

@@ -87,13 +87,13 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
-	It("keeps orphaned resources while their call may still run, unless -grace is shorter", func(ctx context.Context) {
+	It("keeps orphaned resources while their call may still run, unless -min-age is shorter", func(ctx context.Context) {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		defaultTimeouts := env.directorWithTimeouts(map[string]any{})
 		env.Director = defaultTimeouts
 		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("unless its call is still running: orphaned by an interrupted create_vm"), ContainSubstring(": stays"))
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(listed))
-		Eventually(env.listOrphans).WithContext(ctx).WithArguments(defaultTimeouts.Config, "-grace", "1s").Should(ContainElement(
+		Eventually(env.listOrphans).WithContext(ctx).WithArguments(defaultTimeouts.Config, "-min-age", "1s").Should(ContainElement(
 			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
 	})
 

@@ -144,7 +144,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		cancel()
 		Expect(<-interrupted).To(HaveOccurred())
 		first := attachmentPod(ctx)
-		grace := []string{"-grace", "15s"}
+		grace := []string{"-min-age", "15s"}
 		Eventually(func() []string { return env.runCollect(ctx, director.UUID, grace...) }).WithContext(ctx).
 			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod is older than the grace period")
 		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)

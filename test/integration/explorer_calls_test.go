@@ -333,7 +333,7 @@ func collectCall() explorerCall {
 	return explorerCall{
 		name: "collect", independent: true, check: alwaysConsistent, call: func(*explorerTestEnv) []any { return []any{"collect"} },
 		run: func(ctx context.Context, env *explorerTestEnv) director.Response {
-			env.testEnv.runCollect(ctx, director.UUID, "-confirm", "-grace", collectGrace)
+			env.testEnv.runCollect(ctx, director.UUID, "-confirm", "-min-age", collectGrace)
 			return director.Response{}
 		},
 	}

@@ -121,7 +121,7 @@ func (env *explorerTestEnv) createInterruptedCopy(ctx context.Context) {
 	env.waitCopyRunning(ctx, env.disk)
 	cancel()
 	<-ended
-	Eventually(func() []string { return env.runCollect(ctx, director.UUID, "-grace", collectGrace) }).WithContext(ctx).
+	Eventually(func() []string { return env.runCollect(ctx, director.UUID, "-min-age", collectGrace) }).WithContext(ctx).
 		Should(ContainElement(ContainSubstring(env.disk + "-attachment")))
 }
 

@@ -137,14 +137,14 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 `, operator.user))
 	operator.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
 
-	// A user of kubectl bosh up with the output of --print-rights.
+	// A user of kubectl bosh up with the output of --print-permissions.
 	upUser := newUserSubject(ctx, env, "up-user", "docs/rbac-kubectl-bosh-up.yaml")
 	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "bosh-kubernetes-cpi/cmd/kubectl-bosh")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
-	printed, err := exec.CommandContext(ctx, plugin, "up", "--print-rights", "--kubeconfig", upUser.writeKubeconfig(), "--namespace", env.namespace).Output()
+	printed, err := exec.CommandContext(ctx, plugin, "up", "--print-permissions", "--kubeconfig", upUser.writeKubeconfig(), "--namespace", env.namespace).Output()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(plane.Apply(ctx, string(printed))).To(Succeed())
 	upUser.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cpi", Namespace: env.namespace})

@@ -23,13 +23,13 @@ const (
 
 // Options are the paths and settings of an installation.
 type Options struct {
-	// BinaryDir is the directory of the node's CNI plugins. ConfigDir is the directory of its network configurations. Both must have
-	// the same path here as on the node.
+	// BinaryDir is the directory of the node's CNI plugins. ConfigDir is the directory of its network configurations. Both must be
+	// mounted at the same path as on the node.
 	BinaryDir, ConfigDir string
 	// Program is the path of the shim's program.
 	Program string
-	// ServiceAccount is the directory with the token and ca.crt of a service account, as in a Pod. Server is the URL of the API server
-	// at which the node reaches it. The node's kubeconfig contains them.
+	// ServiceAccount is the directory with the token and ca.crt of a service account, as in a Pod. Server is the URL at which the node
+	// reaches the API server. The node's kubeconfig contains them.
 	ServiceAccount, Server string
 	// TokenFor is the service account of the node's token, as namespace/name. The token is not bound to a Pod. If TokenFor is empty,
 	// the node gets the token in ServiceAccount.
@@ -46,7 +46,7 @@ type Options struct {
 func (o Options) Validate() error {
 	for _, dir := range []struct{ flag, path string }{{"bin-dir", o.BinaryDir}, {"conf-dir", o.ConfigDir}} {
 		if !filepath.IsAbs(dir.path) {
-			return fmt.Errorf("-%s %q is not an absolute path; set it to the path on the node, which must be the same here", dir.flag, dir.path)
+			return fmt.Errorf("-%s %q is not an absolute path; mount the node's directory at the same path, and set that path", dir.flag, dir.path)
 		}
 	}
 	for _, subnet := range o.Subnets {

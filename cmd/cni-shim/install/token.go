@@ -16,8 +16,8 @@ import (
 )
 
 // The token of a Pod expires a minute after the Pod is deleted. If nodes used the token of the installer's Pod, an upgrade to an image
-// that cannot be pulled would prevent VMs from starting. Nodes therefore use a token of another service account, TokenFor, that is not
-// bound to a Pod. The installer's own service account only has permission to request that token.
+// that cannot be pulled would prevent VMs from starting. Nodes therefore use a token for a second service account (Options.TokenFor)
+// that is not bound to a Pod. The installer's own service account only has permission to request that token.
 
 // tokenLifetime is the requested lifetime of the node's token. The API server may issue a token with a shorter lifetime.
 const tokenLifetime = 24 * time.Hour

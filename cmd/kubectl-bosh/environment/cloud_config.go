@@ -11,8 +11,8 @@ import (
 
 const dynamicNetworkFile = "dynamic-network.yml"
 
-// cloudConfig returns the files of an initial cloud config for the director: the config, its ops file and its variables.
-func (p *Plan) cloudConfig() ([]file, error) {
+// cloudConfigFiles returns the files of an initial cloud config for the director: the config, its ops file and its variables.
+func (p *Plan) cloudConfigFiles() ([]file, error) {
 	base, err := manifests.Files.ReadFile(cloudConfigFile)
 	if err != nil {
 		return nil, err

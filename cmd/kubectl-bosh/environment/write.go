@@ -82,6 +82,6 @@ func (p *Plan) files() ([]file, error) {
 	if p.exists {
 		return files, nil
 	}
-	config, err := p.cloudConfig()
+	config, err := p.cloudConfigFiles()
 	return append(files, config...), err
 }

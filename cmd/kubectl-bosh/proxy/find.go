@@ -72,7 +72,7 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map
 	})
 	switch {
 	case errors.Is(err, kube.ErrTimeout) && lastErr != nil:
-		return Target{}, fmt.Errorf("%w; waited %s", lastErr, f.Wait)
+		return Target{}, fmt.Errorf("%w (waited %s)", lastErr, f.Wait)
 	case err != nil:
 		return Target{}, err
 	}

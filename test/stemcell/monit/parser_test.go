@@ -52,7 +52,7 @@ check process cache with pidfile /c.pid
 		Expect(config.Checks[1].Every).To(Equal(2))
 	})
 
-	It("of the stemcell contain the addresses of monit and of the agent", func() {
+	It("of the stemcell contain the addresses of monit and the agent", func() {
 		config := &Config{Users: map[string]string{}}
 		Expect(config.include("../rootfs/both/var/vcap/monit/alerts.monitrc")).To(Succeed())
 		Expect(config.Mail.Server).To(Equal("localhost:2825"))
