@@ -174,7 +174,7 @@ var _ = Describe("The configuration", func() {
 			func(o *stemcell.Options) { o.Registry = stemcell.Registry{Username: "a"} }, "stemcell.registry.repository is missing"),
 		Entry("password without a username",
 			func(o *stemcell.Options) { o.Registry.Password = "a" },
-			"stemcell.registry.username and stemcell.registry.password require each other"),
+			"stemcell.registry.username and stemcell.registry.password must be set together"),
 		Entry("token and password",
 			func(o *stemcell.Options) { o.Registry.Username, o.Registry.Password, o.Registry.Token = "a", "b", "c" }, "stemcell.registry.token"),
 		Entry("CA that is not PEM",

@@ -115,10 +115,10 @@ func (r Registry) validate() error {
 	case r.Token != "" && (r.Username != "" || r.Password != ""):
 		return errors.New("stemcell.registry.token and stemcell.registry.username are mutually exclusive; remove one")
 	case (r.Username == "") != (r.Password == ""):
-		return errors.New("stemcell.registry.username and stemcell.registry.password require each other; set both or none")
+		return errors.New("stemcell.registry.username and stemcell.registry.password must be set together; set both or neither")
 	}
 	if r.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(r.CA)) {
-		return errors.New("stemcell.registry.ca contains no certificate; set it to PEM text (-----BEGIN CERTIFICATE-----…)")
+		return errors.New("stemcell.registry.ca contains no certificate; set it to a PEM-encoded certificate (-----BEGIN CERTIFICATE-----…)")
 	}
 	return r.validatePullSecret()
 }
@@ -142,7 +142,7 @@ func (r Registry) validatePullSecret() error {
 		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a valid Secret name; "+
 			"use at most 63 lowercase letters, digits and '-'", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
-		return errors.New("stemcell.registry.pull_secret.username and password require each other; set both or none")
+		return errors.New("stemcell.registry.pull_secret.username and password must be set together; set both or neither")
 	case pull.Username == "" && r.Username == "":
 		return errors.New("stemcell.registry.pull_secret requires a username and a password; set them there or in stemcell.registry " +
 			"(nodes cannot use a token)")

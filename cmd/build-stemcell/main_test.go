@@ -128,7 +128,7 @@ var _ = Describe("build-stemcell", func() {
 			Expect(err).NotTo(HaveOccurred())
 		})
 
-		It("references it by digest, takes name and version from its labels, and pushes nothing", func(ctx SpecContext) {
+		It("references the image by digest, reads the name and version from its labels, and pushes nothing", func(ctx SpecContext) {
 			uploads := registry.UploadCounts()
 			Expect(buildManifest(ctx, "-image", pushed.CloudProperties.ImageReference+"@"+pushed.CloudProperties.Digest)).To(Equal(pushed))
 			Expect(registry.UploadCounts()).To(Equal(uploads))
@@ -183,7 +183,7 @@ var _ = Describe("build-stemcell", func() {
 	It("reads the registry credentials from the environment", func(ctx SpecContext) {
 		registry.Username, registry.Password = "bosh", "sesame"
 		_, err := build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
-		Expect(errorMessage(err)).To(ContainSubstring("$REGISTRY_PASSWORD require each other"))
+		Expect(errorMessage(err)).To(ContainSubstring("$REGISTRY_PASSWORD must be set together"))
 		env["REGISTRY_PASSWORD"] = "wrong"
 		_, err = build(ctx, "-stemcell", wardenTarball, "-username", "bosh")
 		Expect(err).To(MatchError(stemcell.ErrDenied))
@@ -238,7 +238,7 @@ var _ = Describe("build-stemcell", func() {
 		Entry("no source", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a"),
 		Entry("two sources", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
 		Entry("a root filesystem without a version", "-rootfs requires -os and -version", "-repository", "r.test/a", "-rootfs", "b"),
-		Entry("a version of a stemcell tarball", "require -rootfs or -image", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
+		Entry("-version together with -stemcell", "require -rootfs or -image", "-repository", "r.test/a", "-stemcell", "a", "-version", "1"),
 		Entry("an argument", `unexpected argument "x"`, "x"),
 		Entry("a CA file that does not exist", "-ca:", "-repository", "r.test/a", "-stemcell", "a", "-ca", "/nonexistent"),
 	)

@@ -37,7 +37,7 @@ func formatAddresses(addresses []netip.Addr, subnets []netip.Prefix) ([]string, 
 		}
 		i := slices.IndexFunc(subnets, func(subnet netip.Prefix) bool { return subnet.Contains(address) })
 		if i < 0 {
-			return nil, fmt.Errorf("%s is in none of the configured subnets %v", address, subnets)
+			return nil, fmt.Errorf("%s is not in any of the configured subnets %v", address, subnets)
 		}
 		formatted = append(formatted, netip.PrefixFrom(address, subnets[i].Bits()).String())
 	}
@@ -66,7 +66,7 @@ func unassignedAddresses(requested, assigned []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(requested), func(address netip.Addr) bool { return slices.Contains(assigned, address) })
 }
 
-// describeAddresses returns the addresses for a message, or "none".
+// describeAddresses formats the addresses for a message, or "none".
 func describeAddresses(addresses []netip.Addr) string {
 	if len(addresses) == 0 {
 		return "none"

@@ -27,7 +27,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(filepath.Join(n.dir, "10-net.conflist")).To(BeAnExistingFile())
 	})
 
-	It("continues to work after the DaemonSet's Pod is deleted without a successor", func(ctx SpecContext) {
+	It("continues to work after the DaemonSet's Pod is deleted and not replaced", func(ctx SpecContext) {
 		createPod(ctx, "pod", annotation)
 		n := newInstalledNode(ctx)
 		n.deleteInstallerPod(ctx)
@@ -85,7 +85,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(canI("create", "serviceaccounts/bosh-cni-shim", "--subresource=token")).To(Equal("no\n"), "the installer renews its token")
 	})
 
-	It("is installed by a service account that can only request the shim's token", func(ctx SpecContext) {
+	It("has an installer with a service account that can only request the shim's token", func(ctx SpecContext) {
 		canI := func(verb, resource string, extra ...string) string {
 			output, _ := controlPlane.Kubectl(ctx, append([]string{"auth", "can-i", verb, resource, "--namespace=bosh-cni-shim",
 				"--as=system:serviceaccount:bosh-cni-shim:bosh-cni-shim-installer"}, extra...)...)

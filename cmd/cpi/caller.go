@@ -14,7 +14,7 @@ const callerPollInterval = 500 * time.Millisecond
 // output. If a director worker is killed, another worker retries the call with a new CPI process. Without this check, both
 // would run, and this one could roll back objects that the other has adopted.
 //
-// The first check runs after callerPollInterval. Most calls finish before that and cost only a timer.
+// The first check runs after callerPollInterval. Most calls finish before that and incur only the cost of a timer.
 func onCallerExit(parent int, output *os.File, onExit func()) {
 	time.AfterFunc(callerPollInterval, func() {
 		if os.Getppid() != parent || outputClosed(output) {

@@ -35,7 +35,7 @@ func main() {
 	configPath := flag.String("configPath", "", "`path` of the CPI's configuration file, cpi.json")
 	collecting := flag.Bool("collect", false, "list resources orphaned by interrupted calls, and exit")
 	director := flag.String("director", "", "with -collect: `UUID` of the director, as printed by `bosh env`")
-	confirm := flag.Bool("confirm", false, "with -collect: delete or repair the listed resources")
+	confirm := flag.Bool("confirm", false, "with -collect: delete the listed resources, and repair the listed disks")
 	minAge := flag.Duration("min-age", 0, "with -collect: minimum age before a resource counts as orphaned, "+
 		"for example 30m (default: the longest configured timeout)")
 	check := flag.Bool("check", false, "run preflight checks, print the results and remedies, and exit; "+

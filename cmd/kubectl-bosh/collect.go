@@ -58,7 +58,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director, as printed by `bosh env` (required)")
-	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete or repair the listed resources")
+	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete the listed resources, and repair the listed disks")
 	flags.DurationVar(&collector.MinAge, "min-age", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
 		"(default: the longest configured timeout)")
 	addConfigFlag(flags, &configPath)

@@ -41,7 +41,7 @@ func newDownCommand(conn *connection) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.name, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
+	flags.StringVar(&options.name, "name", "", "Director `name` (default: "+defaultDirectorName+")")
 	options.addFlags(flags)
 	flags.BoolVar(&options.force, "force", false, "Delete the director even if the namespace has other VMs or disks, and leave them behind")
 	return command

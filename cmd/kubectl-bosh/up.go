@@ -87,7 +87,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.SortFlags = false
-	flags.StringVar(&o.Director, "name", "", "Director's `name` (default: "+defaultDirectorName+")")
+	flags.StringVar(&o.Director, "name", "", "Director `name` (default: "+defaultDirectorName+")")
 	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
@@ -98,13 +98,13 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
 	flags.StringArrayVarP(&o.Vars, "var", "v", nil, "Manifest variable as `name=value`; the value is YAML (repeatable)")
-	flags.StringVar(&o.Network, "network", "", "Director's address `type`: static for a Pod address, service for a Service address "+
+	flags.StringVar(&o.Network, "network", "", "Address `type` of the director: static for a Pod address, service for a Service address "+
 		"(default: static if a reserved range is known)")
 	flags.StringVar(&o.Range, "range", "",
 		"`CIDR` of the reserved range for --network static; the network plugin must assign its addresses on request only")
 	flags.StringVar(&o.Address, "address", "",
-		"Director's `IP` address, in the reserved range or the Service range (default: a free address)")
-	flags.StringVar(&o.Credentials, "credentials", "", "Director's credentials `type`: in-cluster for the service account of its Pod, "+
+		"`IP` address of the director, in the reserved range or the Service range (default: a free address)")
+	flags.StringVar(&o.Credentials, "credentials", "", "Credentials `type` of the director: in-cluster for the service account of its Pod, "+
 		"kubeconfig for a token that does not expire (default: in-cluster)")
 	o.addFlags(flags)
 	flags.BoolVar(&o.ReplaceServer, "replace-server", false,

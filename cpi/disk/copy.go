@@ -174,7 +174,8 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired man
 	adoptIf := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
 		case manifest.CopyOf(existing) != pvc.Name:
-			return false, call.CodePVCExists.Errorf("PVC %s already exists and is not a copy of disk %s; delete it", desired.Name, pvc.Name)
+			return false, call.CodePVCExists.Errorf("PVC %s already exists and is not a copy of disk %s; "+
+				"check that nothing uses this PVC, and delete the PVC", desired.Name, pvc.Name)
 		case existing.DeletionTimestamp != nil:
 			return false, s.PVCs.WaitDeleted(s.Ctx, existing)
 		}

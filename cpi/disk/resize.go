@@ -41,7 +41,7 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	case sizeMiB < currentMiB:
 		return shrinkError(pvc, currentMiB, sizeMiB)
 	case !kube.Bound(pvc):
-		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it has no volume until it is first attached", pvc.Name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
 	if sizeMiB > currentMiB {
 		if err := s.checkExpandable(pvc); err != nil {

@@ -75,7 +75,8 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 // the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
 func (s *Session) checkSnapshottable(pvc *corev1.PersistentVolumeClaim) error {
 	if !kube.Bound(pvc) {
-		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: it has no volume until it is first attached", pvc.Name)
+		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: "+
+			"it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
 	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
 	if err != nil {
@@ -83,7 +84,7 @@ func (s *Session) checkSnapshottable(pvc *corev1.PersistentVolumeClaim) error {
 	}
 	if volume.Spec.CSI == nil {
 		return call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: volume %s was not provisioned by a CSI driver; "+
-			"use another storage_class", pvc.Name, volume.Name)
+			"recreate the disk with a storage_class of a CSI driver", pvc.Name, volume.Name)
 	}
 	return nil
 }
@@ -100,7 +101,7 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 		kube.ListOf(snapshot),
 		func(present []*extension.VolumeSnapshot) (bool, error) {
 			if len(present) == 0 {
-				return false, call.CodeSnapshotDeleted.Errorf("snapshot %s was deleted before it was complete; retry", snapshot.Name)
+				return false, call.CodeSnapshotDeleted.Errorf("snapshot %s was deleted before it was ready to use; retry", snapshot.Name)
 			}
 			*snapshot = *present[0]
 			status := snapshot.Status

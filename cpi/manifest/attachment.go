@@ -26,7 +26,7 @@ type Attachment struct {
 	Formatted   bool   // the disk is known to have a filesystem, so a blank volume is an error
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
-	Bind        bool        // as a directory, see AnnotationAttach
+	Bind        bool        // the disk appears in the VM as a directory, see AnnotationAttach
 	VM          *corev1.Pod // the VM Pod
 	Director    string
 	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
@@ -64,9 +64,9 @@ func (a Attachment) Pod() *corev1.Pod {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
-	if a.hasRecordsVolume() {
-		records := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: records})
+	if a.hasMarksVolume() {
+		marks := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: marks})
 	}
 	if a.PriorityClass != "" {
 		pod.Spec.PriorityClassName = a.PriorityClass
@@ -82,9 +82,9 @@ func (a Attachment) Pod() *corev1.Pod {
 	return pod
 }
 
-// hasRecordsVolume reports whether the attachment Pod has a volume in which it records that the VM had the disk. The record survives
-// a restart of the node.
-func (a Attachment) hasRecordsVolume() bool {
+// hasMarksVolume reports whether the attachment Pod has a volume for marks: files that record that the VM had the disk. A mark survives a
+// restart of the node.
+func (a Attachment) hasMarksVolume() bool {
 	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
 }
 
@@ -125,7 +125,7 @@ func (a Attachment) container() corev1.Container {
 	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
-	if a.hasRecordsVolume() {
+	if a.hasMarksVolume() {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "marks", MountPath: "/marks"})
 	}
 	return container

@@ -30,8 +30,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// Attacker is a user with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an attached
-// disk, and objects of another user. No Pod of the namespace runs.
+// Attacker sends requests with the token of the CPI's service account. Its namespace contains objects of the CPI, such as a VM with an
+// attached disk, and objects of another user. No Pod of the namespace runs.
 type Attacker struct {
 	Namespace string
 	Client    kubernetes.Interface // with the token
@@ -53,7 +53,7 @@ const (
 // RBACFiles are the paths of the files with the permissions of the CPI's service account, relative to the root of the repository.
 var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
 
-// resources are the resources of the objects that the CPI creates, by name.
+// resources maps names of resources to those that the CPI uses.
 var resources = map[string]schema.GroupVersionResource{
 	"pods":                   {Version: "v1", Resource: "pods"},
 	"podtemplates":           {Version: "v1", Resource: "podtemplates"},

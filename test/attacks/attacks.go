@@ -131,7 +131,7 @@ func All() []Attack {
 	}{
 		{"VM Pods", [][]Attack{vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement()}},
 		{"Helper Pods", [][]Attack{helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks()}},
-		{"DaemonSets", [][]Attack{daemonSets()}},
+		{"DaemonSets", [][]Attack{daemonSetAttacks()}},
 		{"Storage", [][]Attack{pvcAttacks(), snapshotAttacks()}},
 		{"Services, PodDisruptionBudgets and other objects", [][]Attack{
 			serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(), networkAttacks(),

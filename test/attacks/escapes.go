@@ -32,22 +32,22 @@ func VMKinds() []VMKind {
 	}
 }
 
-// EscapeTarget is another VM and its node. Root in a VM tries to reach them.
+// EscapeTarget describes the VM and the node that an escape tries to reach.
 type EscapeTarget struct {
-	Address string // address of the other VM
-	Node    string // address of the node
-	Kubelet int32  // the kubelet's port
-	Device  string // device number of the other VM's disk, "major minor"
-	Secret  string // content of that disk
+	Address     string // address of the other VM
+	Node        string // address of the node
+	KubeletPort int32  // the kubelet's port
+	Device      string // device number of the other VM's disk, "major minor"
+	DiskContent string // content of that disk
 }
 
-// Escape is a command of root in a VM that tries to reach something outside of the VM. It changes nothing.
+// Escape is a command, run as root in a VM, that tries to reach something outside of the VM. It changes nothing.
 type Escape struct {
 	Name string
 	// SucceedsFrom are the kinds of VMs in which the command succeeds.
 	SucceedsFrom []string
-	// OnlyCgroupV1 are those of these kinds in which the command succeeds only on nodes with cgroup v1.
-	OnlyCgroupV1 []string
+	// CgroupV1Only lists the kinds in SucceedsFrom in which the command succeeds only on nodes with cgroup v1.
+	CgroupV1Only []string
 	// Reason explains why the command succeeds or fails.
 	Reason  string
 	Command func(EscapeTarget) string
@@ -55,7 +55,7 @@ type Escape struct {
 
 // Succeeds reports whether the escape succeeds in a VM of this kind, on a node with cgroup v1 or v2.
 func (e Escape) Succeeds(kind string, cgroupV1 bool) bool {
-	return slices.Contains(e.SucceedsFrom, kind) && (cgroupV1 || !slices.Contains(e.OnlyCgroupV1, kind))
+	return slices.Contains(e.SucceedsFrom, kind) && (cgroupV1 || !slices.Contains(e.CgroupV1Only, kind))
 }
 
 var (
@@ -100,10 +100,10 @@ fi`
 // Escapes returns the escapes in the table of docs/trust.md.
 func Escapes() []Escape {
 	return []Escape{
-		{"another VM's disk, through a new device node", fromPrivileged, nil, "the device cgroup stops the others", func(t EscapeTarget) string {
-			return "rm -f /tmp/disk; mknod /tmp/disk b " + t.Device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + t.Secret
+		{"another VM's disk, through a new device node", fromPrivileged, nil, "the device cgroup blocks it in unprivileged VMs", func(t EscapeTarget) string {
+			return "rm -f /tmp/disk; mknod /tmp/disk b " + t.Device + " && dd if=/tmp/disk bs=1M count=64 2>/dev/null | grep -q -a " + t.DiskContent
 		}},
-		{"the node's kernel settings, in /proc/sys", fromPrivileged, nil, "read-only for the others", fixedCommand(rewriteFile("/proc/sys/kernel/core_pattern"))},
+		{"the node's kernel settings, in /proc/sys", fromPrivileged, nil, "read-only in unprivileged VMs", fixedCommand(rewriteFile("/proc/sys/kernel/core_pattern"))},
 		{"the node's kernel settings, in a newly mounted /proc, and root on the node through `core_pattern`", fromAdmin, nil, "`SYS_ADMIN` is sufficient",
 			fixedCommand(withMount("mount -t proc proc /tmp/mounted", rewriteFile("/tmp/mounted/sys/kernel/core_pattern")))},
 		{"the `release_agent` of a cgroup hierarchy, and root on the node through it", fromAdmin, []string{SysAdmin, SysAdminAndReadSearch},
@@ -113,13 +113,13 @@ func Escapes() []Escape {
 		{"the node's files, through open_by_handle_at", []string{Privileged, SysAdminAndReadSearch}, nil, "`DAC_READ_SEARCH`; since Linux 6.12, `SYS_ADMIN` can open directories", fixedCommand(openByHandleScript)},
 		{"the node's memory, through /dev/mem", fromNone, nil, "STRICT_DEVMEM in Linux, or no such device", fixedCommand("head -c 1 /dev/mem | grep -q .")},
 		{"loading a kernel module", fromPrivileged, nil, "`SYS_MODULE`", fixedCommand(loadModuleScript)},
-		{"the node's cgroups", fromNone, nil, "a separate view, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
+		{"the node's cgroups", fromNone, nil, "a separate view of the hierarchy, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
 		{"the node's processes", fromNone, nil, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
 		{"the node's network", fromNone, nil, "network namespace", fixedCommand("ip -o link | grep -q cali")},
 		{"other VMs' directories on the node", fromNone, nil, "mount namespace", fixedCommand("ls -d /run/bosh-kubernetes-cpi")},
 		{"the Kubernetes API, with credentials", fromNone, nil, "no service account token", fixedCommand("ls /var/run/secrets/kubernetes.io/serviceaccount/token")},
 		{"the port of another VM's agent", fromAll, nil, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Address, 6868) }},
-		{"the kubelet's port", fromAll, nil, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Node, t.Kubelet) }},
+		{"the kubelet's port", fromAll, nil, "requires credentials; use a NetworkPolicy", func(t EscapeTarget) string { return connectCommand(t.Node, t.KubeletPort) }},
 	}
 }
 

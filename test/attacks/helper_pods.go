@@ -38,41 +38,41 @@ func nodeAffinityTo(name string) *corev1.Affinity {
 const rootOnNode = "root on the node"
 
 func helperCommandAttacks() []Attack {
-	program := func(property string, change func(*corev1.Container)) Attack {
+	commandAttack := func(property string, change func(*corev1.Container)) Attack {
 		return rejected("command", "helper Pod "+property, "", rootOnNode, tryHelperPod(withContainer(change)))
 	}
-	variable := func(property string, change func(*corev1.Pod)) Attack {
+	environmentAttack := func(property string, change func(*corev1.Pod)) Attack {
 		return rejected("environment", "helper Pod "+property, "", rootOnNode, tryHelperPod(change))
 	}
 	return []Attack{
-		program("with a custom command", func(c *corev1.Container) {
+		commandAttack("with a custom command", func(c *corev1.Container) {
 			c.Command = []string{"/bin/bash", "-c", "cat /proc/1/root/etc/shadow", "attach"}
 		}),
-		program("without a command, so that the image's command runs", func(c *corev1.Container) { c.Command = nil }),
-		program("with a program of the CPI under another program's name", func(c *corev1.Container) { c.Command[3] = "copy" }),
-		program("with arguments", func(c *corev1.Container) { c.Args = []string{"more"} }),
-		program("with a working directory", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
-		program("with a preStop hook", func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),
-		program("with another postStart hook", func(c *corev1.Container) { c.Lifecycle.PostStart = execHandler("/bin/sh", "-c", "id") }),
-		program("with a liveness probe", func(c *corev1.Container) {
+		commandAttack("without a command, so that the image's command runs", func(c *corev1.Container) { c.Command = nil }),
+		commandAttack("that runs one CPI program under the name of another", func(c *corev1.Container) { c.Command[3] = "copy" }),
+		commandAttack("with arguments", func(c *corev1.Container) { c.Args = []string{"more"} }),
+		commandAttack("with a working directory", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
+		commandAttack("with a preStop hook", func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),
+		commandAttack("with another postStart hook", func(c *corev1.Container) { c.Lifecycle.PostStart = execHandler("/bin/sh", "-c", "id") }),
+		commandAttack("with a liveness probe", func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "id"}}}}
 		}),
-		variable("with BASH_ENV in its environment", addVariable("BASH_ENV", "/volume/program")),
-		variable("with a bash function in its environment", addVariable("BASH_FUNC_mount%%", "() { id; }")),
-		variable("with LD_PRELOAD in its environment", addVariable("LD_PRELOAD", "/volume/library.so")),
-		variable("with PATH in its environment", addVariable("PATH", "/volume")),
-		variable("for a VM of another namespace", withContainer(func(c *corev1.Container) {
+		environmentAttack("with BASH_ENV in its environment", addVariable("BASH_ENV", "/volume/program")),
+		environmentAttack("with a bash function in its environment", addVariable("BASH_FUNC_mount%%", "() { id; }")),
+		environmentAttack("with LD_PRELOAD in its environment", addVariable("LD_PRELOAD", "/volume/library.so")),
+		environmentAttack("with PATH in its environment", addVariable("PATH", "/volume")),
+		environmentAttack("for a VM of another namespace", withContainer(func(c *corev1.Container) {
 			for i, variable := range c.Env {
 				if variable.Name == "VM" {
 					c.Env[i].Value = "elsewhere/agent-other"
 				}
 			}
 		})),
-		variable("for a disk with a path as its name", withContainer(func(c *corev1.Container) { c.Env[0].Value = "../../etc" })),
-		variable("with a variable from a Secret", withContainer(func(c *corev1.Container) {
+		environmentAttack("for a disk with a path as its name", withContainer(func(c *corev1.Container) { c.Env[0].Value = "../../etc" })),
+		environmentAttack("with a variable from a Secret", withContainer(func(c *corev1.Container) {
 			c.Env[0] = corev1.EnvVar{Name: "DISK", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "disk"}}}
 		})),
-		variable("with a Secret as its environment", withContainer(func(c *corev1.Container) {
+		environmentAttack("with a Secret as its environment", withContainer(func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}}
 		})),
 		rejected("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
@@ -86,7 +86,7 @@ func helperCommandAttacks() []Attack {
 }
 
 func helperPodSpecAttacks() []Attack {
-	mounted := func(path string) func(*corev1.Container) {
+	withDiskMountedAt := func(path string) func(*corev1.Container) {
 		return func(c *corev1.Container) {
 			for i := range c.VolumeMounts {
 				if c.VolumeMounts[i].Name == "disk" {
@@ -105,12 +105,12 @@ func helperPodSpecAttacks() []Attack {
 			}
 		})),
 		rejected("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
-		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(mounted("/bin")))),
-		rejected("mounts", "helper Pod with its disk mounted over its marks", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(mounted("/marks")))),
+		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(withDiskMountedAt("/bin")))),
+		rejected("mounts", "helper Pod with its disk mounted over its marks", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/marks")))),
 		rejected("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "etc"
 		}))),
-		rejected("mounts", "helper Pod with a device at another path", "", "a disk that appears as another one", tryHelperPod(withContainer(func(c *corev1.Container) {
+		rejected("mounts", "helper Pod with a device at another path", "", "one disk presented as another", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}
 			c.VolumeMounts = c.VolumeMounts[:1]
 		}))),
@@ -159,7 +159,7 @@ func exclusivityCheckAttacks() []Attack {
 		checkAttack("exclusivity-check", "another image that `images` admits", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = "registry.example.com/stemcells/other:latest" }),
 		checkAttack("command", "a custom command", rootOnNode, func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/bash", "-c", "id", "release"} }),
 		checkAttack("exclusivity-check", "another program of the CPI", "two programs for one disk", func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/sync"} }),
-		checkAttack("exclusivity-check", "the processes of another container", "the process of the attachment", func(c *corev1.EphemeralContainer) { c.TargetContainerName = "attach" }),
+		checkAttack("exclusivity-check", "a different target container", "access to the processes of the attachment", func(c *corev1.EphemeralContainer) { c.TargetContainerName = "attach" }),
 		checkAttack("environment", "BASH_ENV in its environment", rootOnNode, func(c *corev1.EphemeralContainer) {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "BASH_ENV", Value: "/volume/program"})
 		}),
@@ -182,7 +182,7 @@ func exclusivityCheckAttacks() []Attack {
 
 // podUpdateAttacks returns attacks that change existing Pods and PodTemplates, or create a PodTemplate.
 func podUpdateAttacks() []Attack {
-	change := func(rules, name, gain string, patch map[string]any) Attack {
+	vmPodPatchAttack := func(rules, name, gain string, patch map[string]any) Attack {
 		return rejected(rules, name, "", gain, func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "pods", a.existingVM.Name, patch)
 		})
@@ -203,9 +203,9 @@ func podUpdateAttacks() []Attack {
 			_, err := a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, a.existingVM.Name, types.StrategicMergePatchType, patch, dryPatch)
 			return err
 		}),
-		change("labels|containers|command|object-labels", "turning a VM Pod into an attachment Pod", "a Pod to which fewer rules apply", labels(manifest.LabelRole, manifest.RoleAttachment)),
-		change("labels|object-labels", "removing the CPI's label from a VM Pod", "a Pod to which no other rule applies", labels(manifest.LabelManagedBy, nil)),
-		change("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "attachment Pods with access to another VM's directory", labels(manifest.LabelVM, "agent-other")),
+		vmPodPatchAttack("labels|containers|command|object-labels", "turning a VM Pod into an attachment Pod", "a Pod to which fewer rules apply", labels(manifest.LabelRole, manifest.RoleAttachment)),
+		vmPodPatchAttack("labels|object-labels", "removing the CPI's label from a VM Pod", "a Pod to which no other rule applies", labels(manifest.LabelManagedBy, nil)),
+		vmPodPatchAttack("vm-directory|host-path", "changing the VM's name in the label of a VM Pod", "attachment Pods with access to another VM's directory", labels(manifest.LabelVM, "agent-other")),
 		templateAttack("host-path", "with the node's root directory", rootOnNode, func(spec *corev1.PodSpec) {
 			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}),
@@ -236,10 +236,10 @@ func tryDaemonSet(change func(*corev1.PodTemplateSpec)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error { return a.createDaemonSet(ctx, change) }
 }
 
-func daemonSets() []Attack {
-	const everywhere = "a program that runs on every current and future node"
+func daemonSetAttacks() []Attack {
+	const onEveryNode = "a program that runs on every current and future node"
 	container := func(property string, change func(*corev1.Container)) Attack {
-		return rejected("prefetch", "DaemonSet "+property, "RBAC: workload creation", everywhere, tryDaemonSet(func(pod *corev1.PodTemplateSpec) { change(&pod.Spec.Containers[0]) }))
+		return rejected("prefetch", "DaemonSet "+property, "RBAC: workload creation", onEveryNode, tryDaemonSet(func(pod *corev1.PodTemplateSpec) { change(&pod.Spec.Containers[0]) }))
 	}
 	pod := func(rules, property, gain string, change func(*corev1.PodTemplateSpec)) Attack {
 		return rejected(rules, "DaemonSet "+property, "RBAC: workload creation", gain, tryDaemonSet(change))
@@ -267,14 +267,14 @@ func daemonSets() []Attack {
 			pod.Spec.Volumes = source.Spec.Volumes
 		}),
 		pod("host-namespaces", "in the node's PID namespace", rootOnNode, func(pod *corev1.PodTemplateSpec) { pod.Spec.HostPID = true }),
-		pod("prefetch", "with an init container", everywhere, func(pod *corev1.PodTemplateSpec) {
+		pod("prefetch", "with an init container", onEveryNode, func(pod *corev1.PodTemplateSpec) {
 			pod.Spec.InitContainers = []corev1.Container{{Name: "more", Image: sidecarImage}}
 		}).withLimit("sidecars", sidecarImage),
 		pod("labels|vm-directory", "of VM Pods", "VMs on every node, without create_vm", func(pod *corev1.PodTemplateSpec) {
 			pod.Labels[manifest.LabelRole] = manifest.RoleVM
 			pod.Spec.Containers[0].Name = "vm"
 		}),
-		pod("images", "with an image from another registry", everywhere, func(pod *corev1.PodTemplateSpec) { pod.Spec.Containers[0].Image = "docker.io/library/debian:13" }),
+		pod("images", "with an image from another registry", onEveryNode, func(pod *corev1.PodTemplateSpec) { pod.Spec.Containers[0].Image = "docker.io/library/debian:13" }),
 		pod("service-account", "with a service account", "a token that processes on every node can read", func(pod *corev1.PodTemplateSpec) { pod.Spec.ServiceAccountName = "bosh-cpi" }),
 		pod("priority-class", "with a system priority class", "preemption of other Pods on all nodes", func(pod *corev1.PodTemplateSpec) { pod.Spec.PriorityClassName = "system-node-critical" }),
 		pod("node-selector", "on all nodes", "images on nodes that BOSH does not use", func(*corev1.PodTemplateSpec) {}).rejectedWith("node_selector", "dedicated=bosh"),

@@ -62,7 +62,7 @@ func scriptBytes(pod *corev1.Pod) int {
 	return size
 }
 
-// getFromEtcd returns a key's value.
+// getFromEtcd returns the value stored under the key.
 func getFromEtcd(ctx context.Context, plane *embedded.ControlPlane, key string) ([]byte, error) {
 	var result struct {
 		Values []struct {

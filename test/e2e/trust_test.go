@@ -121,8 +121,8 @@ func (env *testEnv) createAttackTarget(ctx context.Context) attacks.EscapeTarget
 	Expect(pair).NotTo(BeEmpty())
 	pod := vm.pod(ctx)
 	return attacks.EscapeTarget{
-		Address: vm.address, Node: pod.Status.HostIP, Kubelet: env.kubeletPort(ctx, pod.Spec.NodeName),
-		Device: strings.Replace(pair, ":", " ", 1), Secret: diskSecret,
+		Address: vm.address, Node: pod.Status.HostIP, KubeletPort: env.kubeletPort(ctx, pod.Spec.NodeName),
+		Device: strings.Replace(pair, ":", " ", 1), DiskContent: diskSecret,
 	}
 }
 

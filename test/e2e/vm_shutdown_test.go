@@ -14,10 +14,10 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// orderlyJobScript installs a job that takes three seconds to stop, and then records on its disk that it stopped.
+// gracefulJobScript installs a job that takes three seconds to stop, and then records on its disk that it stopped.
 //
-//go:embed testdata/orderly
-var orderlyJobScript string
+//go:embed testdata/graceful
+var gracefulJobScript string
 
 // terminationAfter runs the action, which must delete the VM, and returns the termination state of the VM's container.
 func (vm *testVM) terminationAfter(ctx context.Context, action func()) *corev1.ContainerStateTerminated {
@@ -48,7 +48,7 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{})
 			disk := env.createDisk(ctx, 64, map[string]any{})
 			vm.attach(ctx, disk)
-			vm.run(ctx, orderlyJobScript)
+			vm.run(ctx, gracefulJobScript)
 			waitForStart := func() {
 				GinkgoHelper()
 				Eventually(func() (string, error) { return vm.tryRun(ctx, "cat /var/vcap/store/log") }).WithContext(ctx).Should(HaveSuffix("started"))
@@ -61,7 +61,7 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			Expect(vm.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted"))
 
 			By("deleting the VM")
-			const killed = 128 + 9 // the exit code after the grace period of 30 s
+			const killed = 128 + 9 // exit code of a process killed by SIGKILL, which the kubelet sends after the grace period of 30 s
 			Expect(vm.terminationAfter(ctx, func() { env.mustCall(ctx, "delete_vm", vm.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
 			events, err := env.cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "involvedObject.name=" + vm.cid})
 			Expect(err).NotTo(HaveOccurred())

@@ -13,7 +13,7 @@ import (
 // that share the host's kernel, and one for the VM node.
 type csiDriver struct {
 	name         string
-	classSuffix  string // suffix of the names of its classes
+	classSuffix  string // suffix of the names of its StorageClasses and VolumeSnapshotClass
 	controlPlane *ControlPlane
 	dir          string  // directory of the socket and of the processes' files
 	controller   Process // serves the socket

@@ -112,7 +112,7 @@ var _ = Describe("The volume of a disk", func() {
 
 	It("does not support a snapshot if it does not exist", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "snapshot_disk", "disk-none", map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
-		Expect(env.mustFail(ctx, "snapshot_disk", env.createDisk(ctx), map[string]any{}).Message).To(ContainSubstring("has no volume until it is first attached"))
+		Expect(env.mustFail(ctx, "snapshot_disk", env.createDisk(ctx), map[string]any{}).Message).To(ContainSubstring("does not have a volume yet"))
 	})
 
 	It("determines the node of a VM that is created for the disk", func(ctx context.Context) {

@@ -88,7 +88,7 @@ func sameContent(left, right io.Reader) (bool, error) {
 	}
 }
 
-// removeTemporaryFiles removes incomplete files of killed installers.
+// removeTemporaryFiles removes incomplete files left by killed installers.
 func removeTemporaryFiles(dir string) error {
 	paths, err := filepath.Glob(filepath.Join(dir, temporaryPrefix+"*"))
 	if err != nil {

@@ -55,10 +55,10 @@ type Cluster struct {
 	discoveryClient discovery.ServerGroupsInterface
 }
 
-// Open returns the cluster of the client. config are the client's connection settings, and kubeContext is the kubeconfig's context.
+// Open returns the cluster of the client. config holds the client's connection settings, and kubeContext is the kubeconfig's context.
 func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluster, error) {
 	config = rest.CopyConfig(config)
-	config.QPS = -1 // the API server's priority and fairness throttles requests
+	config.QPS = -1 // API Priority and Fairness of the API server throttles requests
 	dynamicClient, err := dynamic.NewForConfig(config)
 	if err != nil {
 		return nil, err
@@ -186,7 +186,7 @@ func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, e
 	return "unknown: no Service kube-dns in namespace kube-system; set cluster_dns in cloud-config-vars.yml", nil
 }
 
-// listServices returns the Services of a namespace, or only the one with the given name unless name is empty.
+// listServices returns the Services of a namespace. If name is not empty, it returns only the Service with that name.
 func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*corev1.Service, error) {
 	client, err := kube.NewFor(c.config, namespace, retryTimeout)
 	if err != nil {

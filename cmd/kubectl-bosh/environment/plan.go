@@ -108,7 +108,7 @@ func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	}
 	if o.ReleaseSHA1 != "" || o.StemcellSHA1 != "" {
 		if o.ReleaseSHA1 == "" || o.StemcellSHA1 == "" {
-			return errors.New("--release-sha1 and --stemcell-sha1 require each other; set both or neither")
+			return errors.New("--release-sha1 and --stemcell-sha1 must be set together; set both or neither")
 		}
 		p.OpsFiles = append(p.OpsFiles, "checksums.yml")
 	}

@@ -20,7 +20,7 @@ import (
 type Server struct {
 	Finder    *Finder
 	Forwarder *Forwarder
-	// Direct enables direct connections to addresses that belong to no VM or Service. Without Direct, they are refused.
+	// Direct enables direct connections to addresses that do not belong to a VM or Service. Without Direct, they are refused.
 	Direct bool
 	// Log writes a line to the log.
 	Log func(line string)

@@ -86,7 +86,7 @@ type parser struct {
 	tokens []token
 }
 
-var errUnexpectedEnd = errors.New("unexpected end of the file in a statement")
+var errUnexpectedEnd = errors.New("unexpected end of file in a statement")
 
 func (p *parser) done() bool { return len(p.tokens) == 0 }
 

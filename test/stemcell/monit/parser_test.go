@@ -83,6 +83,6 @@ check process cache with pidfile /c.pid
 		Entry("a service that depends on an undefined service", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
 		Entry("services that depend on each other",
 			"check process x with pidfile /x\n depends on y\ncheck process y with pidfile /y\n depends on x\n", "depends on itself"),
-		Entry("an incomplete statement", "set daemon\n", "unexpected end of the file in a statement"),
+		Entry("an incomplete statement", "set daemon\n", "unexpected end of file in a statement"),
 	)
 })
