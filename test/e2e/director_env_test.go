@@ -75,13 +75,16 @@ var _ = SynchronizedAfterSuite(func() {}, func(ctx context.Context) {
 	node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
 	_, err := node.Exec(ctx, "bash", "-ec", `
 		mountpoint -q "$0" || exit 0
-		while :; do
+		for try in 1 2 3 4 5; do
 			find "$0" -mindepth 1 -depth -type d -exec rmdir {} +
 			umount "$0"
-			grep -q ':net_cls:' /proc/self/cgroup || exit 0
-			mount -t cgroup -o net_cls cgroup "$0" # the kernel has not freed a removed cgroup yet
-			read -r -t 0.1 <> <(:) || true
-		done`, filepath.Join(node.Dir, "net_cls"))
+			for wait in {1..20}; do
+				grep -q ':net_cls:' /proc/self/cgroup || exit 0
+				read -r -t 0.1 <> <(:) || true
+			done
+			mount -t cgroup -o net_cls cgroup "$0" # the kernel has not freed a removed cgroup yet: unmount it again
+		done
+		umount "$0"`, filepath.Join(node.Dir, "net_cls"))
 	Expect(err).NotTo(HaveOccurred())
 })
 
