@@ -111,7 +111,7 @@ func Escapes() []Escape {
 			fixedCommand(`mkdir -p /tmp/mounted; for controller in $(awk 'NR > 1 { print $1 }' /proc/cgroups); do mount -t cgroup -o "$controller" cgroup /tmp/mounted 2>/dev/null && break; done
 				(` + rewriteFile("/tmp/mounted/release_agent") + `); status=$?; umount /tmp/mounted; exit $status`)},
 		{"the node's files, through open_by_handle_at", []string{Privileged, SysAdminAndReadSearch}, nil, "`DAC_READ_SEARCH`; since Linux 6.12, `SYS_ADMIN` can open directories", fixedCommand(openByHandleScript)},
-		{"the node's memory, through /dev/mem", fromNone, nil, "STRICT_DEVMEM in Linux, or no such device", fixedCommand("head -c 1 /dev/mem | grep -q .")},
+		{"the node's memory, through /dev/mem", fromNone, nil, "STRICT_DEVMEM in Linux, or no such device; without STRICT_DEVMEM, a privileged VM succeeds", fixedCommand("head -c 1 /dev/mem | grep -q .")},
 		{"loading a kernel module", fromPrivileged, nil, "`SYS_MODULE`", fixedCommand(loadModuleScript)},
 		{"the node's cgroups", fromNone, nil, "a separate view of the hierarchy, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
 		{"the node's processes", fromNone, nil, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
