@@ -104,16 +104,19 @@ func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *direct
 	return &director.Director{CPI: program, Config: config}
 }
 
-// cleanup deletes the VMs and the namespace, and waits until its PVCs are deleted.
-func (env *testEnv) cleanup(ctx context.Context) {
+// deleteVMs deletes the VMs of the environment. A spec that removes a node calls it before: Kubernetes would delete their Pods.
+func (env *testEnv) deleteVMs(ctx context.Context) {
+	GinkgoHelper()
 	pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=vm"})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range pods.Items {
-		response, err := env.Call(ctx, "delete_vm", pod.Name)
-		Expect(err).NotTo(HaveOccurred())
-		// Kubernetes deletes the Pods of a node that a spec removed.
-		Expect(response.Error).To(Or(BeNil(), HaveField("Type", "Bosh::Clouds::VMNotFound")))
+		env.mustCall(ctx, "delete_vm", pod.Name)
 	}
+}
+
+// cleanup deletes the VMs and the namespace, and waits until its PVCs are deleted.
+func (env *testEnv) cleanup(ctx context.Context) {
+	env.deleteVMs(ctx)
 	Expect(env.cluster.CoreV1().Namespaces().Delete(ctx, env.namespace, metav1.DeleteOptions{})).To(Succeed())
 	Eventually(func(g Gomega) {
 		remaining, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})

@@ -192,6 +192,8 @@ var _ = Describe("The network policies", Label("trust", "extended", labelSharedK
 		// The API server of the embedded cluster only listens on the loopback address of its host, which is the first node.
 		server := listen(first.Address)
 
+		DeferCleanup(env.deleteVMs)
+		DeferCleanup(otherEnv.deleteVMs)
 		vm := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(second)})
 		labeled := nodeSelector(second)
 		maps.Copy(labeled, map[string]any{"labels": map[string]any{"bosh-director": "test"}})
