@@ -51,7 +51,7 @@ func (s *requestSession) recordCallEvent(ctx context.Context, method string, too
 	event := manifest.Event{
 		About:    s.Subject.Object,
 		Director: s.Director,
-		Call:     s.ID(),
+		Call:     s.ID,
 		Reason:   reasons.forResult(callErr),
 		Message:  s.eventMessage(method, took, callErr),
 		Warning:  callErr != nil,

@@ -65,7 +65,7 @@ var _ = Describe("The Event of a call", func() {
 		u := newUnreachableCPI()
 		log := &bytes.Buffer{}
 		s := &requestSession{config: u.config, Call: &call.Call{
-			ID:      func() string { return "call-1" },
+			ID:      "call-1",
 			Subject: &call.Subject{Object: corev1.ObjectReference{Kind: "Pod", Name: "agent-1", Namespace: "bosh"}},
 			Log:     slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 		}}

@@ -3,7 +3,6 @@ package call
 import (
 	"context"
 	"log/slog"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -20,8 +19,8 @@ type Call struct {
 	Ctx context.Context
 	// Client sends requests to the cluster of this call.
 	*kube.Client
-	// ID returns the ID of this call. It is generated on first use, because few calls need one. A retried call has another ID.
-	ID func() string
+	// ID is the ID of this call; see NewID. A retried call has another ID.
+	ID string
 	// Director is the UUID of the director that sent the request.
 	Director string
 	// Subject is the object of the call's Event, or nil if the call creates no Event.
@@ -32,10 +31,8 @@ type Call struct {
 	Log *slog.Logger
 }
 
-// NewID returns the function that generates the unique ID of a call; see manifest.AnnotationCall.
-func NewID() func() string {
-	return sync.OnceValue(func() string { return uuid.Must(uuid.NewV7()).String() })
-}
+// NewID returns a unique ID for a call that starts now; see manifest.AnnotationCall. The ID contains the time.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // WithTimeout returns a copy of the call that ends after limit, or with the call if that ends earlier.
 func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {

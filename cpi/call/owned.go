@@ -49,7 +49,7 @@ func EnsureOwned[T Object, L runtime.Object](
 	if annotations == nil {
 		annotations = map[string]string{}
 	}
-	annotations[manifest.AnnotationCall] = c.ID()
+	annotations[manifest.AnnotationCall] = c.ID
 	desired.SetAnnotations(annotations)
 	var kept T
 	object, created, err = resource.Ensure(c.Ctx, desired, func(existing T) (bool, error) {
@@ -75,13 +75,21 @@ func EnsureOwned[T Object, L runtime.Object](
 
 // Owns reports whether this call created the object, or was the last to adopt it.
 func (c *Call) Owns(object Object) bool {
-	return manifest.CallOf(object) == c.ID()
+	return manifest.CallOf(object) == c.ID
+}
+
+// StartedBeforeOwner reports whether this call started before the call that owns the object, by the clocks of their hosts.
+func (c *Call) StartedBeforeOwner(object metav1.Object) bool {
+	return timeOf(c.ID).Before(StartTime(object))
 }
 
 // StartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
 // an owning call.
-func StartTime(object metav1.Object) time.Time {
-	id, err := uuid.Parse(manifest.CallOf(object))
+func StartTime(object metav1.Object) time.Time { return timeOf(manifest.CallOf(object)) }
+
+// timeOf returns the time in the ID of a call, or zero if it is not an ID; see NewID.
+func timeOf(callID string) time.Time {
+	id, err := uuid.Parse(callID)
 	if err != nil || id.Version() != 7 {
 		return time.Time{}
 	}
@@ -90,7 +98,7 @@ func StartTime(object metav1.Object) time.Time {
 
 // adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.
 func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
-	patch, err := manifest.Adopt(object, c.ID())
+	patch, err := manifest.Adopt(object, c.ID)
 	if err != nil {
 		return object, err
 	}

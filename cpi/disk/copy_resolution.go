@@ -146,11 +146,15 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 }
 
 // deleteCopyPVC deletes a copy that the director does not use. It marks a verified copy as incomplete first, so that no other call
-// can accept it.
+// can accept it. It keeps a copy by an update_disk that started after this call: the director knows its CID.
 func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) (err error) {
 	switch manifest.CopyStateOf(copyPVC) {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
+		if s.StartedBeforeOwner(copyPVC) {
+			return call.CodeDiskBusy.Errorf("disk %s was copied to disk %s by an update_disk that started after this call; "+
+				"retry to delete the copy, or use that disk", disk, copyPVC.Name)
+		}
 		if copyPVC, err = s.advanceCopy(copyPVC, manifest.CopyVerified, manifest.CopyIncomplete); err != nil {
 			if call.DiskNotFound.Is(err) {
 				return nil

@@ -133,7 +133,7 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 		return nil, err
 	}
 	maps.Copy(vm.Annotations, requested)
-	c := &call.Call{Ctx: ctx, Client: s.client, ID: func() string { return vm.Call }, Director: deepDirector,
+	c := &call.Call{Ctx: ctx, Client: s.client, ID: vm.Call, Director: deepDirector,
 		PodOptions: s.config.Pods, Log: slog.New(slog.DiscardHandler)}
 	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node))
 	if err != nil {

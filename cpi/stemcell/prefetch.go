@@ -162,12 +162,8 @@ func (s *Session) buildPrefetchDaemonSet(cid string) (*extension.DaemonSet, erro
 			Effect: corev1.TaintEffect(toleration.Effect), TolerationSeconds: toleration.TolerationSeconds,
 		})
 	}
-	name, _, err := options.PullSecret(image)
-	if err != nil {
+	if desired.PullSecrets, err = PullSecrets(options, image); err != nil {
 		return nil, err
-	}
-	if name != "" {
-		desired.PullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}
 	return desired.DaemonSet(capLimits(s.PodOptions.ApplyToHelperPod(desired.Pod())))
 }

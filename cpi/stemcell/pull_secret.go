@@ -12,6 +12,15 @@ import (
 	images "bosh-kubernetes-cpi/stemcell"
 )
 
+// PullSecrets returns the reference to the pull Secret of the image's registry, if the registry is configured with credentials.
+func PullSecrets(options images.Options, image string) ([]corev1.LocalObjectReference, error) {
+	name, _, err := options.PullSecret(image)
+	if err != nil || name == "" {
+		return nil, err
+	}
+	return []corev1.LocalObjectReference{{Name: name}}, nil
+}
+
 // EnsurePullSecret ensures that the pull Secret of the image exists and has the configured credentials. Pods refer to the Secret by name,
 // so that existing VMs use new credentials, too.
 func EnsurePullSecret(c *call.Call, options images.Options, image string) error {

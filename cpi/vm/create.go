@@ -125,9 +125,11 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
 		return vm, nil, err
 	}
-	if err := s.usePullSecret(&vm); err != nil {
+	pullSecrets, err := stemcell.PullSecrets(s.Stemcell, vm.Image)
+	if err != nil {
 		return vm, nil, err
 	}
+	vm.PullSecrets = append(vm.PullSecrets, pullSecrets...)
 	if vm.Annotations, err = request.Networks.PodAnnotations(s.Network, vm.Annotations); err != nil {
 		return vm, nil, err
 	}
@@ -154,15 +156,6 @@ func (s *Session) useStemcell(vm *manifest.VM) (err error) {
 	return nil
 }
 
-// usePullSecret adds the pull Secret of the image's registry to the VM, if the registry is configured with credentials.
-func (s *Session) usePullSecret(vm *manifest.VM) error {
-	name, _, err := s.Stemcell.PullSecret(vm.Image)
-	if err == nil && name != "" {
-		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: name})
-	}
-	return err
-}
-
 // digest returns a hash of the request: a retried call with the same digest adopts the VM. It does not depend on the objects that a
 // version of the CPI creates for the request, so that it survives an upgrade of the CPI.
 func (r Request) digest() (string, error) {
@@ -179,7 +172,7 @@ func (r Request) digest() (string, error) {
 //
 // If only the Secret fails, ensurePodAndSettings returns the Pod together with the error.
 func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
-	vm.Namespace, vm.Call = s.Namespace, s.ID()
+	vm.Namespace, vm.Call = s.Namespace, s.ID
 	pod, err := s.strategyForVM(vm).ensurePod(vm)
 	if err != nil {
 		return nil, err

@@ -68,7 +68,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
 
 // adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
 func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.s.ID()})
+	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.s.ID})
 	if err != nil {
 		return nil, err
 	}

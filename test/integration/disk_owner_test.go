@@ -64,6 +64,17 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
 	})
 
+	It("keeps the verified successor of an update_disk that started after a delayed one", func(ctx context.Context) {
+		started, allow := holdRequests(func(_ int, r *http.Request) bool { return isAboutPVC(r) })
+		delayed := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
+		Eventually(started).WithContext(ctx).Should(BeClosed())
+
+		response := env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toBlock)
+		allow()
+		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("started after this call")))
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
+	})
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool

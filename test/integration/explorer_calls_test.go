@@ -93,6 +93,7 @@ func explorerSetups() []explorerSetup {
 		{name: "a copied disk", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)
 			env.successor = env.mustCall(ctx, "update_disk", env.disk, 64, toBlock).Text()
+			env.successorCall = updateDiskCall(toBlock).name
 		}, firstCalls: []explorerCall{
 			attachDiskCall(vmOne), attachSuccessorCall(vmTwo), updateDiskCall(toBlock), updateDiskInPlaceCall(), resizeDiskCall(), deleteDiskCall(), deleteSuccessorCall(), hasDiskCall(),
 		}},
@@ -189,12 +190,19 @@ func resizeDiskCall() explorerCall {
 
 // updateDiskCall is update_disk to another kind of volume, which requires a copy.
 func updateDiskCall(properties map[string]any) explorerCall {
+	name := fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties)))
 	return explorerCall{
-		name: fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties))), call: func(env *explorerTestEnv) []any { return []any{"update_disk", env.disk, 64, properties} },
+		name: name, call: func(env *explorerTestEnv) []any { return []any{"update_disk", env.disk, 64, properties} },
 		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			pvc := now.pvcs[response.Text()]
 			return reasonUnless(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, response,
 				"the successor %s does not exist, or is incomplete", response.Text())
+		},
+		releasedDisks: func(env *explorerTestEnv) []string {
+			if env.successorCall == name {
+				return nil
+			}
+			return releaseSuccessor(env)
 		},
 	}
 }

@@ -26,10 +26,11 @@ type explorerTestEnv struct {
 	node      string // runs only the first VM
 
 	disk, successor, snapshot string                 // subjects of the calls
+	successorCall             string                 // the name of the call that returned the successor
 	requiredDisks             []string               // disks that no call may delete
 	diskDeleted               bool                   // the director no longer requires the disk or its copy
 	firstResponse             chan director.Response // of the first call, after it returned
-	firstCall                 explorerCall           // while it runs; it can abandon a copy that another call returns
+	firstCall                 explorerCall           // while it runs
 	copyAbandoned             bool                   // a call that succeeded while the first one ran may abandon the copy
 	bystanderBaseline         string
 	baseline                  []string // all objects before the setup
@@ -86,7 +87,7 @@ func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 			Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		}
 	}
-	env.disk, env.successor, env.snapshot, env.requiredDisks, env.diskDeleted, env.copyAbandoned = "", "", "", nil, false, false
+	env.disk, env.successor, env.successorCall, env.snapshot, env.requiredDisks, env.diskDeleted, env.copyAbandoned = "", "", "", "", nil, false, false
 	env.baseline, env.bystanderBaseline = env.listAllObjects(ctx), env.bystanderState(env.currentState(ctx))
 }
 

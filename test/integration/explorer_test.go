@@ -514,9 +514,8 @@ func (env *explorerTestEnv) recordResponse(call explorerCall, response director.
 	}
 	if method, _ := call.call(env)[0].(string); method == "update_disk" && response.Error == nil {
 		if successor := response.Text(); successor != env.disk {
-			env.successor = successor
+			env.successor, env.successorCall = successor, call.name
 			env.requiredDisks = append(env.requiredDisks, successor)
-			env.releaseDisks(env.firstCall)
 			if env.copyAbandoned {
 				env.releaseDisks(attachDiskCall(vmOne))
 			}
@@ -524,7 +523,7 @@ func (env *explorerTestEnv) recordResponse(call explorerCall, response director.
 	}
 	if response.Error == nil {
 		env.releaseDisks(call)
-		env.copyAbandoned = env.copyAbandoned || call.releasedDisks != nil && env.firstCall.name != ""
+		env.copyAbandoned = env.copyAbandoned || call.releasedDisks != nil && env.firstCall.name != "" && !call.equals(env.firstCall)
 	}
 }
 
