@@ -95,8 +95,8 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Preallocate: p.Preallocate,
-		Bind:   p.Attach == manifest.AttachBind,
-		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
+		AsDirectory: p.Attach == manifest.AttachBind,
+		Labels:      p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}
 	if p.StorageClass != "" {
 		disk.StorageClass = &p.StorageClass
@@ -115,7 +115,7 @@ func checkSize(sizeMiB int64) error {
 func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
 	size, err := strconv.ParseInt(manifest.SizeOf(pvc), 10, 64)
 	if err != nil {
-		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is %q",
+		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is missing or invalid (%q)",
 			pvc.Name, manifest.AnnotationSize, manifest.SizeOf(pvc))
 	}
 	return size, nil

@@ -26,7 +26,7 @@ type Attachment struct {
 	Formatted   bool   // the disk is known to have a filesystem, so a blank volume is an error
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
-	Bind        bool        // the disk appears in the VM as a directory, see AnnotationAttach
+	AsDirectory bool        // the disk appears in the VM as a directory, see AnnotationAttach
 	VM          *corev1.Pod // the VM Pod
 	Director    string
 	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
@@ -49,7 +49,7 @@ func (a Attachment) Pod() *corev1.Pod {
 	if group := a.VM.Labels[LabelGroup]; group != "" && !IsRecreated(a.VM) {
 		meta.Labels[LabelGroup] = group
 	}
-	if a.Bind {
+	if a.AsDirectory {
 		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(a.VM)}
@@ -64,9 +64,9 @@ func (a Attachment) Pod() *corev1.Pod {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
-	if a.hasMarksVolume() {
-		marks := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
-		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "marks", VolumeSource: marks})
+	if a.hasMarkersVolume() {
+		markers := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
+		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "markers", VolumeSource: markers})
 	}
 	if a.PriorityClass != "" {
 		pod.Spec.PriorityClassName = a.PriorityClass
@@ -82,14 +82,14 @@ func (a Attachment) Pod() *corev1.Pod {
 	return pod
 }
 
-// hasMarksVolume reports whether the attachment Pod has a volume for marks: files that record that the VM had the disk. A mark survives a
+// hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
 // restart of the node.
-func (a Attachment) hasMarksVolume() bool {
+func (a Attachment) hasMarkersVolume() bool {
 	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
 }
 
 // container returns the container of the attachment Pod. The Pod of a recreated VM gets the disk as a volume: the container only
-// prepares the volume, or is idle if the VM Pod already has it.
+// prepares the volume, or does nothing if the VM Pod already has it.
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    attachmentContainer,
@@ -114,7 +114,7 @@ func (a Attachment) container() corev1.Container {
 		container.Command = node.Idle()
 	case IsRecreated(a.VM):
 		container.Command = node.PrepareVolume()
-	case a.Bind:
+	case a.AsDirectory:
 		container.Command = node.AttachDirectory()
 		container.VolumeMounts = directoryMounts
 		return container
@@ -125,8 +125,8 @@ func (a Attachment) container() corev1.Container {
 	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "disk", MountPath: "/volume"})
 	}
-	if a.hasMarksVolume() {
-		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "marks", MountPath: "/marks"})
+	if a.hasMarkersVolume() {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "markers", MountPath: "/markers"})
 	}
 	return container
 }
@@ -134,7 +134,7 @@ func (a Attachment) container() corev1.Container {
 // preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
 var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
 
-// directoryMounts are the mounts of an attachment with Bind. Mounts below /devices, the VM's directory, propagate to the node and
+// directoryMounts are the mounts of an attachment with AsDirectory. Mounts below /devices, the VM's directory, propagate to the node and
 // from there into the VM.
 var directoryMounts = []corev1.VolumeMount{
 	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
@@ -147,7 +147,7 @@ func IsDirectory(object metav1.Object) bool {
 }
 
 // exclusivityCheckPrefix is the name prefix of the containers that run the exclusivity check.
-const exclusivityCheckPrefix = "release-"
+const exclusivityCheckPrefix = "exclusivity-check-"
 
 // ExclusivityCheckContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
 // exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
@@ -157,19 +157,19 @@ const exclusivityCheckPrefix = "release-"
 // users), or with ExitNotPublished.
 func ExclusivityCheckContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
 	if IsDirectory(attachment) {
-		release := newExclusivityCheck(attachment, node.ReleaseDirectory())
-		release.VolumeMounts = directoryMounts
-		return release
+		check := newExclusivityCheck(attachment, node.ExclusivityCheckDirectory())
+		check.VolumeMounts = directoryMounts
+		return check
 	}
-	return newExclusivityCheck(attachment, node.Release())
+	return newExclusivityCheck(attachment, node.ExclusivityCheck())
 }
 
 // ExclusivityCheckPatch returns the strategic merge patch for the subresource ephemeralcontainers that adds the container to this
 // attachment Pod. The UID keeps it from applying to another Pod of the same name.
-func ExclusivityCheckPatch(attachment *corev1.Pod, release corev1.EphemeralContainer) ([]byte, error) {
+func ExclusivityCheckPatch(attachment *corev1.Pod, check corev1.EphemeralContainer) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": attachment.UID},
-		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{release}},
+		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{check}},
 	})
 }
 
@@ -182,15 +182,15 @@ func IsExclusivityCheck(name string) bool { return strings.HasPrefix(name, exclu
 
 // LatestExclusivityCheck returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers in
 // the names, because the API server inserts patched containers before existing ones.
-func LatestExclusivityCheck(attachment *corev1.Pod) (last string) {
-	latest := 0
+func LatestExclusivityCheck(attachment *corev1.Pod) (name string) {
+	highest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {
 		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, exclusivityCheckPrefix))
-		if err == nil && IsExclusivityCheck(container.Name) && number > latest {
-			last, latest = container.Name, number
+		if err == nil && IsExclusivityCheck(container.Name) && number > highest {
+			name, highest = container.Name, number
 		}
 	}
-	return last
+	return name
 }
 
 // newExclusivityCheck returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.

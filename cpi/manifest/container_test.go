@@ -37,9 +37,9 @@ var _ = Describe("A Pod with an injected first container", func() {
 
 	It("runs the exclusivity check of an attachment from the VM's image, with the disk's environment", func() {
 		attachment := withSidecar(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), corev1.ContainerStatus{})
-		release := manifest.ExclusivityCheckContainer(attachment)
-		Expect(release.Image).To(Equal("registry/stemcell@sha256:00"))
-		Expect(release.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
+		check := manifest.ExclusivityCheckContainer(attachment)
+		Expect(check.Image).To(Equal("registry/stemcell@sha256:00"))
+		Expect(check.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
 	})
 
 	It("is booted when its own container is started, even if the Pod is not ready", func() {

@@ -27,7 +27,7 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 			}
 		}
 	}
-	if IsFormatted(old) && !d.Bind {
+	if IsFormatted(old) && !d.AsDirectory {
 		pvc.Annotations[AnnotationFormatted] = old.Annotations[AnnotationFormatted]
 	}
 	pvc.Labels[LabelCopy] = CopyIncomplete

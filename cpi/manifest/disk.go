@@ -17,7 +17,7 @@ type Disk struct {
 	SizeMiB      int64
 	StorageClass *string // nil: the cluster's default
 	Mode         corev1.PersistentVolumeMode
-	Bind         bool // as a directory, see AnnotationAttach
+	AsDirectory  bool // as a directory, see AnnotationAttach
 	AccessModes  []corev1.PersistentVolumeAccessMode
 	Labels       map[string]string
 	Annotations  map[string]string
@@ -38,7 +38,7 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 		}
 	}
 	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
-	if d.Bind {
+	if d.AsDirectory {
 		meta.Annotations[AnnotationAttach] = AttachBind
 	} else {
 		meta.Annotations[AnnotationFilesystem] = d.Filesystem
@@ -61,7 +61,7 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 			StorageClassName: d.StorageClass,
 			VolumeMode:       new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode, d.Bind)),
+				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode, d.AsDirectory)),
 			}},
 		},
 	}

@@ -146,7 +146,7 @@ var _ = Describe("A disk", func() {
 
 	It("requests its exact size and no filesystem if it appears as a directory", func() {
 		expectGolden("pvc-bind", manifest.Disk{
-			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true,
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, AsDirectory: true,
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
 		}.PVC())
 	})
@@ -175,21 +175,21 @@ var _ = Describe("A disk", func() {
 
 	It("is mounted, and checked by its mount, in the VM's directory on the node if it appears as a directory", func() {
 		attachment := manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, Bind: true, VM: runningPod(testVM()), Director: "d1",
+			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, AsDirectory: true, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()
 		expectGolden("attachment-bind", withoutScripts(attachment))
-		release := manifest.ExclusivityCheckContainer(attachment)
-		Expect(release.Command).To(Equal(node.ReleaseDirectory()))
-		Expect(release.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
+		check := manifest.ExclusivityCheckContainer(attachment)
+		Expect(check.Command).To(Equal(node.ExclusivityCheckDirectory()))
+		Expect(check.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
 	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ExclusivityCheckContainer(attachment)}
-		release := manifest.ExclusivityCheckContainer(attachment)
-		Expect(release.Name).To(Equal("release-2"))
-		Expect(manifest.IsExclusivityCheck(release.Name)).To(BeTrue())
-		Expect(release.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
+		check := manifest.ExclusivityCheckContainer(attachment)
+		Expect(check.Name).To(Equal("exclusivity-check-2"))
+		Expect(manifest.IsExclusivityCheck(check.Name)).To(BeTrue())
+		Expect(check.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
 	})
 })
 

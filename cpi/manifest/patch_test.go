@@ -140,7 +140,7 @@ var _ = Describe("An attachment", func() {
 			attachment = applyPatch(attachment, patch, err)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))
-		Expect(manifest.LatestExclusivityCheck(attachment)).To(Equal("release-11"))
+		Expect(manifest.LatestExclusivityCheck(attachment)).To(Equal("exclusivity-check-11"))
 	})
 })
 

@@ -55,7 +55,7 @@ on_exit() {
 unpublish_device() {
   local logged=no
   until check_exclusive "$device" "$node" 2>/dev/null; do
-    # A release may already have removed the node.
+    # An exclusivity check may already have removed the node.
     is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
     [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
     pause 0.2

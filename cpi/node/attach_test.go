@@ -148,7 +148,7 @@ var _ = Describe("The attachment of a Block volume", func() {
 	})
 
 	It("publishes unknown content after a reboot of the node, because the VM had the disk", func() {
-		root.mkdir("marks") // outlives a reboot of the node
+		root.mkdir("markers") // outlives a reboot of the node
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.startAttachment(attachment).kill()
 		Expect(os.RemoveAll(root.path("devices"))).To(Succeed())

@@ -74,7 +74,7 @@ var _ = Describe("Stopping an attachment", func() {
 
 	It("does not wait if a release removed the node", func() {
 		r := root.startAttachment(attachment)
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
 		r.signal(syscall.SIGTERM)
 		Expect(r.wait()).To(BeZero())

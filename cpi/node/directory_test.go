@@ -154,10 +154,10 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
-	Describe("is released by release-directory", func() {
+	Describe("passes the exclusivity check", func() {
 		release := func() (int, string) {
 			GinkgoHelper()
-			return root.run(node.ReleaseDirectory(), attachment...)
+			return root.run(node.ExclusivityCheckDirectory(), attachment...)
 		}
 		// startVisible starts an attachment with a directory that is visible in the VM.
 		startVisible := func() *startedProgram {
@@ -220,7 +220,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		It("but is mounted again if a process starts to use it at the last moment", func() {
 			startVisible()
 			root.write("proc/200/mountinfo", inVMA+"\n")
-			r := root.startPausedAt(len(root.calls())+1, node.ReleaseDirectory(), attachment, func(*startedProgram) {
+			r := root.startPausedAt(len(root.calls())+1, node.ExclusivityCheckDirectory(), attachment, func(*startedProgram) {
 				Expect(os.Symlink(root.path("volume"), root.path("proc/200/cwd"))).To(Succeed())
 			})
 			Expect(r.wait()).To(Equal(1))

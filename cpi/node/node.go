@@ -70,16 +70,16 @@ func Idle() []string { return command("idle") }
 // WaitAttached returns the command that waits until the attachment in the same container publishes its disk.
 func WaitAttached() []string { return command("wait-attached") }
 
-// Release returns the command of the exclusivity check. It opens the device of an attachment exclusively, and removes the device node
-// while the device is open. If the device is in use, it prints the processes and fails.
-func Release() []string { return command("release") }
+// ExclusivityCheck returns the command of the exclusivity check. It opens the device of an attachment exclusively, and removes the device
+// node while the device is open. If the device is in use, it prints the processes and fails.
+func ExclusivityCheck() []string { return command("exclusivity-check") }
 
-// ExitNotPublished is the exit status of Release if there is no device node, and the attachment does not hold its lock. The disk may be in
-// use soon, because the attachment may be about to publish it.
+// ExitNotPublished is the exit status of ExclusivityCheck if there is no device node, and the attachment does not hold its lock. The
+// disk may be in use soon, because the attachment may be about to publish it.
 const ExitNotPublished = 3
 
-// ReleaseDirectory returns the command of the exclusivity check for a disk that is published as a directory.
-func ReleaseDirectory() []string { return command("release-directory") }
+// ExclusivityCheckDirectory returns the command of the exclusivity check for a disk that is published as a directory.
+func ExclusivityCheckDirectory() []string { return command("exclusivity-check-directory") }
 
 // Copy returns the command that copies a disk to its successor and verifies the copy.
 func Copy() []string { return command("copy") }
@@ -94,7 +94,7 @@ func Reboot() []string { return command("reboot") }
 func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
-		Attach(), AttachDirectory(), PrepareVolume(), Idle(), WaitAttached(), Release(), ReleaseDirectory(), Copy(), Reboot(),
+		Attach(), AttachDirectory(), PrepareVolume(), Idle(), WaitAttached(), ExclusivityCheck(), ExclusivityCheckDirectory(), Copy(), Reboot(),
 	} {
 		programs[command[3]] = command[2]
 	}

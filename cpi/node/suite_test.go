@@ -23,8 +23,8 @@ var _ = Describe("Every program", func() {
 		commands := map[string][]string{
 			"agent-connected.sh": node.AgentConnected(), "agent-running.sh": node.AgentRunning(), "attach-directory.sh": node.AttachDirectory(),
 			"attach.sh": node.Attach(), "copy.sh": node.Copy(), "idle.sh": node.Idle(), "prepare.sh": node.PrepareVolume(),
-			"probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "release-directory.sh": node.ReleaseDirectory(),
-			"release.sh": node.Release(), "vm-start.sh": node.VMStart(), "vm-stop.sh": node.VMStop(), "wait-attached.sh": node.WaitAttached(),
+			"probe.sh": node.Probe(), "reboot.sh": node.Reboot(), "exclusivity-check-directory.sh": node.ExclusivityCheckDirectory(),
+			"exclusivity-check.sh": node.ExclusivityCheck(), "vm-start.sh": node.VMStart(), "vm-stop.sh": node.VMStop(), "wait-attached.sh": node.WaitAttached(),
 		}
 		Expect(programs).To(HaveLen(len(commands)))
 		for _, program := range programs {

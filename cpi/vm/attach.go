@@ -219,7 +219,7 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 		Formatted:     manifest.IsFormatted(pvc),
 		Preallocate:   manifest.IsPreallocated(pvc),
 		Mode:          manifest.VolumeMode(pvc),
-		Bind:          manifest.IsDirectory(pvc),
+		AsDirectory:   manifest.IsDirectory(pvc),
 		VM:            vmPod,
 		Director:      s.Director,
 		PriorityClass: s.Disk.AttachmentPriorityClass,

@@ -106,7 +106,7 @@ func helperPodSpecAttacks() []Attack {
 		})),
 		rejected("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
 		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(withDiskMountedAt("/bin")))),
-		rejected("mounts", "helper Pod with its disk mounted over its marks", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/marks")))),
+		rejected("mounts", "helper Pod with its disk mounted over its marker files", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/markers")))),
 		rejected("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "etc"
 		}))),
@@ -157,7 +157,7 @@ func exclusivityCheckAttacks() []Attack {
 	return []Attack{
 		checkAttack("exclusivity-check|images", "an image from another registry", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = "docker.io/library/debian:13" }),
 		checkAttack("exclusivity-check", "another image that `images` admits", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = "registry.example.com/stemcells/other:latest" }),
-		checkAttack("command", "a custom command", rootOnNode, func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/bash", "-c", "id", "release"} }),
+		checkAttack("command", "a custom command", rootOnNode, func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/bash", "-c", "id", "exclusivity-check"} }),
 		checkAttack("exclusivity-check", "another program of the CPI", "two programs for one disk", func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/sync"} }),
 		checkAttack("exclusivity-check", "a different target container", "access to the processes of the attachment", func(c *corev1.EphemeralContainer) { c.TargetContainerName = "attach" }),
 		checkAttack("environment", "BASH_ENV in its environment", rootOnNode, func(c *corev1.EphemeralContainer) {

@@ -20,7 +20,7 @@ var _ = Describe("An exclusivity check that was interrupted by a restart of the 
 	)
 	BeforeEach(func(ctx context.Context) {
 		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
-		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unstarted", new("release-1"))).To(Succeed())
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/unstarted", new("exclusivity-check-1"))).To(Succeed())
 	})
 
 	It("is retried by the detach_disk that waits for it", func(ctx context.Context) {

@@ -33,7 +33,7 @@ run_attachment() {
 }
 
 # wait_published COMMAND... waits until COMMAND finds the published disk. If COMMAND does not find the disk although the attachment holds
-# its lock, an earlier release removed the disk, because the attachment takes the lock after it publishes the disk: wait_published exits
+# its lock, an earlier exclusivity check removed the disk, because the attachment takes the lock after it publishes the disk: wait_published exits
 # with status 0. It exits with status 3 if the attachment may be about to publish the disk, for example after a reboot of the node.
 wait_published() {
   local tries=0

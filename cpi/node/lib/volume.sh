@@ -11,19 +11,19 @@ is_blank() {
   ((status == 0))
 }
 
-# attached_mark is a file in a volume of the attachment Pod, which outlives a reboot of the node. It records that the disk was published in
+# attached_marker is a file in a volume of the attachment Pod, which outlives a reboot of the node. It records that the disk was published in
 # the VM. The PVC records that only when the attachment is ready.
-attached_mark=$root/marks/attached
+attached_marker=$root/markers/attached
 
-# mark_attached records that the VM may change the content of the disk from now on. Image files need no mark.
+# mark_attached records that the VM may change the content of the disk from now on. Image files need no marker.
 mark_attached() {
-  [[ -d ${attached_mark%/*} && ! -e $attached_mark ]] || return 0
-  touch "$attached_mark"
-  sync "$attached_mark"
+  [[ -d ${attached_marker%/*} && ! -e $attached_marker ]] || return 0
+  touch "$attached_marker"
+  sync "$attached_marker"
 }
 
 # was_formatted succeeds if the disk had a filesystem before.
-was_formatted() { [[ ${FORMATTED:-} == true || -e $attached_mark ]]; }
+was_formatted() { [[ ${FORMATTED:-} == true || -e $attached_marker ]]; }
 
 # check_may_format fails if the disk had a filesystem before: then a blank volume is the wrong one.
 check_may_format() {

@@ -1,4 +1,4 @@
-# Releases a disk that is published as a directory: checks that nothing in the VM uses it, and unmounts it. If it is in use, prints only the
+# Exclusivity check of a disk that is published as a directory: checks that nothing in the VM uses it, and unmounts it. If it is in use, prints only the
 # processes and fails; the CPI adds the rest of the message and the code.
 #
 # Environment: the same as the attachment's.

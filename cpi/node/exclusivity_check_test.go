@@ -11,7 +11,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node"
 )
 
-var _ = Describe("release.sh", func() {
+var _ = Describe("exclusivity-check.sh", func() {
 	var root fakeRoot
 	BeforeEach(func() {
 		root = newFakeRoot()
@@ -19,7 +19,7 @@ var _ = Describe("release.sh", func() {
 	})
 
 	It("removes the node while it has the device open", func() {
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		Expect(root.calls()).To(Equal([]string{"mknod /dev/bosh-disk b 8 16", "open exclusively /dev/bosh-disk"}))
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
 	})
@@ -27,7 +27,7 @@ var _ = Describe("release.sh", func() {
 	It("fails while the device is in use, and reports the processes", func() {
 		root.setState("busy/8:16", "")
 		root.addProcess(200, 1, "postgres", inVMA, "92 1 8:16 / /var/vcap/store rw")
-		status, output := root.run(node.Release(), attachment...)
+		status, output := root.run(node.ExclusivityCheck(), attachment...)
 		Expect(status).To(Equal(1))
 		Expect(output).To(Equal("process 200 (postgres) has it mounted at /var/vcap/store\n"))
 		Expect(root.exists("devices/disk-1")).To(BeTrue())
@@ -35,7 +35,7 @@ var _ = Describe("release.sh", func() {
 
 	It("retries if the device is in use for a moment", func() {
 		root.setState("busy/8:16", "")
-		r := root.startPausedAt(3, node.Release(), attachment, func(*startedProgram) { root.clearState("busy/8:16") })
+		r := root.startPausedAt(3, node.ExclusivityCheck(), attachment, func(*startedProgram) { root.clearState("busy/8:16") })
 		<-r.exited
 		Expect(r.err).NotTo(HaveOccurred())
 		Expect(root.exists("devices/disk-1")).To(BeFalse())
@@ -45,16 +45,16 @@ var _ = Describe("release.sh", func() {
 		root = newFakeRoot()
 		root.addDevice("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		root.startAttachment(attachment)
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		callsBefore := len(root.calls())
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		Expect(root.calls()).To(HaveLen(callsBefore))
 	})
 
 	It("exits with ExitNotPublished if there is no node and no attachment holds the lock", func() {
 		Expect(os.Remove(root.path("devices/disk-1"))).To(Succeed())
 		root.write("devices/.disk-1.lock", "")
-		status, output := root.run(node.Release(), attachment...)
+		status, output := root.run(node.ExclusivityCheck(), attachment...)
 		Expect(status).To(Equal(node.ExitNotPublished))
 		Expect(output).To(Equal("the attachment of disk disk-1 has not published it yet [disk-not-published]\n"))
 	})
@@ -64,7 +64,7 @@ var _ = Describe("release.sh", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
 		var release *startedProgram
 		root.startPausedAt(callsUntilMknod, node.Attach(), attachment, func(*startedProgram) {
-			release = root.start(node.Release(), attachment...)
+			release = root.start(node.ExclusivityCheck(), attachment...)
 			Consistently(release.exited, "300ms").ShouldNot(BeClosed())
 		})
 		Expect(release.wait()).To(BeZero())
@@ -75,12 +75,12 @@ var _ = Describe("release.sh", func() {
 		root = newFakeRoot()
 		root.write("dev/loop-control", "c 10 237\n")
 		r := root.startAttachment(attachment)
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		Expect(root.loops()).To(HaveLen(1))
 
 		r.kill()
 		root.addDevice("devices/disk-1", 7, 0, 0, "")
-		Expect(root.run(node.Release(), attachment...)).To(BeZero())
+		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
 		Expect(root.loops()).To(BeEmpty())
 	})
 })

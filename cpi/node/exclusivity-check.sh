@@ -1,5 +1,5 @@
-# Releases a disk that is published as a device: runs the exclusivity check, and removes the node while it has the device open. If the
-# device is in use, prints only the processes and fails; the CPI adds the rest of the message and the code. It retries for a few seconds,
+# Exclusivity check of a disk that is published as a device: opens the device exclusively, and removes its node while the device is open. If
+# the device is in use, prints only the processes and fails; the CPI adds the rest of the message and the code. Retries for a few seconds,
 # because programs such as udev open new devices for a moment.
 #
 # Environment: the same as the attachment's.
