@@ -91,11 +91,20 @@ const openByHandleScript = `perl -e '
 
 // loadModuleScript asks the kernel to load data that is not a module. The kernel returns ENOEXEC only to a process that may load modules.
 // A kernel without modules rejects all processes: then the command checks the capability SYS_MODULE.
-const loadModuleScript = `if [[ -e /proc/modules ]]; then
+var loadModuleScript = `if [[ -e /proc/modules ]]; then
 	perl -e 'use Errno; my ($module, $arguments) = ("x" x 64, "\0"); syscall(175, $module, 64, $arguments); exit(!$!{ENOEXEC})'
 else
-	(( 0x$(awk '/^CapEff/ { print $2 }' /proc/self/status) >> 16 & 1 ))
+	` + checkCapability(16) + `
 fi`
+
+// openMemoryScript opens the device of the node's memory. A kernel without this device returns ENXIO to a process that may use it.
+var openMemoryScript = `rm -f /tmp/memory; mknod /tmp/memory c 1 1 &&
+	perl -e 'use Errno; exit 0 if open(my $memory, "<", "/tmp/memory"); exit(!$!{ENXIO})' && ` + checkCapability(17)
+
+// checkCapability returns a command that succeeds if the process has the capability of this number.
+func checkCapability(number int) string {
+	return fmt.Sprintf("(( 0x$(awk '/^CapEff/ { print $2 }' /proc/self/status) >> %d & 1 ))", number)
+}
 
 // Escapes returns the escapes in the table of docs/trust.md.
 func Escapes() []Escape {
@@ -111,7 +120,7 @@ func Escapes() []Escape {
 			fixedCommand(`mkdir -p /tmp/mounted; for controller in $(awk 'NR > 1 { print $1 }' /proc/cgroups); do mount -t cgroup -o "$controller" cgroup /tmp/mounted 2>/dev/null && break; done
 				(` + rewriteFile("/tmp/mounted/release_agent") + `); status=$?; umount /tmp/mounted; exit $status`)},
 		{"the node's files, through open_by_handle_at", []string{Privileged, SysAdminAndReadSearch}, nil, "`DAC_READ_SEARCH`; since Linux 6.12, `SYS_ADMIN` can open directories", fixedCommand(openByHandleScript)},
-		{"the node's memory, through /dev/mem", fromNone, nil, "STRICT_DEVMEM in Linux, or no such device; without STRICT_DEVMEM, a privileged VM succeeds", fixedCommand("head -c 1 /dev/mem | grep -q .")},
+		{"the device of the node's memory, /dev/mem", fromPrivileged, nil, "`SYS_RAWIO`; with STRICT_DEVMEM, Linux hides the memory of programs", fixedCommand(openMemoryScript)},
 		{"loading a kernel module", fromPrivileged, nil, "`SYS_MODULE`", fixedCommand(loadModuleScript)},
 		{"the node's cgroups", fromNone, nil, "a separate view of the hierarchy, which root with `SYS_ADMIN` can leave", fixedCommand("ls -d /sys/fs/cgroup/kubepods* /sys/fs/cgroup/*/kubepods*")},
 		{"the node's processes", fromNone, nil, "PID namespace", fixedCommand("grep -qx kubelet /proc/[0-9]*/comm")},
