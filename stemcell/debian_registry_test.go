@@ -70,6 +70,6 @@ func debianRegistry() {
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		cid, err := newDebianStore(registry).Push(ctx, path, jammy, nil)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(newDebianStore(registry).Delete(ctx, cid)).To(MatchError(stemcell.ErrUndeletable))
+		Expect(newDebianStore(registry).Delete(ctx, cid)).To(MatchError(stemcell.ErrDeleteUnsupported))
 	})
 }

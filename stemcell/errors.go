@@ -29,8 +29,8 @@ var (
 	ErrFull = errors.New("the registry is full")
 	// ErrUntrusted means that the registry's certificate is not trusted, or that the registry does not serve TLS.
 	ErrUntrusted = errors.New("the registry is not trusted")
-	// ErrUndeletable means that the registry does not allow the deletion of images.
-	ErrUndeletable = errors.New("the registry does not delete images")
+	// ErrDeleteUnsupported means that the registry does not allow the deletion of images.
+	ErrDeleteUnsupported = errors.New("the registry does not allow the deletion of images")
 
 	errPlainHTTP = errors.New("plain HTTP is not allowed")
 )
@@ -63,9 +63,9 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: timed out; raise timeouts.create_stemcell: %w", action, err)
+		return fmt.Errorf("%s: timed out (%w); raise timeouts.create_stemcell", action, err)
 	case errors.Is(err, context.Canceled):
-		return fmt.Errorf("%s: canceled: %w", action, err)
+		return fmt.Errorf("%s: %w", action, err)
 	case isUntrustedCertificate(err):
 		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
 			"set stemcell.registry.ca to the CA certificate that signed it")
@@ -100,7 +100,7 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads; "+
 			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return wrap(ErrUndeletable, "registry "+registry+" does not allow deletion; enable it there "+
+		return wrap(ErrDeleteUnsupported, "registry "+registry+" does not allow deletion; enable it there "+
 			"(Docker's and Debian's registry: REGISTRY_STORAGE_DELETE_ENABLED=true)")
 	}
 	if strings.Contains(response.Error(), "no space left") {

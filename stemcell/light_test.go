@@ -80,7 +80,7 @@ var _ = Describe("A light stemcell", func() {
 		Expect(store.Image(cid)).To(Equal(registry.Host() + "/ubuntu-jammy-stemcell@" + digest))
 	})
 
-	It("is looked up with the configured credentials, but without them in other registries", func(ctx SpecContext) {
+	It("sends the configured credentials only to the configured registry", func(ctx SpecContext) {
 		store, _ := newStore(registry)
 		store.Registry.Username, store.Registry.Password = "bosh", "sesame"
 		registry.Username, registry.Password = "bosh", "sesame"
@@ -118,7 +118,7 @@ var _ = Describe("A light stemcell", func() {
 	)
 })
 
-var _ = Describe("The image reference of a CID", func() {
+var _ = Describe("Options.Image", func() {
 	digest := digestOf(nil)
 	options := stemcell.Options{
 		RegistryMirrors: map[string]string{
@@ -126,7 +126,7 @@ var _ = Describe("The image reference of a CID", func() {
 		},
 		Registry: stemcell.Registry{Repository: "push.test/bosh/stemcells", PullRepository: "pull.test:5000/stemcells"},
 	}
-	DescribeTable("is the reference that nodes use to pull the image", func(cid, image string) {
+	DescribeTable("returns the reference that nodes use to pull the image", func(cid, image string) {
 		Expect(options.Validate()).To(Succeed())
 		Expect(options.Image(cid)).To(Equal(image))
 	},
@@ -140,7 +140,7 @@ var _ = Describe("The image reference of a CID", func() {
 		Entry("light, with a shorter mirror prefix", "ghcr.io/cloudfoundry-2/b:1", "mirror.test/ghcr/cloudfoundry-2/b:1"),
 		Entry("light, on Docker Hub", "ubuntu:22.04", "mirror.test/hub/library/ubuntu:22.04"),
 	)
-	DescribeTable("is an error for an invalid CID", func(cid string) {
+	DescribeTable("returns an error for an invalid CID", func(cid string) {
 		_, err := options.Image(cid)
 		Expect(err).To(MatchError(ContainSubstring("upload the stemcell again")))
 	},

@@ -178,7 +178,7 @@ var _ = Describe("Deleting a stemcell", func() {
 		store, _ := newStore(registry)
 		registry.SetFault(stemcells.RejectMethod(http.MethodDelete, http.StatusMethodNotAllowed, "UNSUPPORTED"))
 		err := store.Delete(ctx, "heavy://"+registry.Host()+"/bosh/stemcells@"+digestOf(nil))
-		Expect(err).To(MatchError(stemcell.ErrUndeletable))
+		Expect(err).To(MatchError(stemcell.ErrDeleteUnsupported))
 		Expect(err).To(MatchError(ContainSubstring("REGISTRY_STORAGE_DELETE_ENABLED")))
 	})
 

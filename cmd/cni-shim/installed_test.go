@@ -47,18 +47,18 @@ var _ = Describe("The installed shim", func() {
 		Expect(err).NotTo(HaveOccurred())
 		applyDaemonSet(ctx)
 		writeAccountFiles(ctx) // restore the files of the account for later specs
-		rejected := n.add("pod")
-		Eventually(func() int { return rejected.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
+		add := n.add("pod")
+		Eventually(func() int { return add.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
 		watchCtx, stop := context.WithCancel(ctx)
 		defer stop()
 		watch := n.command(watchCtx, "install", append(n.options, "-watch")...)
 		Expect(watch.Start()).To(Succeed())
-		Eventually(func() int { return rejected.run().Status }).WithTimeout(time.Minute).Should(BeZero())
+		Eventually(func() int { return add.run().Status }).WithTimeout(time.Minute).Should(BeZero())
 		stop()
 		_ = watch.Wait()
 	})
 
-	It("sends no requests for Pods of namespaces that are not listed", func() {
+	It("sends no requests for Pods in other namespaces", func() {
 		api, requests := newFaultyServer(statusHandler(http.StatusUnauthorized))
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Kubeconfig, c.Shim["namespaces"] = api.kubeconfig(c.dir), []string{"vms"}

@@ -87,8 +87,8 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 		flags.StringVar(&o.ServiceAccount, "service-account", "",
 			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")
 		flags.StringVar(&o.TokenFor, "token-for", "",
-			"`namespace/name` of the service account for the token on the node; the token is requested with the one in "+
-				"-service-account (default: install the token in -service-account)")
+			"request the node's token for this service account, `namespace/name`, with the token in -service-account "+
+				"(default: copy that token to the node)")
 		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` with Pods that may request addresses (default: all)")
 		flags.StringVar(&o.Annotation, "annotation", "", "`key` of the Pod annotation that holds the requested addresses "+
 			"(default: "+install.DefaultAnnotation+")")

@@ -47,7 +47,7 @@ var _ = Describe("kubectl bosh collect", func() {
 	It("lists orphaned resources, and deletes them with --confirm", func() {
 		args := []string{"collect", "--namespace", env.namespace, "--director", director.UUID, "--min-age", "1ms"}
 		Expect(env.mustRun(args...)).To(MatchRegexp(
-			`^Pod ` + env.namespace + `/agent-old \(\d+s old\): orphaned by an interrupted create_vm: .*: would be deleted\nnothing was changed; run with --confirm to apply\n$`))
+			`^Pod ` + env.namespace + `/agent-old \(\d+s old\): orphaned by an interrupted create_vm: .*: would be deleted\nnothing was changed; to delete or repair these resources, run with --confirm\n$`))
 		var found []collect.Result
 		Expect(json.Unmarshal([]byte(env.mustRun(append(args, "-o", "json")...)), &found)).To(Succeed())
 		Expect(found).To(ConsistOf(And(HaveField("Kind", "Pod"), HaveField("Name", "agent-old"), HaveField("Outcome", "would be deleted"))))

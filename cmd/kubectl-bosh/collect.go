@@ -29,7 +29,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
 		Short: "List or delete resources orphaned by interrupted calls",
 		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls of a director, with the reason and the age\n" +
 			"of each. With --confirm, delete or repair them. Disks are never deleted.\n\n" +
-			"This is `cpi -collect` with the permissions of the kubeconfig's user.",
+			"This does the same as `cpi -collect`, with the permissions of the kubeconfig's user.",
 		Example: `  # List orphaned resources
   kubectl bosh collect -n bosh --director UUID
 
@@ -98,7 +98,7 @@ func printResults(command *cobra.Command, results []collect.Result, complete, co
 	case len(results) == 0 && complete:
 		fmt.Fprintln(out, "no orphaned resources")
 	case len(results) > 0 && !confirmed:
-		fmt.Fprintln(out, "nothing was changed; run with --confirm to apply")
+		fmt.Fprintln(out, "nothing was changed; to delete or repair these resources, run with --confirm")
 	}
 	return nil
 }

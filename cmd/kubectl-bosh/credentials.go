@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// serverReplacement is when the API server in the user's kubeconfig replaces the recorded one.
+// serverReplacement determines whether the API server in the user's kubeconfig replaces the recorded one.
 type serverReplacement int
 
 const (

@@ -32,7 +32,7 @@ func newDownCommand(conn *connection) *cobra.Command {
 			"outlive the director's VM, the RBAC objects, and the namespace if it is empty. It does not delete objects that up did not\n" +
 			"create, or the directory, which contains passwords and keys.\n\n" +
 			"down fails if the namespace has VMs or disks of the director's deployments. Delete the deployments first, or use --force.",
-		Example: `  # Delete the director of the directory "kubernetes"
+		Example: `  # Delete the director created from the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -69,7 +69,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	deployed, err := s.listDeployed(ctx, director)
+	deployed, err := s.listDeploymentResources(ctx, director)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	return s.tearDown(ctx, director, deployed)
 }
 
-// listDeployed lists the VMs and disks in the namespace that create-env did not create.
-func (s *session) listDeployed(ctx context.Context, director string) ([]string, error) {
+// listDeploymentResources lists the VMs and disks in the namespace that create-env did not create.
+func (s *session) listDeploymentResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
 	pods, err := s.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
@@ -147,7 +147,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 	return s.deleteServices(ctx, director)
 }
 
-// deleteServices deletes the Services that the local CPI retains when it recreates the director's VM.
+// deleteServices deletes the Services that the local CPI keeps when it recreates the director's VM.
 func (s *session) deleteServices(ctx context.Context, director string) error {
 	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {

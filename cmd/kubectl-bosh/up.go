@@ -74,7 +74,7 @@ func newUpCommand(conn *connection) *cobra.Command {
   # Create or update the director with the files in the directory "kubernetes"
   kubectl bosh up --dir kubernetes
 
-  # Print the objects with which an administrator grants you the permissions for up and down
+  # Print the RBAC objects that an administrator must apply before you can run up and down
   kubectl bosh up --print-permissions --namespace bosh`,
 		Args: flagsOnly,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -101,7 +101,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Network, "network", "", "Address `type` of the director: static for a Pod address, service for a Service address "+
 		"(default: static if a reserved range is known)")
 	flags.StringVar(&o.Range, "range", "",
-		"`CIDR` of the reserved range for --network static; the network plugin must assign its addresses on request only")
+		"`CIDR` of the reserved range for --network static; the network plugin must assign addresses from it only on request")
 	flags.StringVar(&o.Address, "address", "",
 		"`IP` address of the director, in the reserved range or the Service range (default: a free address)")
 	flags.StringVar(&o.Credentials, "credentials", "", "Credentials `type` of the director: in-cluster for the service account of its Pod, "+

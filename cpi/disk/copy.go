@@ -190,8 +190,8 @@ func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
 	if kube.Bound(pvc) || kube.Binding(pvc) || kube.NeverBound(pvc) {
 		return nil
 	}
-	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is %s although it had volume %s; "+
-		"restore the volume (see `kubectl describe pvc %s`)", pvc.Name, pvc.Status.Phase, pvc.Spec.VolumeName, pvc.Name)
+	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is no longer bound to volume %s (phase %s); "+
+		"restore the volume (see `kubectl describe pvc %s`)", pvc.Name, pvc.Spec.VolumeName, pvc.Status.Phase, pvc.Name)
 }
 
 // copyData copies the data to an incomplete successor, and marks it as verified. A disk that never had a volume has no data to
@@ -312,7 +312,8 @@ func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev
 	case ok:
 		return found, instance != "", nil
 	case vmPod == nil:
-		return nil, false, call.CodeDiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod",
+		return nil, false, call.CodeDiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod; "+
+			"retry while a VM of this director is running",
 			pvc.Name)
 	}
 	return vmPod, false, nil
@@ -381,5 +382,5 @@ func copyFailedError(pod *corev1.Pod) error {
 			code = call.CodeDiskCopyFull
 		}
 	}
-	return code.Errorf("cannot copy disk %s, which is unchanged: %s", manifest.DiskOf(pod), reason)
+	return code.Errorf("cannot copy disk %s: %s; the disk is unchanged", manifest.DiskOf(pod), reason)
 }

@@ -312,6 +312,7 @@ func copyRunning(pod *corev1.Pod) bool {
 
 // CopyingError returns the error for a disk that this Pod copies.
 func CopyingError(pod *corev1.Pod) error {
-	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; rerun update_disk, or wait until Pod %s finishes",
+	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; "+
+		"rerun update_disk to complete the copy, or wait until Pod %s finishes",
 		manifest.DiskOf(pod), manifest.CopiedTo(pod), pod.Name)
 }

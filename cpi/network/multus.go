@@ -55,7 +55,7 @@ func (n Network) validateAttachment(network string) error {
 		return nil
 	}
 	if n.Type == VIP {
-		return call.CodeNetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove it", network)
+		return call.CodeNetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove that property", network)
 	}
 	namespace, name := n.splitAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")

@@ -98,7 +98,7 @@ func stemcellError(err error) error {
 		{images.ErrNotFound, call.CodeImageNotFound},
 		{images.ErrDenied, call.CodeRegistryDenied},
 		{images.ErrUntrusted, call.CodeRegistryUntrusted},
-		{images.ErrUndeletable, call.CodeRegistryUndeletable},
+		{images.ErrDeleteUnsupported, call.CodeRegistryUndeletable},
 	} {
 		if errors.Is(err, known.kind) {
 			return known.code.Wrap(err, false)

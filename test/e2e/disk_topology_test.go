@@ -47,8 +47,8 @@ var _ = Describe("A disk with a volume that the VM's node cannot access", Label(
 			Entry("from the scheduler: the topology excludes the node", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
 				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: embedded.CSITopologyKey, Values: []string{"node-9"}}},
 			}}}, "didn't find available persistent volumes to bind", NodeTimeout(longTest)),
-			Entry("from the provisioner: the volume cannot be created", storagev1.StorageClass{Parameters: map[string]string{embedded.CSITopologyParameter: "moon"}},
-				`StorageClass parameter reach is "moon"`, NodeTimeout(longTest)),
+			Entry("from the provisioner: the volume cannot be created", storagev1.StorageClass{Parameters: map[string]string{embedded.CSIAccessibilityParameter: "moon"}},
+				`StorageClass parameter accessibility is "moon"`, NodeTimeout(longTest)),
 		)
 	}
 })

@@ -35,8 +35,8 @@ func nodeSelector(node *embedded.Node) map[string]any {
 
 // movableDisks are cloud_properties of disks with volumes that other nodes can use, by volume mode.
 var movableDisks = map[string]map[string]any{
-	"Filesystem": {"storage_class": embedded.CSIMovableClass},
-	"Block":      {"storage_class": embedded.CSIMovableClass, "volume_mode": "Block"},
+	"Filesystem": {"storage_class": embedded.CSIAnyNodeClass},
+	"Block":      {"storage_class": embedded.CSIAnyNodeClass, "volume_mode": "Block"},
 }
 
 var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Serial, func() {

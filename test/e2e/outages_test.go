@@ -27,7 +27,7 @@ func newOutageFixture(ctx context.Context) *outageFixture {
 	GinkgoHelper()
 	f := &outageFixture{env: newTestEnv(ctx)}
 	f.vm = f.env.createVM(ctx)
-	f.disk = f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+	f.disk = f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIAnyNodeClass})
 	f.vm.attach(ctx, f.disk)
 	f.vm.run(ctx, "echo "+f.disk+" >/var/vcap/store/mark && sync /var/vcap/store/mark")
 	return f
@@ -98,7 +98,7 @@ var _ = Describe("While a component of the cluster hangs,", Label("disks", "outa
 	}, NodeTimeout(longTest))
 
 	It("the first attach_disk waits for the provisioner", func(ctx context.Context) {
-		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIAnyNodeClass})
 		expectCompletes(ctx, "csi-provisioner", func() { f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk) }, func(g Gomega) {
 			pvc := f.pvc(ctx, disk)
 			g.Expect(pvc.Annotations).To(HaveKey("volume.kubernetes.io/selected-node"))
@@ -107,7 +107,7 @@ var _ = Describe("While a component of the cluster hangs,", Label("disks", "outa
 	}, NodeTimeout(longTest))
 
 	It("attach_disk waits for the attacher", func(ctx context.Context) {
-		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIMovableClass})
+		disk := f.env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIAnyNodeClass})
 		f.env.mustCall(ctx, "attach_disk", f.vm.cid, disk)
 		f.env.mustCall(ctx, "detach_disk", f.vm.cid, disk)
 		Eventually(func() []bool { return f.volumeAttachments(ctx, disk) }).WithContext(ctx).Should(BeEmpty())

@@ -11,19 +11,19 @@ import (
 // Names of the CSI drivers. The driver is a separate module (test/csi), to keep CSI libraries out of the product's dependencies.
 // This package only runs its program, and therefore duplicates the constants.
 const (
-	CSIDriverName        = "embedded.csi"
-	CSITopologyKey       = "topology." + CSIDriverName + "/node" // label with the node of a volume
-	CSITopologyParameter = "reach"                               // StorageClass parameter: which nodes can use the volumes
-	VMCSIDriverName      = "vm." + CSIDriverName                 // the driver of the VM node
+	CSIDriverName             = "embedded.csi"
+	CSITopologyKey            = "topology." + CSIDriverName + "/node" // label with the node of a volume
+	CSIAccessibilityParameter = "accessibility"                       // StorageClass parameter: which nodes can use the volumes
+	VMCSIDriverName           = "vm." + CSIDriverName                 // the driver of the VM node
 )
 
 // StorageClasses of the cluster in addition to the default one, and the VolumeSnapshotClass. Volumes support both volume modes.
-// They are bound to a node, except those of CSIMovableClass.
+// They are bound to a node, except those of CSIAnyNodeClass.
 const (
-	CSIMovableClass  = "csi-movable" // on any node, one at a time
-	CSIClass         = "csi"         // with volume expansion; ext4 in Filesystem mode
-	CSIXFSClass      = "csi-xfs"     // with volume expansion; xfs, because every kernel can grow it while it is mounted
-	CSIFixedClass    = "csi-fixed"   // without volume expansion
+	CSIAnyNodeClass  = "csi-any-node" // on any node, one at a time
+	CSIClass         = "csi"          // with volume expansion; ext4 in Filesystem mode
+	CSIXFSClass      = "csi-xfs"      // with volume expansion; xfs, because every kernel can grow it while it is mounted
+	CSIFixedClass    = "csi-fixed"    // without volume expansion
 	CSISnapshotClass = "csi"
 )
 

@@ -43,14 +43,15 @@ func csiProcess(plane *ControlPlane, dir, name string, args ...string) Process {
 	return Process{Name: name, Dir: dir, Args: append([]string{name, "--kubeconfig", kubeconfig, "--v=2"}, args...), Env: []string{"KUBECONFIG=" + kubeconfig}}
 }
 
-// start applies the driver's classes, and starts all processes that are not running. If the controller exited, it also restarts the
-// sidecars. They exit some time after the controller, and, unlike in a Pod, nothing restarts them.
+// start applies the StorageClasses and the VolumeSnapshotClass of the driver, and starts all processes that are not running. If the
+// controller exited, it also restarts the sidecars. They exit some time after the controller, and, unlike in a Pod, nothing restarts
+// them.
 func (d csiDriver) start(ctx context.Context) error {
 	if err := d.controlPlane.Apply(ctx, fmt.Sprintf(csiManifests, d.name, CSISnapshotClass+d.classSuffix)+
 		d.storageClass(CSIClass, "", true)+
 		d.storageClass(CSIXFSClass, "csi.storage.k8s.io/fstype: xfs", true)+
 		d.storageClass(CSIFixedClass, "", false)+
-		d.storageClass(CSIMovableClass, CSITopologyParameter+": any-node", true)); err != nil {
+		d.storageClass(CSIAnyNodeClass, CSIAccessibilityParameter+": any-node", true)); err != nil {
 		return err
 	}
 	if !d.controller.Running() {

@@ -22,7 +22,7 @@ func (n *VMNode) csiDriver() csiDriver {
 }
 
 // startCSI waits until the kubelet has registered the driver, which systemd starts. It then restarts the SSH connection and the sidecars,
-// because the connection may be from before a reboot.
+// because a reboot of the node breaks the connection.
 func (n *VMNode) startCSI(ctx context.Context) error {
 	if err := n.ControlPlane.waitCSIDriver(ctx, VMNodeName, VMCSIDriverName); err != nil {
 		return err

@@ -80,8 +80,8 @@ func failRequests(ctx context.Context, rng *rand.Rand) error {
 	return nil
 }
 
-// chaosEnv simulates the programs that use disks on real nodes. A VM keeps a disk mounted while it increments the disk's counter. If the
-// attachment Pod of a mounted disk is deleted, it exits only after the disk is unmounted, unless it is killed.
+// chaosEnv simulates the programs that use disks on real nodes. A VM keeps a disk mounted while it increments the disk's counter. A
+// deleted attachment Pod keeps running until its disk is unmounted. A killed one exits at once.
 type chaosEnv struct {
 	testEnv
 
@@ -161,7 +161,8 @@ func (env *chaosEnv) getRunningPod(ctx context.Context, vm string) (*corev1.Pod,
 	return pod, err
 }
 
-// StartCounter mounts the disk. It is a violation if another running VM Pod has the disk mounted.
+// StartCounter simulates the start of a program that mounts the disk and increments its counter. It is a violation if another running
+// VM Pod has the disk mounted.
 func (env *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 	vmPod, err := env.getRunningPod(ctx, vm)
 	if err != nil {
@@ -204,7 +205,7 @@ func (env *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, err
 	return env.counters[disk], nil
 }
 
-// StopCounter unmounts the disk.
+// StopCounter simulates the end of the program, which unmounts the disk.
 func (env *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
 	env.mutex.Lock()
 	defer env.mutex.Unlock()

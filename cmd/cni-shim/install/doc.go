@@ -5,5 +5,5 @@
 // plugin, and that plugin becomes the shim's delegate.
 //
 // Each file is written under a temporary name and renamed, after the files that it references. The node therefore always has a
-// complete configuration, its own or the shim's: also during an upgrade, after an installer is killed, and after uninstallation.
+// complete configuration (its own or the shim's), even during an upgrade, or if an installer is killed.
 package install

@@ -54,9 +54,12 @@ func (f installedFile) withContent(use func(io.ReadSeeker) (bool, error)) (bool,
 	return use(content)
 }
 
+// renewBelow is the remaining fraction of a token's lifetime below which Install renews the token.
+const renewBelow = 0.5
+
 // Install installs or updates the shim, and returns the paths of the changed files. If it fails, it keeps the files already written:
 // their order makes each intermediate state valid.
-func (o Options) Install(ctx context.Context) ([]string, error) { return o.install(ctx, 0.5) }
+func (o Options) Install(ctx context.Context) ([]string, error) { return o.install(ctx, renewBelow) }
 
 func (o Options) install(ctx context.Context, minRemaining float64) ([]string, error) {
 	if err := o.Validate(); err != nil {
@@ -130,7 +133,7 @@ func (o Options) removeConfig() error {
 }
 
 // Watch installs the shim, and reinstalls it at each interval until the context is canceled. Reinstalling renews the token, applies
-// changes of the node's network configuration, and restores removed files. Watch does not uninstall the shim when it returns, so that
+// changes to the node's network configuration, and restores removed files. Watch does not uninstall the shim when it returns, so that
 // the shim keeps working during an upgrade of the installer. After a failure, Watch retries. It logs a repeated failure only once.
 func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Logger) error {
 	if err := o.Validate(); err != nil {
@@ -146,7 +149,7 @@ func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Lo
 	for {
 		changed, err := o.install(ctx, minRemaining)
 		if slices.Contains(changed, o.kubeconfigPath()) {
-			minRemaining = 0.5
+			minRemaining = renewBelow
 		}
 		for _, path := range changed {
 			log.Info("installed", "file", path)

@@ -129,7 +129,8 @@ func AddressAt(prefix netip.Prefix, offset int) netip.Addr {
 	return address
 }
 
-// FindFreePodAddress returns the first address of the range, from firstOffset on, that no Pod has.
+// FindFreePodAddress returns the first address of the range, at or after firstOffset, that no Pod has. It does not look for Pods if the
+// user may not list all Pods: create_vm reports a conflict later.
 func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange, firstOffset int) (string, error) {
 	const maxCandidates = 200
 	for offset := firstOffset; offset < firstOffset+maxCandidates; offset++ {
@@ -140,11 +141,11 @@ func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange
 		_, taken, err := c.Client.PodsInAllNamespaces().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
 			func(*corev1.Pod) bool { return true })
 		if errors.Is(err, kube.ErrRejected) || err == nil && !taken {
-			return address.String(), nil // without permission to list all Pods, create_vm reports a conflict
+			return address.String(), nil
 		}
 		if err != nil {
 			return "", err
 		}
 	}
-	return "", fmt.Errorf("no free Pod address in %s from offset %d on; set --address", reserved, firstOffset)
+	return "", fmt.Errorf("no free Pod address in %s at or after offset %d; set --address", reserved, firstOffset)
 }

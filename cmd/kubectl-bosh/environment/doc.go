@@ -1,3 +1,3 @@
-// Package environment plans a director on Kubernetes, and writes the directory with the files for `bosh create-env`: decisions, ops files,
-// variables, RBAC objects and credentials. It does not overwrite decisions and files that operators may edit.
+// Package environment plans a director on Kubernetes, and writes the directory with the files for `bosh create-env`: up.yml with the
+// decisions, ops files, variables, RBAC objects and credentials. It does not overwrite up.yml and other files that operators may edit.
 package environment

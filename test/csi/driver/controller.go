@@ -199,13 +199,13 @@ func accessibleFrom(requirement *csi.TopologyRequirement, node string) bool {
 // isMovable reports whether any node can use the volume, one at a time, like network storage. Without the parameter, the volume is
 // bound to a node.
 func isMovable(parameters map[string]string) (bool, error) {
-	switch reach := parameters[ReachParameter]; reach {
+	switch value := parameters[AccessibilityParameter]; value {
 	case "":
 		return false, nil
 	case "any-node":
 		return true, nil
 	default:
-		return false, status.Errorf(codes.InvalidArgument, "StorageClass parameter %s is %q; the only valid value is any-node", ReachParameter, reach)
+		return false, status.Errorf(codes.InvalidArgument, "StorageClass parameter %s is %q; the only valid value is any-node", AccessibilityParameter, value)
 	}
 }
 

@@ -1,9 +1,9 @@
-// Package driver implements the calls of the CSI spec (https://github.com/container-storage-interface/spec, spec.md) with image
+// Package driver implements the services of the CSI spec (https://github.com/container-storage-interface/spec, spec.md) with image
 // files on loop devices. A process can serve the controller for all nodes, one node, or both. Errors have the gRPC codes that the spec
 // requires for each call.
 //
-// Only one node at a time can use a volume. By default, a volume is bound to a node, like a local disk. With ReachParameter, it can be
-// used on any node, like network storage.
+// Only one node at a time can use a volume. By default, a volume is bound to a node, like a local disk. With AccessibilityParameter, it
+// can be used on any node, like network storage.
 package driver
 
 import (
@@ -29,18 +29,18 @@ import (
 // Name is the driver's default name for the kubelet, the sidecars and StorageClasses.
 const Name = "embedded.csi"
 
-// TopologyKey is the label with the node of a volume.
+// TopologyKey is the topology key for the node of a volume. Its value is the node's name.
 const TopologyKey = "topology." + Name + "/node"
 
-// ReachParameter is the StorageClass parameter that determines which nodes can use a volume. The only value is any-node. Without the
-// parameter, only the node on which the volume is created can use it.
-const ReachParameter = "reach"
+// AccessibilityParameter is the StorageClass parameter that determines which nodes can use a volume. The only value is any-node. Without
+// the parameter, only the node on which the volume is created can use it.
+const AccessibilityParameter = "accessibility"
 
 const version = "1.0.0"
 
 // Options configure what a process serves.
 type Options struct {
-	// Name is the driver's name (default: the constant Name). Drivers of one cluster have different names.
+	// Name is the driver's name (default: the constant Name). Each driver in a cluster needs another name.
 	Name string
 	// Controller is set for the one process that serves the controller.
 	Controller bool
@@ -93,7 +93,7 @@ func (d *Driver) recoverState() error {
 			return err
 		}
 	}
-	return d.store.Sweep()
+	return d.store.RemoveOrphans()
 }
 
 // Serve serves calls on the socket until the context is canceled, then finishes pending calls.

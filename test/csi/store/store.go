@@ -131,8 +131,8 @@ func (s *Store) MarkThawed(volumeID string) error { return s.delete(frozen, volu
 // Frozen returns the IDs of the volumes that are marked as frozen.
 func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
 
-// Sweep removes orphaned images and incomplete records. Only the process that creates volumes may call it, before it creates any.
-func (s *Store) Sweep() error {
+// RemoveOrphans removes orphaned images and incomplete records. Only the process that creates volumes may call it, before it creates any.
+func (s *Store) RemoveOrphans() error {
 	for _, kind := range []string{volumes, snapshots} {
 		entries, err := os.ReadDir(filepath.Join(s.dir, kind))
 		if err != nil {

@@ -84,7 +84,7 @@ var _ = Describe("Store", func() {
 		for _, path := range []string{opened.VolumeImage("volume-1"), opened.VolumeImage("volume-2"), opened.SnapshotImage("snapshot-1"), filepath.Join(dir, "volumes", ".new-77")} {
 			Expect(os.WriteFile(path, []byte("content"), 0o600)).To(Succeed())
 		}
-		Expect(openStore(dir).Sweep()).To(Succeed())
+		Expect(openStore(dir).RemoveOrphans()).To(Succeed())
 		Expect(opened.VolumeImage("volume-1")).To(BeARegularFile())
 		Expect(opened.Volumes()).To(HaveLen(1))
 		Expect(os.ReadDir(filepath.Join(dir, "volumes"))).To(HaveLen(2))

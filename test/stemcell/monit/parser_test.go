@@ -16,8 +16,8 @@ func parse(content string) (*Config, error) {
 	return ParseFile(path)
 }
 
-var _ = Describe("control files", func() {
-	It("configure a service with all the statements that releases use", func() {
+var _ = Describe("ParseFile", func() {
+	It("parses all statements that releases use", func() {
 		config, err := parse(`
 check process web with pidfile /var/vcap/sys/run/web/web.pid # and a comment
   start program = "/var/vcap/jobs/web/bin/ctl start 'a b'" as uid vcap and gid vcap with timeout 90 seconds
@@ -52,7 +52,7 @@ check process cache with pidfile /c.pid
 		Expect(config.Checks[1].Every).To(Equal(2))
 	})
 
-	It("of the stemcell contain the addresses of monit and the agent", func() {
+	It("parses the control files of the stemcell", func() {
 		config := &Config{Users: map[string]string{}}
 		Expect(config.include("../rootfs/both/var/vcap/monit/alerts.monitrc")).To(Succeed())
 		Expect(config.Mail.Server).To(Equal("localhost:2825"))
@@ -68,7 +68,7 @@ check process cache with pidfile /c.pid
 		Expect(config.Users).To(Equal(map[string]string{"vcap": "random-password"}))
 	})
 
-	DescribeTable("are rejected with", func(content, message string) {
+	DescribeTable("rejects", func(content, message string) {
 		_, err := parse(content)
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},

@@ -17,7 +17,7 @@ const (
 	firstArgumentOffset = 16
 )
 
-// filter stops a thread for the tracer only at clock_gettime(CLOCK_REALTIME), so that other system calls stay fast.
+// filter passes only clock_gettime(CLOCK_REALTIME) to the tracer, so that other system calls stay fast.
 var filter = []unix.SockFilter{
 	{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: syscallNumberOffset},
 	{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_CLOCK_GETTIME, Jf: 3},
