@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // The kinds of an Error, for errors.Is.
@@ -72,6 +73,13 @@ func isFailedPatchTest(err error) bool {
 	return details == nil || details.Kind == "" && len(details.Causes) == 0
 }
 
+// isOtherUID reports whether a patch with a UID was for another object of the same name. The API server then responds as for an attempt
+// to change the UID.
+func isOtherUID(err error) bool {
+	cause, ok := apierrors.StatusCause(err, metav1.CauseTypeFieldValueInvalid)
+	return ok && cause.Field == "metadata.uid"
+}
+
 // translate converts an error of a Kubernetes library to an *Error.
 func translate(action string, err error) error {
 	if err == nil {
@@ -89,7 +97,7 @@ func translate(action string, err error) error {
 		kind = ErrNotFound
 	case apierrors.IsAlreadyExists(err):
 		kind = ErrExists
-	case apierrors.IsConflict(err):
+	case apierrors.IsConflict(err), isOtherUID(err):
 		kind = ErrConflict
 	case apierrors.IsUnauthorized(err), isClientCertRejected(err):
 		kind = ErrUnauthorized

@@ -18,6 +18,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // allKinds are the possible values of Error.Kind.
@@ -65,6 +66,8 @@ var _ = Describe("A request's error", func() {
 		Entry("the generated name exists", apierrors.NewGenerateNameConflict(pods, "web-", 1), final, ErrExists),
 		Entry("a changed object, another UID, or a quota that another request changes",
 			apierrors.NewConflict(pods, "web", errors.New("the object has been modified")), final, ErrConflict),
+		Entry("another UID in a patch", apierrors.NewInvalid(pod, "web", field.ErrorList{
+			field.Invalid(field.NewPath("metadata", "uid"), "other", "field is immutable")}), final, ErrConflict),
 		Entry("a field of another field manager", apierrors.NewApplyConflict(nil, "conflict with kubectl"), final, ErrConflict),
 		Entry("invalid credentials", apierrors.NewUnauthorized("no"), final, ErrUnauthorized, ErrRejected),
 		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrRejected),
