@@ -77,11 +77,16 @@ func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string
 	if err != nil {
 		return pvc, err
 	}
-	advanced, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
+	return s.patchCopyState(pvc, patch)
+}
+
+// patchCopyState returns kube.ErrConflict if the patch does not apply to the current state, and DiskNotFound if the copy is gone.
+func (s *Session) patchCopyState(pvc *corev1.PersistentVolumeClaim, patch []byte) (*corev1.PersistentVolumeClaim, error) {
+	patched, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) {
 		return pvc, call.NoDisk(pvc.Name)
 	}
-	return advanced, err
+	return patched, err
 }
 
 // deleteOriginal deletes the disk that the successor replaces, if it is free and unchanged since that check. It does nothing if the
@@ -147,7 +152,7 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 
 // deleteCopyPVC deletes a copy that the director does not use. It marks a verified copy as incomplete first, so that no other call
 // can accept it. It keeps a copy by an update_disk that started after this call: the director knows its CID.
-func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) (err error) {
+func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) error {
 	switch manifest.CopyStateOf(copyPVC) {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
@@ -155,7 +160,11 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeCla
 			return call.CodeDiskBusy.Errorf("disk %s was copied to disk %s by an update_disk that started after this call; "+
 				"retry to delete the copy, or use that disk", disk, copyPVC.Name)
 		}
-		if copyPVC, err = s.advanceCopy(copyPVC, manifest.CopyVerified, manifest.CopyIncomplete); err != nil {
+		patch, err := manifest.InvalidateCopy(copyPVC)
+		if err != nil {
+			return err
+		}
+		if copyPVC, err = s.patchCopyState(copyPVC, patch); err != nil {
 			if call.DiskNotFound.Is(err) {
 				return nil
 			}

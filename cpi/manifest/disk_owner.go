@@ -90,11 +90,25 @@ func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, e
 
 // AdvanceCopy returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
 func AdvanceCopy(successor *corev1.PersistentVolumeClaim, from, to string) ([]byte, error) {
+	return json.Marshal(copyStatePatch(successor, from, to))
+}
+
+// InvalidateCopy returns the JSON patch that marks a verified copy as incomplete, unless another update_disk adopted it since it was
+// read: that update_disk returned its CID.
+func InvalidateCopy(successor *corev1.PersistentVolumeClaim) ([]byte, error) {
+	patch := copyStatePatch(successor, CopyVerified, CopyIncomplete)
+	if owner := CallOf(successor); owner != "" {
+		patch.test("/metadata/annotations/"+AnnotationCall, owner)
+	}
+	return json.Marshal(patch)
+}
+
+func copyStatePatch(successor *corev1.PersistentVolumeClaim, from, to string) jsonPatch {
 	var patch jsonPatch
 	patch.test("/metadata/uid", string(successor.UID))
 	patch.test("/metadata/labels/"+LabelCopy, from)
 	patch.add("/metadata/labels/"+LabelCopy, to)
-	return json.Marshal(patch)
+	return patch
 }
 
 // FinishCopy returns the JSON patch that makes an accepted copy an ordinary disk.

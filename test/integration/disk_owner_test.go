@@ -75,6 +75,20 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
 	})
 
+	It("keeps the verified successor that a repeated update_disk returned while a delayed attach_disk abandoned it", func(ctx context.Context) {
+		successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
+		started, allow := holdRequests(func(_ int, r *http.Request) bool {
+			return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/"+successor)
+		})
+		delayed := startCall(ctx, env.Director, "attach_disk", vm, disk)
+		Eventually(started).WithContext(ctx).Should(BeClosed())
+
+		Expect(env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
+		allow()
+		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("started after this call")))
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, successor)
+	})
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
