@@ -46,7 +46,9 @@ func deletedDuringAttachError(cid, vmCID string) error {
 }
 
 // assignOwner records owner as the owner of the disk, with the patch that buildPatch returns. It does nothing if owner is already
-// recorded. After a conflict it reads the PVC, and calls validate and buildPatch again.
+// recorded. After a conflict it reads the PVC, checks that the Pod of owner still exists, and calls validate and buildPatch again. The
+// check is not necessary before the first attempt: the PVC was read before the Pod, so an owner in it cannot be a newer Pod of the same
+// name.
 func (s *Session) assignOwner(
 	pvc *corev1.PersistentVolumeClaim,
 	owner manifest.DiskOwner,
@@ -77,7 +79,23 @@ func (s *Session) assignOwner(
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
 			return pvc, err
 		}
+		if err := s.checkPodExists(manifest.AttachmentName(pvc.Name), owner.Pod); err != nil {
+			return pvc, err
+		}
 	}
+}
+
+// checkPodExists returns an error if the Pod was deleted, even if another Pod now has its name.
+func (s *Session) checkPodExists(name string, uid types.UID) error {
+	pod, err := s.Pods.Get(s.Ctx, name)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && pod.UID != uid {
+		return podDeletedError(name)
+	}
+	return err
+}
+
+func podDeletedError(name string) error {
+	return call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", name)
 }
 
 // startPod removes the scheduling gate of a Pod that owns its disk.
@@ -91,7 +109,7 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	}
 	started, err := s.Pods.Patch(s.Ctx, pod.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return pod, call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", pod.Name)
+		return pod, podDeletedError(pod.Name)
 	}
 	if err != nil {
 		return pod, err

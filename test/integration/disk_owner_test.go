@@ -89,6 +89,19 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCallAsAdmin(ctx, "attach_disk", vm, successor)
 	})
 
+	It("stays attached when a delayed attach_disk finds that a newer attachment Pod has the name of its own", func(ctx context.Context) {
+		started, allow := holdRequests(func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
+		delayed := startCall(ctx, env.Director, "attach_disk", vm, disk)
+		Eventually(started).WithContext(ctx).Should(BeClosed())
+
+		env.mustCallAsAdmin(ctx, "detach_disk", vm, disk)
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, disk)
+		allow()
+		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("was deleted before it started")))
+		owner, _ := manifest.DiskOwnerOf(env.getPVC(ctx, disk))
+		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: attachmentPod(ctx).UID}))
+	})
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
