@@ -30,6 +30,8 @@ type explorerCall struct {
 	deletesDisk bool
 	// independent means that this call does not change the result of a concurrent call.
 	independent bool
+	// repairsAttachments means that this call attaches a disk again if its VM is running, but the disk's attachment Pod does not exist.
+	repairsAttachments bool
 	// run replaces a call of a director.
 	run func(ctx context.Context, env *explorerTestEnv) director.Response
 }
@@ -242,8 +244,8 @@ func deleteSnapshotCall() explorerCall {
 
 func getDisksCall(vm string) explorerCall {
 	return explorerCall{
-		independent: true,
-		name:        "get_disks of " + vm, call: func(*explorerTestEnv) []any { return []any{"get_disks", vm} },
+		independent: true, repairsAttachments: true,
+		name: "get_disks of " + vm, call: func(*explorerTestEnv) []any { return []any{"get_disks", vm} },
 		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			var listed []string
 			if response.Error == nil {
@@ -339,7 +341,7 @@ const collectGrace = "3s"
 // collectCall is a garbage collection.
 func collectCall() explorerCall {
 	return explorerCall{
-		name: "collect", independent: true, check: alwaysConsistent, call: func(*explorerTestEnv) []any { return []any{"collect"} },
+		name: "collect", independent: true, repairsAttachments: true, check: alwaysConsistent, call: func(*explorerTestEnv) []any { return []any{"collect"} },
 		run: func(ctx context.Context, env *explorerTestEnv) director.Response {
 			env.testEnv.runCollect(ctx, director.UUID, "-confirm", "-min-age", collectGrace)
 			return director.Response{}

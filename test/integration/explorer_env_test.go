@@ -226,6 +226,9 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		if pvc.Labels[manifest.LabelRole] != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] == "agent-bystander" {
 			continue
 		}
+		if pvc.Labels[manifest.LabelCopy] == manifest.CopyIncomplete {
+			continue // delete_disk of the original deletes it: no director has its CID
+		}
 		if vm := pvc.Labels[manifest.LabelVM]; vm != "" && now.pods[vm] == nil {
 			env.mustRetry(ctx, "VMNotFound", "delete_vm", vm)
 		} else if vm != "" {
