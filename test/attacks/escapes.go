@@ -97,10 +97,10 @@ else
 	` + checkCapability(16) + `
 fi`
 
-// openMemoryScript opens the device of the node's memory. A kernel that has the driver of this device, but not the device, returns ENXIO to a
-// process that may use it. The kernel of a sandbox has no such driver.
+// openMemoryScript opens the device of the node's memory. A kernel that was built without this device returns ENXIO to a process that may use
+// it. So does the kernel of a sandbox, which also lacks the class of this device.
 var openMemoryScript = `rm -f /tmp/memory; mknod /tmp/memory c 1 1 &&
-	perl -e 'use Errno; exit 0 if open(my $memory, "<", "/tmp/memory"); exit(!$!{ENXIO})' && grep -q " 1 mem$" /proc/devices && ` + checkCapability(17)
+	perl -e 'use Errno; exit 0 if open(my $memory, "<", "/tmp/memory"); exit(!$!{ENXIO})' && [[ -d /sys/class/mem ]] && ` + checkCapability(17)
 
 // checkCapability returns a command that succeeds if the process has the capability of this number.
 func checkCapability(number int) string {
