@@ -21,16 +21,6 @@ func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
 	return matching
 }
 
-// PodsWithLabel returns the Pods that have the label with this value.
-func PodsWithLabel(pods []*corev1.Pod, label, value string) (matching []*corev1.Pod) {
-	for _, pod := range pods {
-		if pod.Labels[label] == value {
-			matching = append(matching, pod)
-		}
-	}
-	return matching
-}
-
 // NodeOf returns the node of the first scheduled Pod, or "".
 func NodeOf(pods []*corev1.Pod) string {
 	for _, pod := range pods {

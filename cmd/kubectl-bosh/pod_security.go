@@ -87,7 +87,7 @@ func orNone(label string) string { return cmp.Or(label, "(no label)") }
 func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
 	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
-		_, err := client.Pods.DryRunCreate(ctx, pod)
+		_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
 		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity"), nil
 	})
 	if wait.Interrupted(err) {

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -54,8 +55,8 @@ func (c *Call) PodNodeOutOfService(pod *corev1.Pod) (outOfService bool, err erro
 }
 
 // CheckNodeAvailable returns an error if the node of the VM is unreachable or out of service. Such a VM can only be deleted.
-func (c *Call) CheckNodeAvailable(vmPod *corev1.Pod) error {
-	outOfService, err := c.PodNodeOutOfService(vmPod)
+func (c *Call) CheckNodeAvailable(vmPod manifest.VMPod) error {
+	outOfService, err := c.PodNodeOutOfService(vmPod.Pod)
 	if err == nil && outOfService {
 		return CodeNodeOutOfService.Errorf("VM %s is not running: its node %s is out of service; recreate the VM",
 			vmPod.Name, vmPod.Spec.NodeName)

@@ -28,16 +28,6 @@ func (c *Call) ListVMPods(vmCID string) (kube.ObjectList[*corev1.Pod], kube.Sele
 	return found, selection, err
 }
 
-// VMPods returns the VM Pods among the Pods.
-func VMPods(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.PodsWithLabel(pods, manifest.LabelRole, manifest.RoleVM)
-}
-
-// AttachmentPods returns the attachment Pods among the Pods.
-func AttachmentPods(pods []*corev1.Pod) []*corev1.Pod {
-	return kube.PodsWithLabel(pods, manifest.LabelRole, manifest.RoleAttachment)
-}
-
 // GetPodTemplate returns the PodTemplate of a recreated VM. If the VM does not exist or has no PodTemplate, the error is VMNotFound.
 func (c *Call) GetPodTemplate(vmCID string) (*corev1.PodTemplate, error) {
 	template, err := c.PodTemplates.Get(c.Ctx, vmCID)

@@ -192,8 +192,15 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 	for _, pod := range inv.pods {
 		if reason := inv.orphanReason(pod, scan.exceedsMinAge(pod)); reason != "" {
 			scan.add(pod, reason, deletePod(pod))
-		} else if reason := inv.orphanReason(pod, true); reason != "" && manifest.HasRole(pod, manifest.RoleVM) {
-			scan.add(pod, "unless its call is still running: "+reason, nil)
+		}
+	}
+	for _, vmPod := range manifest.VMPods(inv.pods) {
+		switch {
+		case vmPod.IsRecreated() || vmPod.HasMetadata():
+		case scan.exceedsMinAge(vmPod):
+			scan.add(vmPod.Pod, reasonNeverNamed, deleteVMPod(vmPod))
+		default:
+			scan.add(vmPod.Pod, "unless its call is still running: "+reasonNeverNamed, nil)
 		}
 	}
 	for _, template := range inv.podTemplates {
@@ -211,8 +218,8 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	for _, pvc := range inv.incompleteCopies {
 		if scan.exceedsMinAge(pvc) {
-			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + manifest.CopyOf(pvc)
-			scan.add(pvc, reason, deletePVC(pvc))
+			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + pvc.CopyOf()
+			scan.add(pvc.PVC, reason, deletePVC(pvc))
 		}
 	}
 	for _, snapshot := range inv.unfinishedSnapshots {
@@ -227,23 +234,23 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 
 // addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if another client deleted its
 // attachment Pod.
-func (inv inventory) addOwnerProblems(scan *orphanScan, pvc *corev1.PersistentVolumeClaim) {
-	owner, ok := manifest.DiskOwnerOf(pvc)
-	vmPod, attachment := inv.findVMPod(owner.VM), inv.findPod(manifest.AttachmentName(pvc.Name))
+func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
+	owner, ok := pvc.Owner()
+	vmPod, attachment := inv.findVMPod(owner.VM), inv.findAttachment(pvc.Name)
 	lost, terminating := disk.InspectAttachment(vmPod, attachment)
 	switch {
-	case vmPod == nil && attachment == nil && !ok:
+	case vmPod.Pod == nil && attachment.Pod == nil && !ok:
 		reason := fmt.Sprintf("its owner record is invalid: VM %q, Pod %q", owner.VM, owner.Pod)
-		scan.add(pvc, reason, releaseDisk(pvc, owner))
-	case vmPod == nil && attachment == nil && owner.VM != "":
-		scan.add(pvc, "recorded as attached to VM "+owner.VM+", which does not exist", releaseDisk(pvc, owner))
-	case vmPod != nil && !ok:
-		scan.add(pvc, "its owner record is invalid: VM "+vmPod.Name+", no Pod", reattachDisk(vmPod.Name))
+		scan.add(pvc.PVC, reason, releaseDisk(pvc, owner))
+	case vmPod.Pod == nil && attachment.Pod == nil && owner.VM != "":
+		scan.add(pvc.PVC, "recorded as attached to VM "+owner.VM+", which does not exist", releaseDisk(pvc, owner))
+	case vmPod.Pod != nil && !ok:
+		scan.add(pvc.PVC, "its owner record is invalid: VM "+vmPod.Name+", no Pod", reattachDisk(vmPod.Name))
 	case lost:
 		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by another client"
-		scan.add(pvc, reason, reattachDisk(vmPod.Name))
+		scan.add(pvc.PVC, reason, reattachDisk(vmPod.Name))
 	case terminating:
-		scan.add(pvc, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+
+		scan.add(pvc.PVC, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+
 			" stops using the disk", nil)
 	}
 }
@@ -267,8 +274,8 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 	}
 }
 
-// orphanReason returns why a Pod is orphaned, or "" if it is not, or may belong to a running call. old reports whether it exceeds
-// the minimum age.
+// orphanReason returns why an attachment Pod or helper Pod is orphaned, or "" if it is not, or may belong to a running call. old
+// reports whether it exceeds the minimum age.
 func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	switch manifest.RoleOf(pod) {
 	case manifest.RoleAttachment:
@@ -289,10 +296,6 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	case manifest.RoleCopy:
 		if old {
 			return "orphaned by an interrupted update_disk"
-		}
-	case manifest.RoleVM:
-		if old && !manifest.IsRecreated(pod) && !manifest.HasMetadata(pod.Annotations) {
-			return reasonNeverNamed
 		}
 	}
 	return ""

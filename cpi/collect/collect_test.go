@@ -23,7 +23,7 @@ func TestCollect(t *testing.T) {
 var _ = Describe("findOrphans", func() {
 	now := time.Now()
 	// newVM returns a VM in an instance group with a DisruptionBudget, behind a Service, and its Pod, created an hour ago.
-	newVM := func(name string) (manifest.VM, *corev1.Pod) {
+	newVM := func(name string) (manifest.VM, manifest.VMPod) {
 		vm := manifest.VM{Name: name, Namespace: "bosh", Director: "d", Group: "g", Budget: &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))},
 			Services: []manifest.Service{{Name: "web"}}}
 		pod := vm.Pod()
@@ -50,7 +50,7 @@ var _ = Describe("findOrphans", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod()
 		attachment.Spec.SchedulingGates = nil
 		Expect(orphanReasons(inventory{
-			pods:     []*corev1.Pod{pod, attachment},
+			pods:     []*corev1.Pod{pod.Pod, attachment.Pod},
 			services: []*corev1.Service{vm.Services[0].Object(pod, "d")},
 			pdbs:     []*policyv1.PodDisruptionBudget{vm.Budget.Object(vm, pod, 1), manifest.AttachmentPDB(vm, pod)},
 		})).To(BeEmpty())
@@ -65,7 +65,7 @@ var _ = Describe("findOrphans", func() {
 			object.SetCreationTimestamp(metav1.NewTime(now.Add(-time.Hour)))
 		}
 		recent.CreationTimestamp = metav1.NewTime(now)
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{copied}, incompleteCopies: []*corev1.PersistentVolumeClaim{recent, orphaned}})).To(Equal(map[string]string{
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{copied.Pod}, incompleteCopies: []manifest.DiskPVC{recent, orphaned}})).To(Equal(map[string]string{
 			"Pod/disk-1-attachment":        "orphaned by an interrupted update_disk: deleted",
 			"PersistentVolumeClaim/disk-3": "orphaned by an interrupted update_disk: incomplete copy of disk disk-1: deleted",
 		}))
@@ -84,7 +84,7 @@ var _ = Describe("findOrphans", func() {
 		vm, pod := newVM("agent-a")
 		kept := manifest.Service{Name: "kept", Keep: true}
 		Expect(orphanReasons(inventory{
-			pods:     []*corev1.Pod{manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod()},
+			pods:     []*corev1.Pod{manifest.Attachment{Disk: "disk-1", VM: pod, Director: "d"}.Pod().Pod},
 			services: []*corev1.Service{vm.Services[0].Object(pod, "d"), kept.Object(pod, "d")},
 			pdbs:     []*policyv1.PodDisruptionBudget{vm.Budget.Object(vm, pod, 1), manifest.AttachmentPDB(vm, pod)},
 		})).To(Equal(map[string]string{
@@ -100,9 +100,9 @@ var _ = Describe("findOrphans", func() {
 		delete(pod.Annotations, manifest.AnnotationMetadata)
 		reboot := manifest.RebootPod(pod, "d")
 		reboot.CreationTimestamp = pod.CreationTimestamp
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod, reboot}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
 		pod.CreationTimestamp, reboot.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now)
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod, reboot}})).To(Equal(map[string]string{
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot}})).To(Equal(map[string]string{
 			"Pod/agent-a": "unless its call is still running: " + reasonNeverNamed + ": ",
 		}))
 	})
@@ -113,12 +113,12 @@ var _ = Describe("findOrphans", func() {
 		used.Labels[manifest.LabelVM] = vmPod.Name
 		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
 		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
-		inv := inventory{pods: []*corev1.Pod{vmPod}, ownedDisks: []*corev1.PersistentVolumeClaim{used}}
+		inv := inventory{pods: []*corev1.Pod{vmPod.Pod}, ownedDisks: []manifest.DiskPVC{used}}
 		Expect(orphanReasons(inv)).To(Equal(map[string]string{
 			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but its attachment Pod was deleted by another client: attached again",
 		}))
 		attachment.DeletionTimestamp = new(metav1.NewTime(now))
-		inv.pods = []*corev1.Pod{vmPod, attachment}
+		inv.pods = []*corev1.Pod{vmPod.Pod, attachment.Pod}
 		Expect(orphanReasons(inv)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1", ContainSubstring("it stays until VM agent-a stops using the disk: ")))
 		vmPod.Status.Phase = corev1.PodFailed
 		Expect(orphanReasons(inv)).To(BeEmpty())
@@ -136,16 +136,16 @@ var _ = Describe("findOrphans", func() {
 		_, pod := newVM("agent-a")
 		delete(pod.Annotations, manifest.AnnotationMetadata)
 		pod.DeletionTimestamp = new(metav1.NewTime(now))
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod}})).To(BeEmpty())
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod}})).To(BeEmpty())
 	})
 
 	It("returns a PodDisruptionBudget that requires more VMs than the group has, except one with a fixed number", func() {
 		vm, pod := newVM("agent-a")
 		pdb := vm.Budget.Object(vm, pod, 3)
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod}, pdbs: []*policyv1.PodDisruptionBudget{pdb}})).To(
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod}, pdbs: []*policyv1.PodDisruptionBudget{pdb}})).To(
 			HaveKeyWithValue("PodDisruptionBudget/g", "requires 2 available VMs, but the group has only 1 (expected while BOSH replaces one): set to 0"))
 		fixed := manifest.DisruptionBudget{MinAvailable: new(int32(5))}
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod}, pdbs: []*policyv1.PodDisruptionBudget{fixed.Object(vm, pod, 0)}})).To(BeEmpty())
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod}, pdbs: []*policyv1.PodDisruptionBudget{fixed.Object(vm, pod, 0)}})).To(BeEmpty())
 	})
 
 	It("is not called without a director UUID", func(ctx context.Context) {

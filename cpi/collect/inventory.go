@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
-	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
@@ -21,8 +20,8 @@ type inventory struct {
 	pdbs     []*policyv1.PodDisruptionBudget
 	// podTemplates are the PodTemplates of recreated VMs.
 	podTemplates     []*corev1.PodTemplate
-	incompleteCopies []*corev1.PersistentVolumeClaim
-	ownedDisks       []*corev1.PersistentVolumeClaim // disks with an owner record
+	incompleteCopies []manifest.DiskPVC
+	ownedDisks       []manifest.DiskPVC // disks with an owner record
 	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
 	// obsoletePrefetches are prefetch DaemonSets that exist although stemcell.prefetch is disabled.
@@ -53,8 +52,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	owned := slices.DeleteFunc(disks.Items, func(pvc *corev1.PersistentVolumeClaim) bool {
-		owner, _ := manifest.DiskOwnerOf(pvc)
+	owned := slices.DeleteFunc(manifest.NewDiskPVCs(disks.Items), func(pvc manifest.DiskPVC) bool {
+		owner, _ := pvc.Owner()
 		return owner == manifest.DiskOwner{}
 	})
 	unfinished, err := listUnfinishedSnapshots(ctx, cluster, selection.Labels)
@@ -74,7 +73,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	return inventory{
-		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, incompleteCopies: copies.Items,
+		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items,
+		incompleteCopies: manifest.NewDiskPVCs(copies.Items),
 		ownedDisks: owned, unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
 	}, nil
 }
@@ -126,42 +126,43 @@ func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
 }
 
 // vmPods returns the Pods of all VMs. For a recreated VM without a Pod it returns the Pod that would be created.
-func (inv inventory) vmPods() []*corev1.Pod {
-	vmPods := call.VMPods(inv.pods)
+func (inv inventory) vmPods() []manifest.VMPod {
+	vmPods := manifest.VMPods(inv.pods)
 	for _, template := range inv.podTemplates {
-		if !slices.ContainsFunc(vmPods, func(pod *corev1.Pod) bool { return kube.OwnedBy(pod, template.UID) }) {
+		if !slices.ContainsFunc(vmPods, func(vmPod manifest.VMPod) bool { return kube.OwnedBy(vmPod, template.UID) }) {
 			vmPods = append(vmPods, manifest.PodFromTemplate(template, ""))
 		}
 	}
 	return vmPods
 }
 
-// findPod returns the Pod of this name, or nil.
-func (inv inventory) findPod(name string) *corev1.Pod {
+// findAttachment returns the attachment Pod or copy Pod of the disk. It returns a zero Pod if there is none.
+func (inv inventory) findAttachment(diskCID string) manifest.AttachmentPod {
 	for _, pod := range inv.pods {
-		if pod.Name == name {
-			return pod
+		if pod.Name == manifest.AttachmentName(diskCID) {
+			return manifest.AttachmentPod{Pod: pod}
 		}
 	}
-	return nil
+	return manifest.AttachmentPod{}
 }
 
 // ownsDisk reports whether the Pod is the owner of its disk.
 func (inv inventory) ownsDisk(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(inv.ownedDisks, func(pvc *corev1.PersistentVolumeClaim) bool {
-		owner, _ := manifest.DiskOwnerOf(pvc)
+	return slices.ContainsFunc(inv.ownedDisks, func(pvc manifest.DiskPVC) bool {
+		owner, _ := pvc.Owner()
 		return owner.Pod == pod.UID
 	})
 }
 
-// findVMPod returns the Pod of this VM, or the Pod that would be created for it. It returns nil if the VM does not exist.
-func (inv inventory) findVMPod(vmCID string) *corev1.Pod {
-	for _, pod := range inv.vmPods() {
-		if pod.Name == vmCID {
-			return pod
+// findVMPod returns the Pod of this VM, or the Pod that would be created for it. It returns a zero Pod if the VM
+// does not exist.
+func (inv inventory) findVMPod(vmCID string) manifest.VMPod {
+	for _, vmPod := range inv.vmPods() {
+		if vmPod.Name == vmCID {
+			return vmPod
 		}
 	}
-	return nil
+	return manifest.VMPod{}
 }
 
 func (inv inventory) hasOwner(pod *corev1.Pod) bool {
@@ -183,9 +184,9 @@ func (inv inventory) hasVMBehind(service string) bool {
 }
 
 func (inv inventory) members(group string) (members []*corev1.Pod) {
-	for _, pod := range inv.vmPods() {
-		if manifest.GroupOf(pod) == group {
-			members = append(members, pod)
+	for _, vmPod := range inv.vmPods() {
+		if manifest.GroupOf(vmPod) == group {
+			members = append(members, vmPod.Pod)
 		}
 	}
 	return members

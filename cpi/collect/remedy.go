@@ -24,8 +24,12 @@ type remedy struct {
 func deletion(apply func(*vm.Session) error) *remedy { return &remedy{"deleted", apply} }
 
 func deletePod(pod *corev1.Pod) *remedy {
+	return deletion(func(s *vm.Session) error { return s.Pods.DeleteUnchanged(s.Ctx, pod) })
+}
+
+func deleteVMPod(vmPod manifest.VMPod) *remedy {
 	return deletion(func(s *vm.Session) error {
-		return errors.Join(s.Pods.DeleteUnchanged(s.Ctx, pod), s.UpdatePDBAfterDelete(pod))
+		return errors.Join(s.Pods.DeleteUnchanged(s.Ctx, vmPod.Pod), s.UpdatePDBAfterDelete(vmPod))
 	})
 }
 
@@ -38,8 +42,8 @@ func deleteService(service *corev1.Service) *remedy {
 	return deletion(func(s *vm.Session) error { return s.Services.DeleteUnchanged(s.Ctx, service) })
 }
 
-func deletePVC(pvc *corev1.PersistentVolumeClaim) *remedy {
-	return deletion(func(s *vm.Session) error { return s.PVCs.DeleteUnchanged(s.Ctx, pvc) })
+func deletePVC(pvc manifest.DiskPVC) *remedy {
+	return deletion(func(s *vm.Session) error { return s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC) })
 }
 
 func deleteDaemonSet(set *extension.DaemonSet) *remedy {
@@ -85,7 +89,7 @@ func resizePDB(name string, minAvailable int32, patch []byte) *remedy {
 }
 
 // releaseDisk removes the owner record from the disk.
-func releaseDisk(pvc *corev1.PersistentVolumeClaim, owner manifest.DiskOwner) *remedy {
+func releaseDisk(pvc manifest.DiskPVC, owner manifest.DiskOwner) *remedy {
 	return &remedy{"released", func(s *vm.Session) error {
 		_, err := (&disk.Session{Call: s.Call}).Release(pvc.Name, owner)
 		return err

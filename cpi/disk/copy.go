@@ -20,7 +20,7 @@ import (
 //
 // A retried call resumes an interrupted copy: the PVC of the disk names the successor, the PVC of the successor shows whether the
 // data is verified, and the copy Pod runs independently of the call. The retried call adopts all of them.
-func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
+func (s *Session) copyDisk(pvc manifest.DiskPVC, desired manifest.Disk) error {
 	if err := s.checkCopyable(pvc, desired); err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (s *Session) copyDisk(pvc *corev1.PersistentVolumeClaim, desired manifest.D
 }
 
 // beginCopy records the successor on the disk's PVC. It abandons a copy to another successor first.
-func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
-	for manifest.CopiedTo(pvc) != successor {
+func (s *Session) beginCopy(pvc manifest.DiskPVC, successor string) (manifest.DiskPVC, error) {
+	for pvc.CopiedTo() != successor {
 		abandoned, err := s.abandonCopy(pvc)
 		if err != nil {
 			return pvc, err
@@ -53,7 +53,7 @@ func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string)
 		if err != nil {
 			return pvc, err
 		}
-		patched, err := s.PVCs.Patch(s.Ctx, pvc.Name, patch)
+		patched, err := s.patch(pvc.Name, patch)
 		if err == nil {
 			return patched, nil
 		}
@@ -69,7 +69,7 @@ func (s *Session) beginCopy(pvc *corev1.PersistentVolumeClaim, successor string)
 
 // rollbackCopy deletes the objects of a failed copy that this call owns. It keeps objects that a retried call adopted, and a
 // verified copy, because another call returned its CID.
-func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor string) error {
+func (s *Session) rollbackCopy(pvc manifest.DiskPVC, successor string) error {
 	cleanup, cancel := s.cleanupSession()
 	defer cancel()
 	if gone, err := cleanup.deleteCopyPodIfOwned(pvc.Name); !gone || err != nil {
@@ -81,10 +81,10 @@ func (s *Session) rollbackCopy(pvc *corev1.PersistentVolumeClaim, successor stri
 		case call.DiskNotFound.Is(err): // never created, or deleted by another call
 		case err != nil:
 			return err
-		case !cleanup.Owns(existing) || manifest.CopyStateOf(existing) != manifest.CopyIncomplete:
+		case !cleanup.Owns(existing) || existing.CopyState() != manifest.CopyIncomplete:
 			return nil
 		default:
-			err = cleanup.PVCs.DeleteUnchanged(cleanup.Ctx, existing)
+			err = cleanup.PVCs.DeleteUnchanged(cleanup.Ctx, existing.PVC)
 			if errors.Is(err, kube.ErrConflict) {
 				continue
 			}
@@ -116,10 +116,10 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 		if call.DiskNotFound.Is(err) {
 			return nil
 		}
-		if err != nil || manifest.CopiedTo(pvc) != successor {
+		if err != nil || pvc.CopiedTo() != successor {
 			return err
 		}
-		if owner, ok := manifest.DiskOwnerOf(pvc); !ok || owner.VM != "" {
+		if owner, ok := pvc.Owner(); !ok || owner.VM != "" {
 			return nil
 		}
 		if _, err = s.clearCopyRecord(pvc); !errors.Is(err, kube.ErrConflict) {
@@ -130,7 +130,7 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 
 // checkCopyable checks, before anything is changed, that the disk is not attached, that its data can be read, and that the
 // requested StorageClass exists. It accepts a copy Pod that copies to the desired successor or is not running.
-func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) error {
+func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) error {
 	existing, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
@@ -139,9 +139,9 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 		}
 	case err != nil:
 		return err
-	case IsCopyPod(existing) && (manifest.CopiedTo(existing) == desired.Name || !copyRunning(existing)):
+	case IsCopyPod(existing) && (manifest.CopyPod{Pod: existing}.CopiedTo() == desired.Name || !copyRunning(existing)):
 	case IsCopyPod(existing):
-		return CopyingError(existing)
+		return CopyingError(manifest.CopyPod{Pod: existing})
 	case existing.DeletionTimestamp != nil:
 		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, manifest.VMOf(existing))
 	default:
@@ -167,13 +167,13 @@ func (s *Session) checkCopyable(pvc *corev1.PersistentVolumeClaim, desired manif
 }
 
 // ensureSuccessor creates or adopts the PVC of the successor. By default, it has the StorageClass of the disk.
-func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired manifest.Disk) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) ensureSuccessor(pvc manifest.DiskPVC, desired manifest.Disk) (manifest.DiskPVC, error) {
 	desired.Namespace = s.Namespace
 	desired.Snapshot = "" // the content comes from the disk
 	desired.StorageClass = cmp.Or(desired.StorageClass, pvc.Spec.StorageClassName)
 	adoptIf := func(existing *corev1.PersistentVolumeClaim) (bool, error) {
 		switch {
-		case manifest.CopyOf(existing) != pvc.Name:
+		case manifest.DiskPVC{PVC: existing}.CopyOf() != pvc.Name:
 			return false, call.CodePVCExists.Errorf("PVC %s already exists and is not a copy of disk %s; "+
 				"check that nothing uses this PVC, and delete the PVC", desired.Name, pvc.Name)
 		case existing.DeletionTimestamp != nil:
@@ -181,13 +181,13 @@ func (s *Session) ensureSuccessor(pvc *corev1.PersistentVolumeClaim, desired man
 		}
 		return true, nil
 	}
-	successor, _, err := call.EnsureOwned(s.Call, s.PVCs, desired.Successor(pvc), call.AdoptIf(adoptIf))
-	return successor, err
+	successor, _, err := call.EnsureOwned(s.Call, s.PVCs, desired.Successor(pvc).PVC, call.AdoptIf(adoptIf))
+	return manifest.DiskPVC{PVC: successor}, err
 }
 
 // checkReadable returns an error if the PVC had a volume but is no longer bound to it. Such a disk must not be copied as a blank one.
-func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
-	if kube.Bound(pvc) || kube.Binding(pvc) || kube.NeverBound(pvc) {
+func checkReadable(pvc manifest.DiskPVC) error {
+	if kube.Bound(pvc.PVC) || kube.Binding(pvc.PVC) || kube.NeverBound(pvc.PVC) {
 		return nil
 	}
 	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is no longer bound to volume %s (phase %s); "+
@@ -196,11 +196,11 @@ func checkReadable(pvc *corev1.PersistentVolumeClaim) error {
 
 // copyData copies the data to an incomplete successor, and marks it as verified. A disk that never had a volume has no data to
 // copy.
-func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
-	if manifest.CopyStateOf(successor) != manifest.CopyIncomplete {
+func (s *Session) copyData(pvc, successor manifest.DiskPVC) error {
+	if successor.CopyState() != manifest.CopyIncomplete {
 		return s.deleteCopyPod(pvc.Name)
 	}
-	if kube.NeverBound(pvc) {
+	if kube.NeverBound(pvc.PVC) {
 		return s.markVerified(pvc, successor)
 	}
 	pod, err := s.runCopyPod(pvc, successor)
@@ -217,51 +217,50 @@ func (s *Session) copyData(pvc, successor *corev1.PersistentVolumeClaim) error {
 }
 
 // runCopyPod makes a copy Pod the owner of the disk, and waits for it to succeed.
-func (s *Session) runCopyPod(pvc, successor *corev1.PersistentVolumeClaim) (*corev1.Pod, error) {
+func (s *Session) runCopyPod(pvc, successor manifest.DiskPVC) (pod manifest.CopyPod, err error) {
 	vmPod, sameInstance, err := s.findVMForCopy(pvc)
 	if err != nil {
-		return nil, err
+		return pod, err
 	}
 	desired := manifest.Copy{Old: pvc, New: successor, VM: vmPod, Director: s.Director}
 	if sameInstance {
 		desired.Node = vmPod.Spec.NodeName
 	}
-	pod, err := s.ensureCopyPod(desired.Pod())
-	if err != nil {
-		return nil, err
+	if pod, err = s.ensureCopyPod(desired); err != nil {
+		return pod, err
 	}
 	_, err = s.assignOwner(pvc, manifest.DiskOwner{Pod: pod.UID},
-		func(current *corev1.PersistentVolumeClaim) error { return s.checkCopyAllowed(current, successor.Name) },
-		func(current *corev1.PersistentVolumeClaim) ([]byte, error) {
+		func(current manifest.DiskPVC) error { return s.checkCopyAllowed(current, successor.Name) },
+		func(current manifest.DiskPVC) ([]byte, error) {
 			return manifest.AssignCopy(current, successor.Name, pod.UID)
 		})
 	if err != nil {
-		return nil, err
+		return pod, err
 	}
-	if pod, err = s.startPod(pod); err != nil {
-		return nil, err
+	if pod.Pod, err = s.startPod(pod.Pod); err != nil {
+		return pod, err
 	}
 	return pod, s.waitForCopy(pod)
 }
 
 // checkCopyAllowed returns an error if, since the copy began, a VM became the owner of the disk, or another call began to copy the
 // disk to another successor.
-func (s *Session) checkCopyAllowed(pvc *corev1.PersistentVolumeClaim, successor string) error {
-	if other := manifest.CopiedTo(pvc); other != "" && other != successor {
+func (s *Session) checkCopyAllowed(pvc manifest.DiskPVC, successor string) error {
+	if other := pvc.CopiedTo(); other != "" && other != successor {
 		return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by another update_disk; retry when it has finished", pvc.Name, other)
 	}
 	return s.CheckFreeFor(pvc, "")
 }
 
 // markVerified marks exactly this successor, by UID, as verified.
-func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) error {
+func (s *Session) markVerified(pvc, successor manifest.DiskPVC) error {
 	_, err := s.advanceCopy(successor, manifest.CopyIncomplete, manifest.CopyVerified)
 	if !errors.Is(err, kube.ErrConflict) && !call.DiskNotFound.Is(err) {
 		return err
 	}
-	current, err := s.PVCs.Get(s.Ctx, successor.Name)
+	current, err := s.read(successor.Name)
 	switch {
-	case err == nil && current.UID == successor.UID && manifest.CopyStateOf(current) != manifest.CopyIncomplete:
+	case err == nil && current.UID == successor.UID && current.CopyState() != manifest.CopyIncomplete:
 		return nil // marked by this request, if its response was lost, or by a retried call
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return err
@@ -271,12 +270,12 @@ func (s *Session) markVerified(pvc, successor *corev1.PersistentVolumeClaim) err
 
 // releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod still owned the disk, nothing else wrote to
 // the disk during the copy.
-func (s *Session) releaseFromCopy(disk string, successor *corev1.PersistentVolumeClaim, pod *corev1.Pod) error {
+func (s *Session) releaseFromCopy(disk string, successor manifest.DiskPVC, pod manifest.CopyPod) error {
 	patch, err := manifest.ReleaseDisk(manifest.DiskOwner{Pod: pod.UID})
 	if err != nil {
 		return err
 	}
-	_, err = s.PVCs.PatchJSON(s.Ctx, disk, patch)
+	_, err = s.patchJSON(disk, patch)
 	if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
@@ -296,33 +295,32 @@ func (s *Session) supersededCopyError(disk string) error {
 // findVMForCopy returns a running VM that provides the image of the copy Pod: the VM of the disk's instance, or else any other VM.
 // sameInstance reports whether it is the VM of the instance. The copy Pod then runs on that VM's node, because the VM must be able
 // to use the volume of the successor.
-func (s *Session) findVMForCopy(pvc *corev1.PersistentVolumeClaim) (vmPod *corev1.Pod, sameInstance bool, err error) {
+func (s *Session) findVMForCopy(pvc manifest.DiskPVC) (vmPod manifest.VMPod, sameInstance bool, err error) {
 	selection := kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRole + "=" + manifest.RoleVM}
-	instance := manifest.DiskInstanceOf(pvc) // set by set_disk_metadata
-	found, ok, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
+	instance := pvc.Instance() // set by set_disk_metadata
+	_, found, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
 		if pod.Status.Phase != corev1.PodRunning || pod.DeletionTimestamp != nil {
 			return false
 		}
-		vmPod = cmp.Or(vmPod, pod)
-		return instance == "" || manifest.InstanceOf(pod) == instance
+		candidate := manifest.VMPod{Pod: pod}
+		matches := instance == "" || candidate.Instance() == instance
+		if matches || vmPod.Pod == nil {
+			vmPod = candidate
+		}
+		return matches
 	})
-	switch {
-	case err != nil:
-		return nil, false, err
-	case ok:
-		return found, instance != "", nil
-	case vmPod == nil:
-		return nil, false, call.CodeDiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod; "+
-			"retry while a VM of this director is running",
-			pvc.Name)
+	if err == nil && vmPod.Pod == nil {
+		err = call.CodeDiskCopyUnsupported.Errorf("cannot copy disk %s: no running VM provides an image for the helper Pod; "+
+			"retry while a VM of this director is running", pvc.Name)
 	}
-	return vmPod, false, nil
+	return vmPod, found && instance != "", err
 }
 
 // ensureCopyPod creates the copy Pod, or adopts the copy Pod of an earlier call. It replaces a Pod that failed or copies to another
 // successor.
-func (s *Session) ensureCopyPod(desired *corev1.Pod) (*corev1.Pod, error) {
-	pod, _, err := s.EnsureHelperPod(desired, func(existing *corev1.Pod) (bool, error) {
+func (s *Session) ensureCopyPod(desired manifest.Copy) (manifest.CopyPod, error) {
+	desiredPod := desired.Pod()
+	pod, _, err := s.EnsureHelperPod(desiredPod.Pod, func(existing *corev1.Pod) (bool, error) {
 		switch {
 		case existing.DeletionTimestamp != nil:
 			return false, s.WaitForDeletion(existing)
@@ -330,50 +328,50 @@ func (s *Session) ensureCopyPod(desired *corev1.Pod) (*corev1.Pod, error) {
 			if superseded, err := s.DeleteSuperseded(existing); superseded || err != nil {
 				return false, err
 			}
-			return false, AttachedError(existing)
-		case copyFailed(existing) || !slices.Equal(existing.OwnerReferences, desired.OwnerReferences):
+			return false, AttachedError(manifest.AttachmentPod{Pod: existing})
+		case copyFailed(manifest.CopyPod{Pod: existing}) || !slices.Equal(existing.OwnerReferences, desiredPod.OwnerReferences):
 			return false, s.DeletePodAndWait(existing)
 		}
 		return true, nil
 	})
-	return pod, err
+	return manifest.CopyPod{Pod: pod}, err
 }
 
-func copyFailed(pod *corev1.Pod) bool {
-	finished, succeeded := manifest.HelperFinished(pod)
+func copyFailed(pod manifest.CopyPod) bool {
+	finished, succeeded := manifest.HelperFinished(pod.Pod)
 	return finished && !succeeded
 }
 
 // waitForCopy waits for the copy Pod to succeed. The Pod must start within StartTimeout.
-func (s *Session) waitForCopy(pod *corev1.Pod) error {
-	disk := manifest.DiskOf(pod)
+func (s *Session) waitForCopy(pod manifest.CopyPod) error {
+	disk := pod.Disk()
 	wait := func(ctx context.Context, done func(*corev1.Pod) bool) error {
-		return s.Pods.Wait(ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
+		return s.Pods.Wait(ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod.Pod), func(present []*corev1.Pod) (bool, error) {
 			if len(present) == 0 || present[0].UID != pod.UID || present[0].DeletionTimestamp != nil {
 				return false, s.supersededCopyError(disk)
 			}
-			*pod = *present[0]
-			finished, succeeded := manifest.HelperFinished(pod)
+			*pod.Pod = *present[0]
+			finished, succeeded := manifest.HelperFinished(pod.Pod)
 			if finished && !succeeded {
 				return false, copyFailedError(pod)
 			}
-			return finished || done(pod), nil
+			return finished || done(pod.Pod), nil
 		})
 	}
 	starting, cancel := context.WithTimeout(s.Ctx, s.StartTimeout)
 	defer cancel()
 	if err := wait(starting, func(pod *corev1.Pod) bool { return kube.HasRun(manifest.OwnContainerStatus(pod)) }); err != nil {
-		return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod, err, "timed out starting the copy of disk "+disk)
+		return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod.Pod, err, "timed out starting the copy of disk "+disk)
 	}
 	err := wait(s.Ctx, func(*corev1.Pod) bool { return false })
-	return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod, err,
+	return s.ExplainTimeout(call.CodeDiskCopyTimeout, pod.Pod, err,
 		"timed out copying disk "+disk+"; raise timeouts.update_disk, or rerun update_disk to continue")
 }
 
 // copyFailedError returns the error for a failed copy Pod, with the reason reported by its program, its container or its node.
-func copyFailedError(pod *corev1.Pod) error {
+func copyFailedError(pod manifest.CopyPod) error {
 	code, reason := call.CodeDiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason)
-	if terminated := manifest.OwnContainerStatus(pod).State.Terminated; terminated != nil {
+	if terminated := manifest.OwnContainerStatus(pod.Pod).State.Terminated; terminated != nil {
 		reason = cmp.Or(
 			strings.TrimSpace(terminated.Message),
 			fmt.Sprintf("exit status %d (%s)", terminated.ExitCode, terminated.Reason),
@@ -382,5 +380,5 @@ func copyFailedError(pod *corev1.Pod) error {
 			code = call.CodeDiskCopyFull
 		}
 	}
-	return code.Errorf("cannot copy disk %s: %s; the disk is unchanged", manifest.DiskOf(pod), reason)
+	return code.Errorf("cannot copy disk %s: %s; the disk is unchanged", pod.Disk(), reason)
 }

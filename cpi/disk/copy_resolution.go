@@ -3,8 +3,6 @@ package disk
 import (
 	"errors"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -14,7 +12,7 @@ import (
 // ResolveCopy abandons the copy, because the disk's data is about to change. If the disk is itself a verified copy, ResolveCopy
 // accepts it and deletes the original, because the director now uses the CID of the copy. Nearly all disks are neither. ResolveCopy
 // returns the current PVC of the disk.
-func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) ResolveCopy(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 	pvc, err := s.acceptCopy(pvc)
 	if err != nil {
 		return pvc, err
@@ -24,8 +22,8 @@ func (s *Session) ResolveCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 
 // CheckNoPendingCopy returns an error if the disk is being copied or is a copy. After ResolveCopy, this means that an update_disk
 // started in the meantime.
-func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
-	if manifest.CopiedTo(pvc) == "" && manifest.CopyStateOf(pvc) == "" {
+func CheckNoPendingCopy(pvc manifest.DiskPVC) error {
+	if pvc.CopiedTo() == "" && pvc.CopyState() == "" {
 		return nil
 	}
 	return call.CodeDiskInUse.Errorf("disk %s is being copied by a concurrent update_disk; retry", pvc.Name)
@@ -33,9 +31,9 @@ func CheckNoPendingCopy(pvc *corev1.PersistentVolumeClaim) error {
 
 // acceptCopy accepts a verified copy, deletes the original, and makes the copy an ordinary disk. No call abandons an accepted copy. An
 // incomplete copy is an error.
-func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
-	originalCID := manifest.CopyOf(pvc)
-	switch manifest.CopyStateOf(pvc) {
+func (s *Session) acceptCopy(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
+	originalCID := pvc.CopyOf()
+	switch pvc.CopyState() {
 	case "":
 		return pvc, nil
 	case manifest.CopyIncomplete:
@@ -63,7 +61,7 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 	if err != nil {
 		return pvc, err
 	}
-	finished, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
+	finished, err := s.patchJSON(pvc.Name, patch)
 	if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) { // another call finished the copy, or deleted the disk
 		return s.GetPVC(pvc.Name)
 	}
@@ -72,7 +70,7 @@ func (s *Session) acceptCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persist
 
 // advanceCopy changes the state of the copy (manifest.LabelCopy). It returns kube.ErrConflict if the current state is not from, and
 // DiskNotFound if the copy is gone.
-func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) advanceCopy(pvc manifest.DiskPVC, from, to string) (manifest.DiskPVC, error) {
 	patch, err := manifest.AdvanceCopy(pvc, from, to)
 	if err != nil {
 		return pvc, err
@@ -81,8 +79,8 @@ func (s *Session) advanceCopy(pvc *corev1.PersistentVolumeClaim, from, to string
 }
 
 // patchCopyState returns kube.ErrConflict if the patch does not apply to the current state, and DiskNotFound if the copy is gone.
-func (s *Session) patchCopyState(pvc *corev1.PersistentVolumeClaim, patch []byte) (*corev1.PersistentVolumeClaim, error) {
-	patched, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
+func (s *Session) patchCopyState(pvc manifest.DiskPVC, patch []byte) (manifest.DiskPVC, error) {
+	patched, err := s.patchJSON(pvc.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) {
 		return pvc, call.NoDisk(pvc.Name)
 	}
@@ -94,7 +92,7 @@ func (s *Session) patchCopyState(pvc *corev1.PersistentVolumeClaim, patch []byte
 func (s *Session) deleteOriginal(originalCID, successor string) error {
 	for {
 		original, err := s.GetPVC(originalCID)
-		if call.DiskNotFound.Is(err) || err == nil && manifest.CopiedTo(original) != successor {
+		if call.DiskNotFound.Is(err) || err == nil && original.CopiedTo() != successor {
 			return nil
 		}
 		if err != nil {
@@ -103,7 +101,7 @@ func (s *Session) deleteOriginal(originalCID, successor string) error {
 		if err := s.checkUnattached(original); err != nil {
 			return err
 		}
-		if err := s.PVCs.DeleteUnchanged(s.Ctx, original); !errors.Is(err, kube.ErrConflict) {
+		if err := s.PVCs.DeleteUnchanged(s.Ctx, original.PVC); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 	}
@@ -112,9 +110,9 @@ func (s *Session) deleteOriginal(originalCID, successor string) error {
 // abandonCopy deletes the incomplete or verified copy of a disk that is about to be used, because the disk's data will change. It
 // returns an error if the copy Pod is running, or if the copy replaced the disk. After a conflict with another call, it decides
 // again.
-func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) abandonCopy(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 	for {
-		successor := manifest.CopiedTo(pvc)
+		successor := pvc.CopiedTo()
 		if successor == "" {
 			return pvc, nil
 		}
@@ -129,7 +127,7 @@ func (s *Session) abandonCopy(pvc *corev1.PersistentVolumeClaim) (*corev1.Persis
 }
 
 // tryAbandonCopy is one attempt of abandonCopy. It returns kube.ErrConflict if the disk or the copy changed since it was read.
-func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor string) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) tryAbandonCopy(pvc manifest.DiskPVC, successor string) (manifest.DiskPVC, error) {
 	if err := s.checkUnattached(pvc); err != nil {
 		return pvc, err
 	}
@@ -141,7 +139,7 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 	case call.DiskNotFound.Is(err):
 	case err != nil:
 		return pvc, err
-	case manifest.CopyOf(copyPVC) != pvc.Name: // it is not a copy of this disk: keep it
+	case copyPVC.CopyOf() != pvc.Name: // it is not a copy of this disk: keep it
 	default:
 		if err := s.deleteCopyPVC(pvc.Name, copyPVC); err != nil {
 			return pvc, err
@@ -152,8 +150,8 @@ func (s *Session) tryAbandonCopy(pvc *corev1.PersistentVolumeClaim, successor st
 
 // deleteCopyPVC deletes a copy that the director does not use. It marks a verified copy as incomplete first, so that no other call
 // can accept it. It keeps a copy by an update_disk that started after this call: the director knows its CID.
-func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeClaim) error {
-	switch manifest.CopyStateOf(copyPVC) {
+func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
+	switch copyPVC.CopyState() {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
 		if s.StartedBeforeOwner(copyPVC) {
@@ -173,17 +171,17 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC *corev1.PersistentVolumeCla
 	default:
 		return call.CodeDiskReplaced.Errorf("disk %s was replaced by disk %s; use that disk", disk, copyPVC.Name)
 	}
-	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC)
+	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC.PVC)
 }
 
 // clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC changed since it was
 // read.
-func (s *Session) clearCopyRecord(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) clearCopyRecord(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 	patch, err := manifest.AbandonCopy(pvc)
 	if err != nil {
 		return pvc, err
 	}
-	return s.PVCs.Patch(s.Ctx, pvc.Name, patch)
+	return s.patch(pvc.Name, patch)
 }
 
 // deleteCopyPod deletes the disk's copy Pod, and waits until its node releases both volumes. It returns an error if the Pod is
@@ -197,7 +195,7 @@ func (s *Session) deleteCopyPod(disk string) error {
 		case err != nil:
 			return err
 		case pod.DeletionTimestamp == nil && copyRunning(pod):
-			return CopyingError(pod)
+			return CopyingError(manifest.CopyPod{Pod: pod})
 		}
 		if err = s.Pods.DeleteUnchanged(s.Ctx, pod); err == nil {
 			return s.WaitForDeletion(pod)

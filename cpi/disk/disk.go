@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -48,7 +47,7 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
 	// The name is new: if the PVC exists, an earlier attempt of this request created it, and the response was lost.
-	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC())
+	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC().PVC)
 	switch {
 	case err == nil:
 		s.SetSubject(s.PVCs.Reference(pvc))
@@ -59,26 +58,41 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 }
 
 // GetPVC returns the PVC of the disk. If there is no such disk, or its PVC is being deleted, the error is DiskNotFound.
-func (s *Session) GetPVC(cid string) (*corev1.PersistentVolumeClaim, error) {
-	pvc, err := s.PVCs.Get(s.Ctx, cid)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil, call.NoDisk(cid)
-	}
-	if err == nil && (pvc.DeletionTimestamp != nil || !isDisk(pvc)) {
-		return nil, call.NoDisk(cid)
+func (s *Session) GetPVC(cid string) (manifest.DiskPVC, error) {
+	pvc, err := s.read(cid)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && (pvc.DeletionTimestamp != nil || !isDisk(pvc)) {
+		return manifest.DiskPVC{}, call.NoDisk(cid)
 	}
 	return pvc, err
 }
 
+// read returns the PVC of this name, which may be being deleted, or may not be a disk.
+func (s *Session) read(name string) (manifest.DiskPVC, error) {
+	pvc, err := s.PVCs.Get(s.Ctx, name)
+	return manifest.DiskPVC{PVC: pvc}, err
+}
+
+// patch applies a strategic merge patch to the PVC.
+func (s *Session) patch(name string, patch []byte) (manifest.DiskPVC, error) {
+	patched, err := s.PVCs.Patch(s.Ctx, name, patch)
+	return manifest.DiskPVC{PVC: patched}, err
+}
+
+// patchJSON applies a JSON patch to the PVC.
+func (s *Session) patchJSON(name string, patch []byte) (manifest.DiskPVC, error) {
+	patched, err := s.PVCs.PatchJSON(s.Ctx, name, patch)
+	return manifest.DiskPVC{PVC: patched}, err
+}
+
 // isDisk reports whether the PVC is a persistent disk of BOSH.
-func isDisk(pvc *corev1.PersistentVolumeClaim) bool {
+func isDisk(pvc manifest.DiskPVC) bool {
 	return manifest.HasRole(pvc, manifest.RoleDisk)
 }
 
 // Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM releases
 // it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
 func (s *Session) Has(cid string) (bool, error) {
-	pvc, err := s.PVCs.Get(s.Ctx, cid)
+	pvc, err := s.read(cid)
 	if errors.Is(err, kube.ErrNotFound) {
 		return false, nil
 	}
@@ -92,7 +106,7 @@ func (s *Session) Has(cid string) (bool, error) {
 // check, because attach_disk changes it. After a conflict, Delete checks again.
 func (s *Session) Delete(cid string) error {
 	for deletionSent := false; ; deletionSent = true {
-		pvc, err := s.PVCs.Get(s.Ctx, cid)
+		pvc, err := s.read(cid)
 		switch {
 		case deletionSent && errors.Is(err, kube.ErrNotFound):
 			return nil
@@ -101,16 +115,16 @@ func (s *Session) Delete(cid string) error {
 		case err != nil:
 			return err
 		}
-		s.SetSubject(s.PVCs.Reference(pvc))
+		s.SetSubject(s.PVCs.Reference(pvc.PVC))
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
 		}
 		if pvc, err = s.resolveForDeletion(pvc); err != nil {
 			return err
 		}
-		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc)
+		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC)
 		if err == nil {
-			return s.PVCs.WaitDeleted(s.Ctx, pvc)
+			return s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
 		}
 		if !errors.Is(err, kube.ErrConflict) {
 			return err
@@ -120,12 +134,12 @@ func (s *Session) Delete(cid string) error {
 
 // resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy. resolveForDeletion accepts one that
 // no update_disk can complete, because its original does not exist or records another successor.
-func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) resolveForDeletion(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 	resolved, err := s.ResolveCopy(pvc)
 	if !call.CodeDiskCopyIncomplete.Is(err) {
 		return resolved, err
 	}
-	originalCID := manifest.CopyOf(pvc)
+	originalCID := pvc.CopyOf()
 	original, getErr := s.GetPVC(originalCID)
 	switch {
 	case pvc.DeletionTimestamp != nil: // another call abandoned the copy
@@ -134,7 +148,7 @@ func (s *Session) resolveForDeletion(pvc *corev1.PersistentVolumeClaim) (*corev1
 		return pvc, s.deleteCopyPod(originalCID) // otherwise the PVC exists until the copy Pod is gone
 	case getErr != nil:
 		return pvc, getErr
-	case manifest.CopiedTo(original) != pvc.Name:
+	case original.CopiedTo() != pvc.Name:
 		return pvc, nil
 	}
 	return pvc, err

@@ -23,12 +23,12 @@ import (
 // AssignAndStart makes the attachment Pod the owner of the disk, for the VM, and removes its scheduling gate. validate decides
 // whether the VM can become the owner of the disk in its current state. If the Pod already is the owner, AssignAndStart only
 // removes the gate.
-func (s *Session) AssignAndStart(pvc *corev1.PersistentVolumeClaim, vmCID string, pod *corev1.Pod,
-	validate func(*corev1.PersistentVolumeClaim) error) (*corev1.PersistentVolumeClaim, *corev1.Pod, error) {
+func (s *Session) AssignAndStart(pvc manifest.DiskPVC, vmCID string, pod *corev1.Pod,
+	validate func(manifest.DiskPVC) error) (manifest.DiskPVC, *corev1.Pod, error) {
 
 	owner := manifest.DiskOwner{VM: vmCID, Pod: pod.UID}
 	name := pvc.Name
-	pvc, err := s.assignOwner(pvc, owner, validate, func(current *corev1.PersistentVolumeClaim) ([]byte, error) {
+	pvc, err := s.assignOwner(pvc, owner, validate, func(current manifest.DiskPVC) ([]byte, error) {
 		return manifest.AssignDisk(current, owner)
 	})
 	if call.DiskNotFound.Is(err) {
@@ -50,14 +50,14 @@ func deletedDuringAttachError(cid, vmCID string) error {
 // check is not necessary before the first attempt: the PVC was read before the Pod, so an owner in it cannot be a newer Pod of the same
 // name.
 func (s *Session) assignOwner(
-	pvc *corev1.PersistentVolumeClaim,
+	pvc manifest.DiskPVC,
 	owner manifest.DiskOwner,
-	validate func(*corev1.PersistentVolumeClaim) error,
-	buildPatch func(*corev1.PersistentVolumeClaim) ([]byte, error),
-) (*corev1.PersistentVolumeClaim, error) {
+	validate func(manifest.DiskPVC) error,
+	buildPatch func(manifest.DiskPVC) ([]byte, error),
+) (manifest.DiskPVC, error) {
 
 	for {
-		if current, ok := manifest.DiskOwnerOf(pvc); ok && current == owner {
+		if current, ok := pvc.Owner(); ok && current == owner {
 			return pvc, nil
 		}
 		if err := validate(pvc); err != nil {
@@ -67,7 +67,7 @@ func (s *Session) assignOwner(
 		if err != nil {
 			return pvc, err
 		}
-		assigned, err := s.PVCs.Patch(s.Ctx, pvc.Name, patch)
+		assigned, err := s.patch(pvc.Name, patch)
 		switch {
 		case err == nil && assigned.DeletionTimestamp != nil:
 			return assigned, call.NoDisk(pvc.Name)
@@ -119,15 +119,15 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 
 // MarkFormatted records that the disk has a filesystem, after the attachment Pod with this UID attached it. It fails if that Pod no
 // longer owns the disk.
-func (s *Session) MarkFormatted(pvc *corev1.PersistentVolumeClaim, vmCID string, pod types.UID) error {
-	if manifest.IsDirectory(pvc) || manifest.IsFormatted(pvc) {
+func (s *Session) MarkFormatted(pvc manifest.DiskPVC, vmCID string, pod types.UID) error {
+	if pvc.IsDirectory() || pvc.IsFormatted() {
 		return nil
 	}
 	patch, err := manifest.MarkFormatted(pod)
 	if err != nil {
 		return err
 	}
-	marked, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, patch)
+	marked, err := s.patchJSON(pvc.Name, patch)
 	switch {
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, vmCID)
@@ -144,21 +144,21 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOw
 	if err != nil {
 		return none, err
 	}
-	_, err = s.PVCs.PatchJSON(s.Ctx, cid, patch)
+	_, err = s.patchJSON(cid, patch)
 	if err == nil || errors.Is(err, kube.ErrNotFound) {
 		return none, nil
 	}
 	if !errors.Is(err, kube.ErrConflict) {
 		return none, err
 	}
-	pvc, err := s.PVCs.Get(s.Ctx, cid)
+	pvc, err := s.read(cid)
 	if errors.Is(err, kube.ErrNotFound) {
 		return none, nil
 	}
 	if err != nil {
 		return none, err
 	}
-	current, ok := manifest.DiskOwnerOf(pvc)
+	current, ok := pvc.Owner()
 	if !ok {
 		return current, s.invalidRecordError(pvc)
 	}
@@ -172,7 +172,7 @@ func (s *Session) ReleaseAll(vmCID string) (released bool, err error) {
 		return false, err
 	}
 	for _, pvc := range disks {
-		owner, _ := manifest.DiskOwnerOf(pvc)
+		owner, _ := pvc.Owner()
 		if _, err := s.Release(pvc.Name, owner); err != nil {
 			return true, err
 		}
@@ -181,14 +181,14 @@ func (s *Session) ReleaseAll(vmCID string) (released bool, err error) {
 }
 
 // ListOwnedBy returns the PVCs of the disks that the VM owns.
-func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, error) {
+func (s *Session) ListOwnedBy(vmCID string) ([]manifest.DiskPVC, error) {
 	found, err := s.PVCs.List(s.Ctx, kube.Selection{
 		Labels: manifest.LabelVM + "=" + vmCID + "," + manifest.LabelRole + "=" + manifest.RoleDisk,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return found.Items, nil
+	return manifest.NewDiskPVCs(found.Items), nil
 }
 
 // OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which another client may
@@ -196,8 +196,8 @@ func (s *Session) ListOwnedBy(vmCID string) ([]*corev1.PersistentVolumeClaim, er
 //
 // A VM with a finished Pod has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If the owner
 // record is invalid, or names a VM that does not exist, OwningVM returns an error, because the disk may still be in use.
-func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
-	owner, ok := manifest.DiskOwnerOf(pvc)
+func (s *Session) OwningVM(pvc manifest.DiskPVC) (string, error) {
+	owner, ok := pvc.Owner()
 	switch {
 	case !ok:
 		return "", s.invalidRecordError(pvc)
@@ -206,10 +206,11 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 	}
 	vmCID := owner.VM
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
+	vmPod := manifest.VMPod{Pod: pod}
 	switch {
-	case err == nil && !manifest.IsRecreated(pod) && kube.Finished(pod):
+	case err == nil && !vmPod.IsRecreated() && kube.Finished(pod):
 		return "", nil
-	case err == nil && (!manifest.IsRecreated(pod) || slices.Contains(manifest.DiskCIDs(pod.Spec), pvc.Name)):
+	case err == nil && (!vmPod.IsRecreated() || slices.Contains(vmPod.DiskCIDs(), pvc.Name)):
 		return vmCID, nil
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return "", err
@@ -228,10 +229,10 @@ func (s *Session) OwningVM(pvc *corev1.PersistentVolumeClaim) (string, error) {
 }
 
 // invalidRecordError returns the error for a PVC with an invalid owner record.
-func (s *Session) invalidRecordError(pvc *corev1.PersistentVolumeClaim) error {
+func (s *Session) invalidRecordError(pvc manifest.DiskPVC) error {
+	owner, _ := pvc.Owner()
 	return call.CodeDiskOwnerInvalid.Errorf("the owner record of disk %s is invalid: label %s is %q, annotation %s is %q; "+
-		"repair it with %s", pvc.Name, manifest.LabelVM, manifest.VMOf(pvc),
-		manifest.AnnotationOwner, manifest.OwnerPodOf(pvc), s.repairCommand())
+		"repair it with %s", pvc.Name, manifest.LabelVM, owner.VM, manifest.AnnotationOwner, owner.Pod, s.repairCommand())
 }
 
 // repairCommand returns the command that repairs owner records, for messages.
@@ -241,8 +242,8 @@ func (s *Session) repairCommand() string {
 
 // CheckFreeFor returns an error if a VM other than this one has the disk, or if the owner record is invalid. With vmCID "", no VM
 // may have the disk.
-func (s *Session) CheckFreeFor(pvc *corev1.PersistentVolumeClaim, vmCID string) error {
-	owner, ok := manifest.DiskOwnerOf(pvc)
+func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
+	owner, ok := pvc.Owner()
 	if !ok {
 		return s.invalidRecordError(pvc)
 	}
@@ -257,7 +258,7 @@ func (s *Session) CheckFreeFor(pvc *corev1.PersistentVolumeClaim, vmCID string) 
 }
 
 // checkUnattached returns an error if a VM has the disk, or if a copy Pod is reading it.
-func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
+func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
@@ -269,7 +270,7 @@ func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
 	case IsCopyPod(pod) && !copyRunning(pod):
 		return nil
 	case IsCopyPod(pod):
-		return CopyingError(pod)
+		return CopyingError(manifest.CopyPod{Pod: pod})
 	}
 	if superseded, err := s.DeleteSuperseded(pod); superseded || err != nil {
 		if err != nil {
@@ -277,7 +278,7 @@ func (s *Session) checkUnattached(pvc *corev1.PersistentVolumeClaim) error {
 		}
 		return s.CheckFreeFor(pvc, "")
 	}
-	return AttachedError(pod)
+	return AttachedError(manifest.AttachmentPod{Pod: pod})
 }
 
 // DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk. The call that created the Pod either
@@ -286,12 +287,14 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
 		return false, nil
 	}
-	pvc, err := s.PVCs.Get(s.Ctx, manifest.DiskOf(pod))
+	pvc, err := s.read(manifest.DiskOf(pod))
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return false, err
 	}
-	if err == nil && manifest.OwnerPodOf(pvc) == string(pod.UID) {
-		return false, nil
+	if err == nil {
+		if owner, _ := pvc.Owner(); owner.Pod == pod.UID {
+			return false, nil
+		}
 	}
 	err = s.Pods.DeleteUnchanged(s.Ctx, pod)
 	if errors.Is(err, kube.ErrConflict) {
@@ -301,18 +304,18 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 }
 
 // InspectAttachment reports whether another client deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
-// terminating until the disk is free. A nil Pod does not exist. Both results are false for a VM that is not active, and for a
+// terminating until the disk is free. A zero Pod does not exist. Both results are false for a VM that is not active, and for a
 // recreated VM.
-func InspectAttachment(vmPod, attachment *corev1.Pod) (lost, terminating bool) {
-	if vmPod == nil || !kube.IsActive(vmPod) || manifest.IsRecreated(vmPod) {
+func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) (lost, terminating bool) {
+	if vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.IsRecreated() {
 		return false, false
 	}
-	return attachment == nil, attachment != nil && attachment.DeletionTimestamp != nil
+	return attachment.Pod == nil, attachment.Pod != nil && attachment.DeletionTimestamp != nil
 }
 
 // AttachedError returns the error for a disk that this attachment Pod attaches.
-func AttachedError(attachment *corev1.Pod) error {
-	return attachedToError(manifest.DiskOf(attachment), manifest.VMOf(attachment))
+func AttachedError(attachment manifest.AttachmentPod) error {
+	return attachedToError(attachment.Disk(), attachment.VM())
 }
 
 func attachedToError(disk, vmCID string) error {
@@ -329,8 +332,8 @@ func copyRunning(pod *corev1.Pod) bool {
 }
 
 // CopyingError returns the error for a disk that this Pod copies.
-func CopyingError(pod *corev1.Pod) error {
+func CopyingError(pod manifest.CopyPod) error {
 	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; "+
 		"rerun update_disk to complete the copy, or wait until Pod %s finishes",
-		manifest.DiskOf(pod), manifest.CopiedTo(pod), pod.Name)
+		pod.Disk(), pod.CopiedTo(), pod.Name)
 }

@@ -112,11 +112,11 @@ func checkSize(sizeMiB int64) error {
 }
 
 // SizeOf returns the size of a disk in MiB as BOSH requested it.
-func SizeOf(pvc *corev1.PersistentVolumeClaim) (int64, error) {
-	size, err := strconv.ParseInt(manifest.SizeOf(pvc), 10, 64)
+func SizeOf(pvc manifest.DiskPVC) (int64, error) {
+	size, err := strconv.ParseInt(pvc.RecordedSize(), 10, 64)
 	if err != nil {
 		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is missing or invalid (%q)",
-			pvc.Name, manifest.AnnotationSize, manifest.SizeOf(pvc))
+			pvc.Name, manifest.AnnotationSize, pvc.RecordedSize())
 	}
 	return size, nil
 }

@@ -6,18 +6,19 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
 // WatchProvisioning returns a dependency watch for a disk without a volume, which is provisioned on first use. It fails if the
 // provisioner keeps failing. For a disk with a volume, WatchProvisioning returns no watch.
-func (s *Session) WatchProvisioning(pvc *corev1.PersistentVolumeClaim) []call.DependencyWatch {
-	if kube.Bound(pvc) {
+func (s *Session) WatchProvisioning(pvc manifest.DiskPVC) []call.DependencyWatch {
+	if kube.Bound(pvc.PVC) {
 		return nil
 	}
 	return []call.DependencyWatch{func(ctx context.Context) error {
 		var provisioning kube.VolumeProvisioning
-		return s.Events.Wait(ctx, s.EventsAbout(pvc), nil, func(events []*corev1.Event) (bool, error) {
+		return s.Events.Wait(ctx, s.EventsAbout(pvc.PVC), nil, func(events []*corev1.Event) (bool, error) {
 			if failure := provisioning.Failure(events); failure != "" {
 				return false, call.CodeDiskNotProvisioned.Errorf("cannot attach disk %s: its volume cannot be provisioned: %s", pvc.Name, failure)
 			}

@@ -23,7 +23,7 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err != nil {
 		return err
 	}
-	s.SetSubject(s.PVCs.Reference(pvc))
+	s.SetSubject(s.PVCs.Reference(pvc.PVC))
 	s.SetDetail(fmt.Sprintf("to %d MiB", sizeMiB))
 	if err := s.checkUnattached(pvc); err != nil {
 		return err
@@ -32,7 +32,7 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 }
 
 // growInPlace checks that the PVC can be expanded in place, and expands it.
-func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+func (s *Session) growInPlace(pvc manifest.DiskPVC, sizeMiB int64) error {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {
 		return err
@@ -40,7 +40,7 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	switch {
 	case sizeMiB < currentMiB:
 		return shrinkError(pvc, currentMiB, sizeMiB)
-	case !kube.Bound(pvc):
+	case !kube.Bound(pvc.PVC):
 		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
 	if sizeMiB > currentMiB {
@@ -51,15 +51,15 @@ func (s *Session) growInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) 
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }
 
-func shrinkError(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
+func shrinkError(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
 	return call.CodeDiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place: "+
 		"Kubernetes only expands volumes; create a smaller disk, and copy the data", pvc.Name, currentMiB, sizeMiB)
 }
 
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
 // keeps its size. A retried call resumes an interrupted expansion. If the disk already has the size, expandPVC changes nothing.
-func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeMiB int64) error {
-	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, manifest.VolumeMode(pvc), manifest.IsDirectory(pvc))<<20, resource.BinarySI)
+func (s *Session) expandPVC(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
+	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, pvc.VolumeMode(), pvc.IsDirectory())<<20, resource.BinarySI)
 	if sizeMiB > currentMiB {
 		patched, err := s.requestStorage(pvc, desired)
 		if err != nil {
@@ -75,7 +75,7 @@ func (s *Session) expandPVC(pvc *corev1.PersistentVolumeClaim, currentMiB, sizeM
 }
 
 // recordSize records the size on the PVC. It returns an error if another call recorded a larger size in the meantime.
-func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) error {
+func (s *Session) recordSize(pvc manifest.DiskPVC, sizeMiB int64) error {
 	for {
 		currentMiB, err := SizeOf(pvc)
 		switch {
@@ -88,7 +88,7 @@ func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) e
 		if err != nil {
 			return err
 		}
-		if _, err = s.PVCs.Patch(s.Ctx, pvc.Name, patch); !errors.Is(err, kube.ErrConflict) {
+		if _, err = s.patch(pvc.Name, patch); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
@@ -100,7 +100,7 @@ func (s *Session) recordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) e
 // requestStorage sets the PVC's storage request to desired. After a conflict it checks again that no VM has the disk. A failed or
 // interrupted expansion may have requested more. requestStorage reduces that request only if desired is greater than the capacity
 // of the volume, because Kubernetes accepts no other reduction.
-func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity) (manifest.DiskPVC, error) {
 	for {
 		requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 		if desired.Cmp(requested) == 0 || desired.Cmp(requested) < 0 && desired.Cmp(capacity) <= 0 {
@@ -108,23 +108,23 @@ func (s *Session) requestStorage(pvc *corev1.PersistentVolumeClaim, desired reso
 		}
 		patch, err := manifest.RequestStorage(pvc, desired)
 		if err != nil {
-			return nil, err
+			return pvc, err
 		}
-		patched, err := s.PVCs.Patch(s.Ctx, pvc.Name, patch)
+		patched, err := s.patch(pvc.Name, patch)
 		if !errors.Is(err, kube.ErrConflict) {
 			return patched, err
 		}
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
-			return nil, err
+			return pvc, err
 		}
 		if err := s.checkUnattached(pvc); err != nil {
-			return nil, err
+			return pvc, err
 		}
 	}
 }
 
 // checkExpandable returns an error if the StorageClass of the PVC does not allow expansion.
-func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
+func (s *Session) checkExpandable(pvc manifest.DiskPVC) error {
 	name := ""
 	if pvc.Spec.StorageClassName != nil {
 		name = *pvc.Spec.StorageClassName
@@ -153,14 +153,14 @@ func (s *Session) checkExpandable(pvc *corev1.PersistentVolumeClaim) error {
 // waitForExpansion waits until the volume has the desired size, or until only the expansion on the node remains, which the kubelet
 // does when the disk is attached next. The reported status may still refer to an earlier request; most resizers report the size of
 // that request in allocatedResources. It returns the current PVC.
-func (s *Session) waitForExpansion(pvc *corev1.PersistentVolumeClaim, desired resource.Quantity) (*corev1.PersistentVolumeClaim, error) {
+func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quantity) (manifest.DiskPVC, error) {
 	last := "no status was reported"
 	selection := kube.Selection{Name: pvc.Name}
-	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
 			return false, call.NoDisk(pvc.Name)
 		}
-		pvc = present[0]
+		pvc = manifest.DiskPVC{PVC: present[0]}
 		status := pvc.Status
 		if capacity := status.Capacity[corev1.ResourceStorage]; capacity.Cmp(desired) >= 0 {
 			return true, nil

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/google/uuid"
-	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -20,7 +19,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	s.SetSubject(s.PVCs.Reference(pvc))
+	s.SetSubject(s.PVCs.Reference(pvc.PVC))
 	if err := s.checkSnapshottable(pvc); err != nil {
 		return "", err
 	}
@@ -73,8 +72,8 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 
 // checkSnapshottable returns an error if no snapshot of the disk's volume can be taken. If the storage does not support snapshots,
 // the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
-func (s *Session) checkSnapshottable(pvc *corev1.PersistentVolumeClaim) error {
-	if !kube.Bound(pvc) {
+func (s *Session) checkSnapshottable(pvc manifest.DiskPVC) error {
+	if !kube.Bound(pvc.PVC) {
 		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: "+
 			"it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
@@ -138,7 +137,7 @@ func (s *Session) flush(disk string) error {
 	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || IsCopyPod(attachment) {
 		return nil
 	}
-	return s.RunHelperPod(call.CodeDiskFlushFailed, manifest.FlushPod(attachment, s.Director), "cannot flush disk "+disk)
+	return s.RunHelperPod(call.CodeDiskFlushFailed, manifest.FlushPod(manifest.AttachmentPod{Pod: attachment}, s.Director), "cannot flush disk "+disk)
 }
 
 // DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.

@@ -34,7 +34,7 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err != nil {
 		return "", err
 	}
-	s.SetSubject(s.PVCs.Reference(pvc))
+	s.SetSubject(s.PVCs.Reference(pvc.PVC))
 	inPlace, err := s.canUpdateInPlace(pvc, sizeMiB, desired)
 	if err != nil {
 		return "", err
@@ -64,7 +64,7 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 		return notFound
 	case err != nil:
 		return err
-	case manifest.CopyOf(replacement) != cid || manifest.CopyStateOf(replacement) == manifest.CopyIncomplete:
+	case replacement.CopyOf() != cid || replacement.CopyState() == manifest.CopyIncomplete:
 		return notFound
 	}
 	return nil
@@ -72,7 +72,7 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 
 // canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. If no StorageClass is requested,
 // the PVC keeps its StorageClass.
-func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) (bool, error) {
+func (s *Session) canUpdateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Properties) (bool, error) {
 	currentMiB, err := SizeOf(pvc)
 	if err != nil {
 		return false, err
@@ -80,15 +80,15 @@ func (s *Session) canUpdateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB in
 	storageClass := pvc.Spec.StorageClassName
 	switch {
 	case desired.StorageClass != "" && (storageClass == nil || *storageClass != desired.StorageClass),
-		desired.VolumeMode != manifest.VolumeMode(pvc),
+		desired.VolumeMode != pvc.VolumeMode(),
 		!sameAccessModes(desired.AccessModes, pvc.Spec.AccessModes),
-		(desired.Attach == manifest.AttachBind) != manifest.IsDirectory(pvc),
-		desired.Filesystem != manifest.FilesystemOf(pvc),
+		(desired.Attach == manifest.AttachBind) != pvc.IsDirectory(),
+		desired.Filesystem != pvc.Filesystem(),
 		sizeMiB < currentMiB:
 		return false, nil
 	case sizeMiB == currentMiB:
 		return true, nil
-	case !kube.Bound(pvc): // there is no volume to expand
+	case !kube.Bound(pvc.PVC): // there is no volume to expand
 		return false, nil
 	}
 	err = s.checkExpandable(pvc)
@@ -104,7 +104,7 @@ func sameAccessModes(a, b []corev1.PersistentVolumeAccessMode) bool {
 }
 
 // updateInPlace sets labels and annotations, and expands the PVC.
-func (s *Session) updateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64, desired Properties) error {
+func (s *Session) updateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Properties) error {
 	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
@@ -121,11 +121,11 @@ func (s *Session) updateInPlace(pvc *corev1.PersistentVolumeClaim, sizeMiB int64
 		return err
 	}
 	if patch != nil {
-		if pvc, err = s.PVCs.Patch(s.Ctx, pvc.Name, patch); err != nil {
+		if pvc, err = s.patch(pvc.Name, patch); err != nil {
 			return err
 		}
 	}
-	if !kube.Bound(pvc) {
+	if !kube.Bound(pvc.PVC) {
 		return nil
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)

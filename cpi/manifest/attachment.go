@@ -26,8 +26,8 @@ type Attachment struct {
 	Formatted   bool   // the disk is known to have a filesystem, so a blank volume is an error
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
-	AsDirectory bool        // the disk appears in the VM as a directory, see AnnotationAttach
-	VM          *corev1.Pod // the VM Pod
+	AsDirectory bool // the disk appears in the VM as a directory, see AnnotationAttach
+	VM          VMPod
 	Director    string
 	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
 	PriorityClass string
@@ -40,27 +40,27 @@ type Attachment struct {
 // once the device is free. The postStart hook waits for the device node, and the kubelet marks the container as running only when
 // the hook returns. The Pod is therefore ready when the VM can use the disk. A readiness probe would add up to one second, and an
 // init container up to two.
-func (a Attachment) Pod() *corev1.Pod {
+func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
 	// See AttachmentPDB. The attachment of a recreated VM is not deleted with the VM Pod: with a PodDisruptionBudget it would block
 	// the drain of its node.
-	if group := a.VM.Labels[LabelGroup]; group != "" && !IsRecreated(a.VM) {
+	if group := a.VM.Labels[LabelGroup]; group != "" && !a.VM.IsRecreated() {
 		meta.Labels[LabelGroup] = group
 	}
 	if a.AsDirectory {
 		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
 	}
-	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(a.VM)}
-	pod := newHelperPod(a.VM, meta, a.container())
+	meta.OwnerReferences = []metav1.OwnerReference{a.VM.OwnerReference()}
+	pod := newHelperPod(a.VM.Pod, meta, a.container())
 	pod.Spec.Volumes = []corev1.Volume{
 		{Name: "disk", VolumeSource: corev1.VolumeSource{
 			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
 		}},
 	}
 	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
-	if IsRecreated(a.VM) {
+	if a.VM.IsRecreated() {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
@@ -77,15 +77,15 @@ func (a Attachment) Pod() *corev1.Pod {
 	if a.VM.Spec.NodeName != "" {
 		pod.Spec.Affinity = nodeAffinityTo(a.VM.Spec.NodeName)
 	} else {
-		pod.Spec.Affinity = podAffinityTo(a.VM)
+		pod.Spec.Affinity = podAffinityTo(a.VM.Pod)
 	}
-	return pod
+	return AttachmentPod{pod}
 }
 
 // hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
 // restart of the node.
 func (a Attachment) hasMarkersVolume() bool {
-	return a.Mode == corev1.PersistentVolumeBlock && !IsRecreated(a.VM)
+	return a.Mode == corev1.PersistentVolumeBlock && !a.VM.IsRecreated()
 }
 
 // container returns the container of the attachment Pod. The Pod of a recreated VM gets the disk as a volume: the container only
@@ -110,9 +110,9 @@ func (a Attachment) container() corev1.Container {
 		container.Env = append(container.Env, preallocateEnv)
 	}
 	switch {
-	case slices.Contains(DiskCIDs(a.VM.Spec), a.Disk):
+	case slices.Contains(a.VM.DiskCIDs(), a.Disk):
 		container.Command = node.Idle()
-	case IsRecreated(a.VM):
+	case a.VM.IsRecreated():
 		container.Command = node.PrepareVolume()
 	case a.AsDirectory:
 		container.Command = node.AttachDirectory()
@@ -141,8 +141,8 @@ var directoryMounts = []corev1.VolumeMount{
 	{Name: "disk", MountPath: "/volume"},
 }
 
-// IsDirectory reports whether the disk appears in the VM as a directory. object is the disk's PVC or attachment Pod.
-func IsDirectory(object metav1.Object) bool {
+// isDirectory reports whether the disk appears in the VM as a directory. object is the disk's PVC or attachment Pod.
+func isDirectory(object metav1.Object) bool {
 	return object.GetAnnotations()[AnnotationAttach] == AttachBind
 }
 
@@ -155,8 +155,8 @@ const exclusivityCheckPrefix = "exclusivity-check-"
 //
 // The container exits with 0 if the VM no longer has the disk, with 1 if the disk is in use (the termination message lists the
 // users), or with ExitNotPublished.
-func ExclusivityCheckContainer(attachment *corev1.Pod) corev1.EphemeralContainer {
-	if IsDirectory(attachment) {
+func ExclusivityCheckContainer(attachment AttachmentPod) corev1.EphemeralContainer {
+	if attachment.IsDirectory() {
 		check := newExclusivityCheck(attachment, node.ExclusivityCheckDirectory())
 		check.VolumeMounts = directoryMounts
 		return check
@@ -166,7 +166,7 @@ func ExclusivityCheckContainer(attachment *corev1.Pod) corev1.EphemeralContainer
 
 // ExclusivityCheckPatch returns the strategic merge patch for the subresource ephemeralcontainers that adds the container to this
 // attachment Pod. The UID keeps it from applying to another Pod of the same name.
-func ExclusivityCheckPatch(attachment *corev1.Pod, check corev1.EphemeralContainer) ([]byte, error) {
+func ExclusivityCheckPatch(attachment AttachmentPod, check corev1.EphemeralContainer) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": attachment.UID},
 		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{check}},
@@ -182,7 +182,7 @@ func IsExclusivityCheck(name string) bool { return strings.HasPrefix(name, exclu
 
 // LatestExclusivityCheck returns the name of the latest container that runs the exclusivity check, or "". It compares the numbers in
 // the names, because the API server inserts patched containers before existing ones.
-func LatestExclusivityCheck(attachment *corev1.Pod) (name string) {
+func LatestExclusivityCheck(attachment AttachmentPod) (name string) {
 	highest := 0
 	for _, container := range attachment.Spec.EphemeralContainers {
 		number, err := strconv.Atoi(strings.TrimPrefix(container.Name, exclusivityCheckPrefix))
@@ -194,8 +194,8 @@ func LatestExclusivityCheck(attachment *corev1.Pod) (name string) {
 }
 
 // newExclusivityCheck returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
-func newExclusivityCheck(attachment *corev1.Pod, command []string) corev1.EphemeralContainer {
-	container := OwnContainer(attachment)
+func newExclusivityCheck(attachment AttachmentPod, command []string) corev1.EphemeralContainer {
+	container := OwnContainer(attachment.Pod)
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
 		Image:                    container.Image,

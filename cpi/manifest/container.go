@@ -48,14 +48,6 @@ func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	return corev1.ContainerStatus{}
 }
 
-// HasBooted reports whether the VM has booted: the CPI's container is running and passed its startup probe. The Pod's condition
-// Ready is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected containers, and on load balancers
-// (readiness gates).
-func HasBooted(pod *corev1.Pod) bool {
-	status := OwnContainerStatus(pod)
-	return status.State.Running != nil && status.Started != nil && *status.Started
-}
-
 // HelperFinished reports whether the CPI's container in a helper Pod has finished, and whether it succeeded. An injected container may keep
 // the Pod itself running.
 func HelperFinished(pod *corev1.Pod) (finished, succeeded bool) {

@@ -26,8 +26,8 @@ func withSidecar(pod *corev1.Pod, ownStatus corev1.ContainerStatus) *corev1.Pod 
 }
 
 var _ = Describe("A Pod with an injected first container", func() {
-	vmPod := func() *corev1.Pod {
-		return withSidecar(runningPod(testVM()), corev1.ContainerStatus{ContainerID: "containerd://vm", RestartCount: 2})
+	vmPod := func() manifest.VMPod {
+		return manifest.VMPod{Pod: withSidecar(runningPod(testVM()).Pod, corev1.ContainerStatus{ContainerID: "containerd://vm", RestartCount: 2})}
 	}
 
 	It("has attachments that run from the VM's image", func() {
@@ -36,7 +36,8 @@ var _ = Describe("A Pod with an injected first container", func() {
 	})
 
 	It("runs the exclusivity check of an attachment from the VM's image, with the disk's environment", func() {
-		attachment := withSidecar(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), corev1.ContainerStatus{})
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
+		withSidecar(attachment.Pod, corev1.ContainerStatus{})
 		check := manifest.ExclusivityCheckContainer(attachment)
 		Expect(check.Image).To(Equal("registry/stemcell@sha256:00"))
 		Expect(check.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
@@ -44,26 +45,26 @@ var _ = Describe("A Pod with an injected first container", func() {
 
 	It("is booted when its own container is started, even if the Pod is not ready", func() {
 		status := corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
-		Expect(manifest.HasBooted(withSidecar(runningPod(testVM()), status))).To(BeFalse())
+		Expect(manifest.VMPod{Pod: withSidecar(runningPod(testVM()).Pod, status)}.HasBooted()).To(BeFalse())
 		status.Started = new(true)
-		pod := withSidecar(runningPod(testVM()), status)
+		pod := manifest.VMPod{Pod: withSidecar(runningPod(testVM()).Pod, status)}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionFalse}}
-		Expect(manifest.HasBooted(pod)).To(BeTrue())
+		Expect(pod.HasBooted()).To(BeTrue())
 		pod.Status.ContainerStatuses[1].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{}}
-		Expect(manifest.HasBooted(pod)).To(BeFalse())
+		Expect(pod.HasBooted()).To(BeFalse())
 	})
 
 	It("is rebooted by the ID of its own container, and counts the restarts of that container", func() {
 		reboot := manifest.RebootPod(vmPod(), "d1")
 		Expect(reboot.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "CONTAINER", Value: "vm"}))
-		Expect(manifest.OwnContainerStatus(vmPod()).RestartCount).To(Equal(int32(2)))
+		Expect(manifest.OwnContainerStatus(vmPod().Pod).RestartCount).To(Equal(int32(2)))
 	})
 
 	It("has only the disks of its own container", func() {
 		vm := testVM()
 		vm.Recreate, vm.EphemeralClaim = true, &corev1.PersistentVolumeClaimSpec{}
 		pod := manifest.PodFromTemplate(vm.PodTemplate(), "")
-		Expect(manifest.DiskCIDs(withSidecar(pod, corev1.ContainerStatus{}).Spec)).To(BeEmpty())
+		Expect(manifest.DiskCIDs(withSidecar(pod.Pod, corev1.ContainerStatus{}).Spec)).To(BeEmpty())
 	})
 
 	DescribeTable("has the outcome of its own container if it is a helper Pod:", func(status int32) {

@@ -17,7 +17,7 @@ const ExitNoSpace = node.ExitNoSpace
 
 // Successor returns the PVC to which update_disk copies the old disk, marked as an incomplete copy. It keeps the metadata that the
 // director set on the old disk.
-func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVolumeClaim {
+func (d Disk) Successor(old DiskPVC) DiskPVC {
 	pvc := d.PVC()
 	for _, pair := range []struct{ from, to map[string]string }{{old.Labels, pvc.Labels}, {old.Annotations, pvc.Annotations}} {
 		for key, value := range pair.from {
@@ -27,7 +27,7 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 			}
 		}
 	}
-	if IsFormatted(old) && !d.AsDirectory {
+	if old.IsFormatted() && !d.AsDirectory {
 		pvc.Annotations[AnnotationFormatted] = old.Annotations[AnnotationFormatted]
 	}
 	pvc.Labels[LabelCopy] = CopyIncomplete
@@ -37,29 +37,29 @@ func (d Disk) Successor(old *corev1.PersistentVolumeClaim) *corev1.PersistentVol
 
 // Copy describes the copy of a detached disk to its successor.
 type Copy struct {
-	Old, New *corev1.PersistentVolumeClaim
-	VM       *corev1.Pod // a VM that provides the image
-	Node     string      // the node to run on; if empty, any node that can run the image
+	Old, New DiskPVC
+	VM       VMPod  // a VM that provides the image
+	Node     string // the node to run on; if empty, any node that can run the image
 	Director string
 }
 
 // Pod returns the copy Pod. It runs once and is owned by the successor. It has the name of the old disk's attachment Pod, because
 // only one of the two may exist at a time.
-func (c Copy) Pod() *corev1.Pod {
+func (c Copy) Pod() CopyPod {
 	meta := newObjectMeta(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
 	meta.Labels[LabelDisk] = c.Old.Name
 	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
 	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}
-	pod := newHelperPod(c.VM, meta, c.container())
+	pod := newHelperPod(c.VM.Pod, meta, c.container())
 	if c.Node != "" {
 		pod.Spec.Affinity = nodeAffinityTo(c.Node)
 	} else {
-		pod.Spec.Affinity = platformAffinity(c.VM)
+		pod.Spec.Affinity = platformAffinity(c.VM.Pod)
 	}
 	addOwnerGate(pod)
 	addPVCVolume(pod, c.Old, "old")
 	addPVCVolume(pod, c.New, "volume")
-	return pod
+	return CopyPod{pod}
 }
 
 // container returns the container of the copy Pod.
@@ -74,14 +74,14 @@ func (c Copy) container() corev1.Container {
 			{Name: "ATTACH", Value: c.New.Annotations[AnnotationAttach]},
 			{Name: "OLD", Value: c.Old.Name},
 			{Name: "OLD_ATTACH", Value: c.Old.Annotations[AnnotationAttach]},
-			{Name: "OLD_FORMATTED", Value: strconv.FormatBool(IsFormatted(c.Old))},
+			{Name: "OLD_FORMATTED", Value: strconv.FormatBool(c.Old.IsFormatted())},
 		},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceCPU:    resource.MustParse("100m"),
 			corev1.ResourceMemory: mebibytes(64),
 		}},
 	}
-	if IsPreallocated(c.New) {
+	if c.New.IsPreallocated() {
 		container.Env = append(container.Env, preallocateEnv)
 	}
 	return container
@@ -89,12 +89,12 @@ func (c Copy) container() corev1.Container {
 
 // addPVCVolume adds the PVC to the Pod and its first container: with volumeMode Block as the device /dev/NAME, with Filesystem
 // mounted at /NAME.
-func addPVCVolume(pod *corev1.Pod, pvc *corev1.PersistentVolumeClaim, name string) {
+func addPVCVolume(pod *corev1.Pod, pvc DiskPVC, name string) {
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc.Name},
 	}})
 	container := &pod.Spec.Containers[0]
-	if VolumeMode(pvc) == corev1.PersistentVolumeBlock {
+	if pvc.VolumeMode() == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: path.Join("/dev", name)})
 	} else {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: name, MountPath: path.Join("/", name)})

@@ -29,7 +29,7 @@ type Disk struct {
 }
 
 // PVC returns the PVC of the disk.
-func (d Disk) PVC() *corev1.PersistentVolumeClaim {
+func (d Disk) PVC() DiskPVC {
 	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
 	for key, value := range d.Labels {
@@ -70,17 +70,17 @@ func (d Disk) PVC() *corev1.PersistentVolumeClaim {
 			APIGroup: new("snapshot.storage.k8s.io"), Kind: "VolumeSnapshot", Name: d.Snapshot,
 		}
 	}
-	return pvc
+	return DiskPVC{pvc}
 }
 
 // IsPreallocated reports whether the disk's image file is allocated in full size: see AnnotationPreallocate.
-func IsPreallocated(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
+func (d DiskPVC) IsPreallocated() bool {
+	return d.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
 }
 
 // Relabel returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC lacks, or nil. The
 // patch contains nothing else, so that it does not revert changes of other calls.
-func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+func (d Disk) Relabel(pvc DiskPVC) ([]byte, error) {
 	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
 		if current, ok := pvc.Labels[key]; !ok || current != value {
@@ -94,7 +94,7 @@ func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
-	if d.Preallocate != IsPreallocated(pvc) {
+	if d.Preallocate != pvc.IsPreallocated() {
 		annotations[AnnotationPreallocate] = strconv.FormatBool(d.Preallocate)
 	}
 	for key, value := range annotations {
@@ -109,14 +109,14 @@ func (d Disk) Relabel(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
 }
 
 // IsFormatted reports whether the disk ever had a filesystem.
-func IsFormatted(pvc *corev1.PersistentVolumeClaim) bool {
-	_, formatted := pvc.Annotations[AnnotationFormatted]
+func (d DiskPVC) IsFormatted() bool {
+	_, formatted := d.Annotations[AnnotationFormatted]
 	return formatted
 }
 
 // RequestStorage returns the strategic merge patch that makes the PVC request this amount, if the PVC is unchanged since it was
 // read.
-func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity) ([]byte, error) {
+func RequestStorage(pvc DiskPVC, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
@@ -124,11 +124,11 @@ func RequestStorage(pvc *corev1.PersistentVolumeClaim, amount resource.Quantity)
 }
 
 // VolumeMode returns the PVC's volume mode, by default Filesystem.
-func VolumeMode(pvc *corev1.PersistentVolumeClaim) corev1.PersistentVolumeMode {
-	if pvc.Spec.VolumeMode == nil {
+func (d DiskPVC) VolumeMode() corev1.PersistentVolumeMode {
+	if d.Spec.VolumeMode == nil {
 		return corev1.PersistentVolumeFilesystem
 	}
-	return *pvc.Spec.VolumeMode
+	return *d.Spec.VolumeMode
 }
 
 // PVCSizeMiB returns the size in MiB that the PVC of a disk of diskMiB requests. A disk on a Filesystem volume is an image file,
@@ -143,7 +143,7 @@ func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool)
 }
 
 // RecordSize returns the strategic merge patch that records a disk's size in MiB, if the PVC is unchanged since it was read.
-func RecordSize(pvc *corev1.PersistentVolumeClaim, sizeMiB int64) ([]byte, error) {
+func RecordSize(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},

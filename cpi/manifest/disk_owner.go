@@ -19,21 +19,21 @@ type DiskOwner struct {
 	Pod types.UID
 }
 
-// DiskOwnerOf returns the owner record of a disk; the zero value means that the disk is free. ok is false for an invalid record: a
+// Owner returns the owner record of the disk; the zero value means that the disk is free. ok is false for an invalid record: a
 // VM without a Pod, or a Pod without a VM although the disk is not being copied.
-func DiskOwnerOf(pvc *corev1.PersistentVolumeClaim) (owner DiskOwner, ok bool) {
-	owner = DiskOwner{VM: pvc.Labels[LabelVM], Pod: types.UID(pvc.Annotations[AnnotationOwner])}
+func (d DiskPVC) Owner() (owner DiskOwner, ok bool) {
+	owner = DiskOwner{VM: d.Labels[LabelVM], Pod: types.UID(d.Annotations[AnnotationOwner])}
 	switch {
 	case owner == DiskOwner{}:
 		return owner, true
 	case owner.VM == "":
-		return owner, pvc.Annotations[AnnotationCopiedTo] != ""
+		return owner, d.Annotations[AnnotationCopiedTo] != ""
 	}
 	return owner, owner.Pod != ""
 }
 
 // AssignDisk returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
-func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, error) {
+func AssignDisk(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: &owner.VM},
@@ -43,7 +43,7 @@ func AssignDisk(pvc *corev1.PersistentVolumeClaim, owner DiskOwner) ([]byte, err
 
 // AssignCopy returns the strategic merge patch that records the successor, and the copy Pod as the owner of the disk, if the PVC is
 // unchanged since it was read.
-func AssignCopy(pvc *corev1.PersistentVolumeClaim, successor string, pod types.UID) ([]byte, error) {
+func AssignCopy(pvc DiskPVC, successor string, pod types.UID) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: nil},
@@ -73,15 +73,15 @@ func MarkFormatted(pod types.UID) ([]byte, error) {
 
 // BeginCopy returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC is
 // unchanged since it was read. It replaces the record of an earlier copy.
-func BeginCopy(pvc *corev1.PersistentVolumeClaim, successor string) ([]byte, error) {
+func BeginCopy(pvc DiskPVC, successor string) ([]byte, error) {
 	return copyRecord(pvc, &successor)
 }
 
 // AbandonCopy returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC is
 // unchanged since it was read.
-func AbandonCopy(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return copyRecord(pvc, nil) }
+func AbandonCopy(pvc DiskPVC) ([]byte, error) { return copyRecord(pvc, nil) }
 
-func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, error) {
+func copyRecord(pvc DiskPVC, successor *string) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]*string{AnnotationCopiedTo: successor, AnnotationOwner: nil},
@@ -89,13 +89,13 @@ func copyRecord(pvc *corev1.PersistentVolumeClaim, successor *string) ([]byte, e
 }
 
 // AdvanceCopy returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
-func AdvanceCopy(successor *corev1.PersistentVolumeClaim, from, to string) ([]byte, error) {
+func AdvanceCopy(successor DiskPVC, from, to string) ([]byte, error) {
 	return json.Marshal(copyStatePatch(successor, from, to))
 }
 
 // InvalidateCopy returns the JSON patch that marks a verified copy as incomplete, unless another update_disk adopted it since it was
 // read: that update_disk returned its CID.
-func InvalidateCopy(successor *corev1.PersistentVolumeClaim) ([]byte, error) {
+func InvalidateCopy(successor DiskPVC) ([]byte, error) {
 	patch := copyStatePatch(successor, CopyVerified, CopyIncomplete)
 	if owner := CallOf(successor); owner != "" {
 		patch.test("/metadata/annotations/"+AnnotationCall, owner)
@@ -103,7 +103,7 @@ func InvalidateCopy(successor *corev1.PersistentVolumeClaim) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-func copyStatePatch(successor *corev1.PersistentVolumeClaim, from, to string) jsonPatch {
+func copyStatePatch(successor DiskPVC, from, to string) jsonPatch {
 	var patch jsonPatch
 	patch.test("/metadata/uid", string(successor.UID))
 	patch.test("/metadata/labels/"+LabelCopy, from)

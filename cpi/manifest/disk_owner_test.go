@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("The owner record of a disk", func() {
-	recorded := func(vm, pod, copiedTo string) *corev1.PersistentVolumeClaim {
+	recorded := func(vm, pod, copiedTo string) manifest.DiskPVC {
 		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 			Name: "disk-1", UID: "uid-of-the-disk", ResourceVersion: "7", Labels: map[string]string{}, Annotations: map[string]string{},
 		}}
@@ -23,11 +23,11 @@ var _ = Describe("The owner record of a disk", func() {
 		if copiedTo != "" {
 			pvc.Annotations[manifest.AnnotationCopiedTo] = copiedTo
 		}
-		return pvc
+		return manifest.DiskPVC{PVC: pvc}
 	}
 
 	DescribeTable("is read from its PVC:", func(vm, pod, copiedTo string, owner manifest.DiskOwner, ok bool) {
-		found, valid := manifest.DiskOwnerOf(recorded(vm, pod, copiedTo))
+		found, valid := recorded(vm, pod, copiedTo).Owner()
 		Expect(found).To(Equal(owner))
 		Expect(valid).To(Equal(ok))
 	},
@@ -39,18 +39,18 @@ var _ = Describe("The owner record of a disk", func() {
 	)
 
 	DescribeTable("is changed by a merge patch only if the PVC is unchanged since it was read:",
-		func(patch func(*corev1.PersistentVolumeClaim) ([]byte, error)) {
+		func(patch func(manifest.DiskPVC) ([]byte, error)) {
 			raw, err := patch(recorded("", "", ""))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
 		},
-		Entry("assigned to a VM", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+		Entry("assigned to a VM", func(pvc manifest.DiskPVC) ([]byte, error) {
 			return manifest.AssignDisk(pvc, manifest.DiskOwner{VM: "agent-1", Pod: "u"})
 		}),
-		Entry("assigned to a copy Pod", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) {
+		Entry("assigned to a copy Pod", func(pvc manifest.DiskPVC) ([]byte, error) {
 			return manifest.AssignCopy(pvc, "disk-2", "u")
 		}),
-		Entry("with a new successor", func(pvc *corev1.PersistentVolumeClaim) ([]byte, error) { return manifest.BeginCopy(pvc, "disk-2") }),
+		Entry("with a new successor", func(pvc manifest.DiskPVC) ([]byte, error) { return manifest.BeginCopy(pvc, "disk-2") }),
 		Entry("without a successor", manifest.AbandonCopy),
 	)
 
@@ -67,8 +67,8 @@ var _ = Describe("The owner record of a disk", func() {
 var _ = Describe("A Pod that opens a disk", func() {
 	It("is gated until it owns the disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		Expect(manifest.IsGated(attachment)).To(BeTrue())
-		patch, err := manifest.Ungate(attachment)
-		Expect(manifest.IsGated(applyPatch(attachment, patch, err))).To(BeFalse())
+		Expect(manifest.IsGated(attachment.Pod)).To(BeTrue())
+		patch, err := manifest.Ungate(attachment.Pod)
+		Expect(manifest.IsGated(applyPatch(attachment.Pod, patch, err))).To(BeFalse())
 	})
 })

@@ -9,7 +9,7 @@ import (
 // newOwnedHelperPod returns a helper Pod that runs once on the target Pod's node, from the same image. The target Pod owns it.
 func newOwnedHelperPod(name, role, director string, target *corev1.Pod, container corev1.Container) *corev1.Pod {
 	meta := newObjectMeta(name, target.Namespace, director, role)
-	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(target)}
+	meta.OwnerReferences = []metav1.OwnerReference{ownerReference(target)}
 	container.Name = role
 	container.Resources.Requests = helperRequests()
 	pod := newHelperPod(target, meta, container)
@@ -29,7 +29,7 @@ func FlushPodName(disk string) string { return disk + "-flush" }
 
 // FlushPod returns the Pod that writes all cached data of the attachment's node to its disks before a snapshot: sync(2) is not
 // limited to a mount namespace.
-func FlushPod(attachment *corev1.Pod, director string) *corev1.Pod {
-	return newOwnedHelperPod(FlushPodName(attachment.Labels[LabelDisk]), RoleFlush, director, attachment,
+func FlushPod(attachment AttachmentPod, director string) *corev1.Pod {
+	return newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, attachment.Pod,
 		corev1.Container{Command: []string{"/bin/sync"}})
 }

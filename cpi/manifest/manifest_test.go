@@ -71,7 +71,7 @@ func testVM() manifest.VM {
 	}
 }
 
-func runningPod(vm manifest.VM) *corev1.Pod {
+func runningPod(vm manifest.VM) manifest.VMPod {
 	pod := vm.Pod()
 	pod.UID = "uid-of-the-vm"
 	pod.Spec.NodeName = "node-1"
@@ -80,7 +80,7 @@ func runningPod(vm manifest.VM) *corev1.Pod {
 
 var _ = Describe("A VM", func() {
 	It("is by default a privileged Pod that is always restarted and has no token", func() {
-		expectGolden("vm-plain", withoutScripts(testVM().Pod()))
+		expectGolden("vm-plain", withoutScripts(testVM().Pod().Pod))
 	})
 
 	It("has everything that its call requests", func() {
@@ -100,7 +100,7 @@ var _ = Describe("A VM", func() {
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
 		vm.Group, vm.Budget = "d-cf-web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}
-		expectGolden("vm-full", withoutScripts(vm.Pod()))
+		expectGolden("vm-full", withoutScripts(vm.Pod().Pod))
 	})
 
 	It("has the requested security profiles if it is not privileged", func() {
@@ -111,7 +111,7 @@ var _ = Describe("A VM", func() {
 			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("bosh-vm")},
 		}
-		expectGolden("vm-confined", withoutScripts(vm.Pod()))
+		expectGolden("vm-confined", withoutScripts(vm.Pod().Pod))
 	})
 
 	It("owns the Secret with its agent settings", func() {
@@ -131,7 +131,7 @@ var _ = Describe("A disk", func() {
 	It("passes preallocation on to its attachment Pod and to a copy Pod", func() {
 		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Preallocate: true}
 		pvc := disk.PVC()
-		Expect(manifest.IsPreallocated(pvc)).To(BeTrue())
+		Expect(pvc.IsPreallocated()).To(BeTrue())
 		preallocateVariable := ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
 		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
 		Expect(attachment.Spec.Containers[0].Env).To(preallocateVariable)
@@ -164,20 +164,20 @@ var _ = Describe("A disk", func() {
 		vm.PriorityClass = "high"
 		expectGolden("attachment-filesystem", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: runningPod(vm), Director: "d1",
-		}.Pod()))
+		}.Pod().Pod))
 	})
 
 	It("is a device in the attachment Pod with volumeMode Block", func() {
 		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
-		}.Pod()))
+		}.Pod().Pod))
 	})
 
 	It("is mounted, and checked by its mount, in the VM's directory on the node if it appears as a directory", func() {
 		attachment := manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, AsDirectory: true, VM: runningPod(testVM()), Director: "d1",
 		}.Pod()
-		expectGolden("attachment-bind", withoutScripts(attachment))
+		expectGolden("attachment-bind", withoutScripts(attachment.Pod))
 		check := manifest.ExclusivityCheckContainer(attachment)
 		Expect(check.Command).To(Equal(node.ExclusivityCheckDirectory()))
 		Expect(check.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))

@@ -53,7 +53,7 @@ func IPPool(network netip.Prefix, director string, settings IPPoolSettings) *ext
 		TypeMeta:   calicoTypeMeta("IPPool"),
 		ObjectMeta: newObjectMeta(IPPoolName(network), "", director, RoleNetwork),
 		Spec: extension.IPPoolSpec{
-			CIDR: network.String(), NodeSelector: "!all()", AllowedUses: []string{"Workload"},
+			CIDR: network.String(), NodeSelector: extension.NoNodes, AllowedUses: []string{"Workload"},
 			IPIPMode: settings.IPIPMode, VXLANMode: settings.VXLANMode, NATOutgoing: settings.NATOutgoing, BlockSize: settings.BlockSize,
 		},
 	}

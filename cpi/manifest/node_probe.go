@@ -17,7 +17,7 @@ const probePort = 6868
 func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
 	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	vm.Services = []Service{NodeProbeService(vm.Name)}
-	pod := vm.Pod()
+	pod := vm.Pod().Pod
 	container := &pod.Spec.Containers[0]
 	container.Command, container.Args = node.Probe(), nil
 	container.Env = []corev1.EnvVar{{Name: "SERVICE", Value: fmt.Sprintf("%s:%d", vm.Name, probePort)}}

@@ -56,11 +56,16 @@ var _ = Describe("The director's metadata", func() {
 		pod := testVM().Pod()
 		pod.Labels[manifest.Prefix+"name"] = "web"
 		patch, err := described(map[string]any{"name": "web/0"}).Patch()
-		after := applyPatch(pod, patch, err)
+		after := applyPatch(pod.Pod, patch, err)
 		Expect(after.Labels).NotTo(HaveKey(manifest.Prefix + "name"))
 		Expect(after.Labels).To(HaveKeyWithValue(manifest.LabelVM, pod.Name))
 	})
 })
+
+func applyPVCPatch(pvc manifest.DiskPVC, patch []byte, err error) manifest.DiskPVC {
+	GinkgoHelper()
+	return manifest.DiskPVC{PVC: applyPatch(pvc.PVC, patch, err)}
+}
 
 var _ = Describe("The PVC of a disk", func() {
 	disk := manifest.Disk{Name: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock}
@@ -68,16 +73,16 @@ var _ = Describe("The PVC of a disk", func() {
 	It("gets a label or an annotation, and loses it again", func() {
 		pvc := disk.PVC()
 		patch, err := manifest.SetLabel("team", new("a"))
-		updated := applyPatch(pvc, patch, err)
+		updated := applyPVCPatch(pvc, patch, err)
 		Expect(updated.Labels).To(HaveKeyWithValue("team", "a"))
 		Expect(updated.Labels).To(HaveKeyWithValue(manifest.LabelRole, manifest.RoleDisk))
 		patch, err = manifest.SetLabel("team", nil)
-		Expect(applyPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
+		Expect(applyPVCPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
 		patch, err = manifest.SetAnnotation("note", new("b"))
-		updated = applyPatch(pvc, patch, err)
+		updated = applyPVCPatch(pvc, patch, err)
 		Expect(updated.Annotations).To(HaveKeyWithValue("note", "b"))
 		patch, err = manifest.SetAnnotation("note", nil)
-		Expect(applyPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
+		Expect(applyPVCPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
 	})
 
 	It("keeps its labels if only annotations are requested, and vice versa", func() {
@@ -85,13 +90,13 @@ var _ = Describe("The PVC of a disk", func() {
 		desired := disk
 		desired.Annotations = map[string]string{"note": "b"}
 		patch, err := desired.Relabel(pvc)
-		after := applyPatch(pvc, patch, err)
+		after := applyPVCPatch(pvc, patch, err)
 		Expect(after.Labels).To(Equal(pvc.Labels))
 		Expect(after.Annotations).To(HaveKeyWithValue("note", "b"))
 		desired = disk
 		desired.Labels = map[string]string{"team": "a"}
 		patch, err = desired.Relabel(pvc)
-		after = applyPatch(pvc, patch, err)
+		after = applyPVCPatch(pvc, patch, err)
 		Expect(after.Annotations).To(Equal(pvc.Annotations))
 		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
 	})
@@ -100,12 +105,12 @@ var _ = Describe("The PVC of a disk", func() {
 		preallocated := disk
 		preallocated.Preallocate = true
 		patch, err := preallocated.Relabel(disk.PVC())
-		after := applyPatch(disk.PVC(), patch, err)
-		Expect(manifest.IsPreallocated(after)).To(BeTrue())
+		after := applyPVCPatch(disk.PVC(), patch, err)
+		Expect(after.IsPreallocated()).To(BeTrue())
 		Expect(preallocated.Relabel(after)).To(BeNil())
 		patch, err = disk.Relabel(after)
-		after = applyPatch(after, patch, err)
-		Expect(manifest.IsPreallocated(after)).To(BeFalse())
+		after = applyPVCPatch(after, patch, err)
+		Expect(after.IsPreallocated()).To(BeFalse())
 		Expect(disk.Relabel(after)).To(BeNil())
 	})
 
@@ -117,7 +122,7 @@ var _ = Describe("The PVC of a disk", func() {
 
 	It("requests more storage", func() {
 		patch, err := manifest.RequestStorage(disk.PVC(), resource.MustParse("3Gi"))
-		after := applyPatch(disk.PVC(), patch, err)
+		after := applyPVCPatch(disk.PVC(), patch, err)
 		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
 		Expect(after.Spec.VolumeMode).To(HaveValue(Equal(corev1.PersistentVolumeBlock)))
 	})
@@ -127,7 +132,7 @@ var _ = Describe("A VM Pod", func() {
 	It("gets annotations if it still has the same UID", func() {
 		pod := runningPod(testVM())
 		patch, err := manifest.AnnotatePod(pod, map[string]string{"example.org/ip": "10.0.0.1"})
-		Expect(applyPatch(pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
+		Expect(applyPatch(pod.Pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
 		Expect(string(patch)).To(ContainSubstring(`"uid":"uid-of-the-vm"`))
 	})
 })
@@ -137,7 +142,7 @@ var _ = Describe("An attachment", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		for range 11 {
 			patch, err := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment))
-			attachment = applyPatch(attachment, patch, err)
+			attachment.Pod = applyPatch(attachment.Pod, patch, err)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))
 		Expect(manifest.LatestExclusivityCheck(attachment)).To(Equal("exclusivity-check-11"))

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -63,7 +62,7 @@ func (b DisruptionBudget) MinAvailableFor(vms int) int32 {
 
 // Object returns the PodDisruptionBudget of the VM's group, which has this number of VMs. All of them own it, and it is deleted
 // with the last one.
-func (b DisruptionBudget) Object(vm VM, pod *corev1.Pod, vms int) *policyv1.PodDisruptionBudget {
+func (b DisruptionBudget) Object(vm VM, pod VMPod, vms int) *policyv1.PodDisruptionBudget {
 	pdb := newPDB(vm, pod, PDBName(vm.Group), RoleVM, b.MinAvailableFor(vms))
 	pdb.Annotations[AnnotationDisruptionBudget] = b.String()
 	// Unhealthy VMs do not block a drain.
@@ -74,7 +73,7 @@ func (b DisruptionBudget) Object(vm VM, pod *corev1.Pod, vms int) *policyv1.PodD
 // AttachmentPDB returns the PodDisruptionBudget that protects the attachment Pods of the group from eviction. An attachment Pod
 // must be deleted only after its VM Pod. If it were evicted while the VM Pod waits for its eviction, and the drain were then
 // canceled, the attachment would be lost.
-func AttachmentPDB(vm VM, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
+func AttachmentPDB(vm VM, pod VMPod) *policyv1.PodDisruptionBudget {
 	return newPDB(vm, pod, AttachmentPDBName(vm.Group), RoleAttachment, math.MaxInt32)
 }
 
@@ -82,11 +81,11 @@ func AttachmentPDB(vm VM, pod *corev1.Pod) *policyv1.PodDisruptionBudget {
 func AttachmentPDBName(group string) string { return PDBName(group) + "-disks" }
 
 // newPDB returns a PodDisruptionBudget for the Pods of the VM's group with this role.
-func newPDB(vm VM, pod *corev1.Pod, name, role string, minAvailable int32) *policyv1.PodDisruptionBudget {
+func newPDB(vm VM, pod VMPod, name, role string, minAvailable int32) *policyv1.PodDisruptionBudget {
 	meta := newObjectMeta(name, pod.Namespace, vm.Director, RolePDB)
 	meta.Labels[LabelGroup] = GroupLabel(vm.Group)
 	meta.Annotations = map[string]string{LabelGroup: vm.Group}
-	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
+	meta.OwnerReferences = []metav1.OwnerReference{pod.OwnerReference()}
 	return &policyv1.PodDisruptionBudget{
 		ObjectMeta: meta,
 		Spec: policyv1.PodDisruptionBudgetSpec{

@@ -13,16 +13,16 @@ import (
 func RebootPodName(vm string) string { return vm + "-reboot" }
 
 // containerID returns the runtime's ID of the VM's container, without the runtime's name.
-func containerID(vm *corev1.Pod) string {
-	_, id, _ := strings.Cut(OwnContainerStatus(vm).ContainerID, "://")
+func containerID(vm VMPod) string {
+	_, id, _ := strings.Cut(OwnContainerStatus(vm.Pod).ContainerID, "://")
 	return id
 }
 
 // RebootPod returns the Pod that restarts the VM: it runs once on the VM's node and ends the VM's init program. The kubelet then
 // starts the container again in the same Pod, with the same address and volumes. The VM owns the reboot Pod. The Pod gets the ID of
 // the VM's current container, and does nothing if the VM runs in a later one.
-func RebootPod(vm *corev1.Pod, director string) *corev1.Pod {
-	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm, corev1.Container{
+func RebootPod(vm VMPod, director string) *corev1.Pod {
+	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm.Pod, corev1.Container{
 		Command: node.Reboot(),
 		Env: []corev1.EnvVar{
 			{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)},

@@ -26,23 +26,11 @@ func GroupOf(object metav1.Object) string { return object.GetLabels()[LabelGroup
 // GroupNameOf returns the name of the VM's instance group, of which GroupOf may be a shortened form.
 func GroupNameOf(object metav1.Object) string { return object.GetAnnotations()[LabelGroup] }
 
-// CopyStateOf returns the value of LabelCopy.
-func CopyStateOf(object metav1.Object) string { return object.GetLabels()[LabelCopy] }
-
-// CopyOf returns the CID of the disk from which the disk was copied.
-func CopyOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopyOf] }
-
-// CopiedTo returns the CID of the disk to which the disk is copied, or was copied.
-func CopiedTo(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopiedTo] }
-
-// OwnerPodOf returns the UID of the Pod that has the disk.
-func OwnerPodOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationOwner] }
+// copiedTo returns the successor in the record of a disk or copy Pod.
+func copiedTo(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopiedTo] }
 
 // SizeOf returns the size of the disk in MiB, in decimal.
 func SizeOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationSize] }
-
-// FilesystemOf returns the filesystem of the disk.
-func FilesystemOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationFilesystem] }
 
 // DigestOf returns the digest of the object; see AnnotationDigest.
 func DigestOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationDigest] }
@@ -52,14 +40,6 @@ func StemcellOf(object metav1.Object) string { return object.GetAnnotations()[An
 
 // MetadataOf returns the director's metadata in JSON.
 func MetadataOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationMetadata] }
-
-// InstanceOf returns the ID of the instance of a VM, from set_vm_metadata.
-func InstanceOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationInstance] }
-
-// DiskInstanceOf returns the ID of the instance of a disk, from set_disk_metadata.
-func DiskInstanceOf(object metav1.Object) string {
-	return object.GetAnnotations()[AnnotationInstanceID]
-}
 
 // FirstPodAddressesOf returns the addresses of the first Pod of a recreated VM, separated by commas.
 func FirstPodAddressesOf(object metav1.Object) string {

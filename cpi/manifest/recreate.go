@@ -27,7 +27,7 @@ func (vm VM) PodTemplate() *corev1.PodTemplate {
 
 // PodFromTemplate returns the VM Pod of the template. If node is not empty, the Pod must run on this node, even if the node is
 // cordoned: the VM's disks are attached there.
-func PodFromTemplate(template *corev1.PodTemplate, node string) *corev1.Pod {
+func PodFromTemplate(template *corev1.PodTemplate, node string) VMPod {
 	podTemplate := template.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: podTemplate.ObjectMeta, Spec: podTemplate.Spec}
 	pod.Name, pod.Namespace = template.Name, template.Namespace
@@ -41,7 +41,7 @@ func PodFromTemplate(template *corev1.PodTemplate, node string) *corev1.Pod {
 			nodeAffinityTo(node).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
 		)
 	}
-	return pod
+	return VMPod{pod}
 }
 
 // EphemeralPVC returns the PVC of a recreated VM's ephemeral disk, which outlives the Pod.
@@ -56,8 +56,9 @@ func templateOwner(template *corev1.PodTemplate) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: podTemplateKind, Name: template.Name, UID: template.UID}
 }
 
-// OwnerReference returns the owner of the VM's objects: its Pod, or for a recreated VM its PodTemplate.
-func OwnerReference(pod *corev1.Pod) metav1.OwnerReference {
+// ownerReference returns the owner of the objects of a VM with this VM Pod or attachment Pod: its VM Pod, or for a recreated VM its
+// PodTemplate.
+func ownerReference(pod *corev1.Pod) metav1.OwnerReference {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Kind == podTemplateKind {
 			return owner
@@ -66,23 +67,15 @@ func OwnerReference(pod *corev1.Pod) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 }
 
-// IsRecreated reports whether the Pod is the VM Pod or an attachment Pod of a recreated VM.
-func IsRecreated(pod *corev1.Pod) bool { return OwnerReference(pod).Kind == podTemplateKind }
-
-// TemplateOf returns the PodTemplate of a recreated VM with only its name and UID, and nil for the Pod of any other VM.
-func TemplateOf(vmPod *corev1.Pod) *corev1.PodTemplate {
-	if !IsRecreated(vmPod) {
-		return nil
-	}
-	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vmPod.Name, UID: OwnerReference(vmPod).UID}}
-}
+// isRecreated reports whether the Pod is the VM Pod or an attachment Pod of a recreated VM.
+func isRecreated(pod *corev1.Pod) bool { return ownerReference(pod).Kind == podTemplateKind }
 
 // TemplateChange is a change of a recreated VM's PodTemplate. Empty fields change nothing.
 type TemplateChange struct {
-	AddDisk    *corev1.PersistentVolumeClaim // the disk's PVC
-	RemoveDisk string                        // the disk's CID
-	Addresses  []string                      // see AnnotationFirstPodAddresses
-	Metadata   *Metadata                     // metadata of the Pod
+	AddDisk    DiskPVC
+	RemoveDisk string    // the disk's CID
+	Addresses  []string  // see AnnotationFirstPodAddresses
+	Metadata   *Metadata // metadata of the Pod
 }
 
 // Patch returns the strategic merge patch that makes the change. Applying it again changes nothing.
@@ -91,7 +84,7 @@ func (c TemplateChange) Patch() ([]byte, error) {
 	if c.Metadata != nil {
 		template["metadata"] = c.Metadata
 	}
-	if c.AddDisk != nil || c.RemoveDisk != "" {
+	if c.AddDisk.PVC != nil || c.RemoveDisk != "" {
 		template["spec"] = c.diskPatch()
 	}
 	patch := map[string]any{"template": template}
@@ -110,7 +103,7 @@ func (c TemplateChange) diskPatch() map[string]any {
 		container["volumeMounts"] = deletion("mountPath", DevicePath(c.RemoveDisk))
 		return map[string]any{"containers": []any{container}, "volumes": deletion("name", c.RemoveDisk)}
 	}
-	if VolumeMode(c.AddDisk) == corev1.PersistentVolumeBlock {
+	if c.AddDisk.VolumeMode() == corev1.PersistentVolumeBlock {
 		container["volumeDevices"] = []corev1.VolumeDevice{{Name: c.AddDisk.Name, DevicePath: DevicePath(c.AddDisk.Name)}}
 	} else {
 		container["volumeMounts"] = []corev1.VolumeMount{{Name: c.AddDisk.Name, MountPath: DevicePath(c.AddDisk.Name)}}

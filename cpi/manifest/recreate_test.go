@@ -18,7 +18,7 @@ var _ = Describe("A recreated VM", func() {
 		template.UID = "uid-of-the-template"
 		return template
 	}
-	disk := func(name string, mode corev1.PersistentVolumeMode) *corev1.PersistentVolumeClaim {
+	disk := func(name string, mode corev1.PersistentVolumeMode) manifest.DiskPVC {
 		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, AsDirectory: mode == corev1.PersistentVolumeFilesystem}.PVC()
 	}
 	// changed returns the template as the API server changes it.
@@ -30,10 +30,10 @@ var _ = Describe("A recreated VM", func() {
 
 	It("has a template that owns the objects that outlive its Pod", func() {
 		pod := manifest.PodFromTemplate(template(), "")
-		Expect(manifest.IsRecreated(pod)).To(BeTrue())
+		Expect(pod.IsRecreated()).To(BeTrue())
 		Expect(vm.SettingsSecret(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
 		Expect(vm.EphemeralPVC(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
-		Expect(manifest.IsRecreated(vm.Pod())).To(BeFalse())
+		Expect(vm.Pod().IsRecreated()).To(BeFalse())
 	})
 
 	It("has its disks as volumes of its Pod, and no directory on the node", func() {
@@ -42,7 +42,7 @@ var _ = Describe("A recreated VM", func() {
 		})
 		updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-2", corev1.PersistentVolumeFilesystem)})
 		Expect(manifest.DiskCIDs(updated.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
-		expectGolden("vm-recreated", withoutScripts(manifest.PodFromTemplate(updated, "node-1")))
+		expectGolden("vm-recreated", withoutScripts(manifest.PodFromTemplate(updated, "node-1").Pod))
 		Expect(updated.Annotations).To(HaveKeyWithValue(manifest.AnnotationFirstPodAddresses, "10.0.0.1"))
 	})
 
@@ -59,7 +59,7 @@ var _ = Describe("A recreated VM", func() {
 	})
 
 	It("has a required node or none, even if the cluster adds to its affinity", func() {
-		Expect(manifest.RequiredNode(manifest.PodFromTemplate(template(), ""))).To(BeEmpty())
+		Expect(manifest.RequiredNode(manifest.PodFromTemplate(template(), "").Pod)).To(BeEmpty())
 		Expect(manifest.RequiredNode(&corev1.Pod{})).To(BeEmpty())
 		pod := manifest.PodFromTemplate(template(), "node-1")
 		required := pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
@@ -67,13 +67,13 @@ var _ = Describe("A recreated VM", func() {
 			required.NodeSelectorTerms[i].MatchExpressions = append(required.NodeSelectorTerms[i].MatchExpressions,
 				corev1.NodeSelectorRequirement{Key: "added", Operator: corev1.NodeSelectorOpExists})
 		}
-		Expect(manifest.RequiredNode(pod)).To(Equal("node-1"))
+		Expect(manifest.RequiredNode(pod.Pod)).To(Equal("node-1"))
 	})
 
 	It("has attachments without a directory on the node", func() {
 		expectGolden("attachment-recreated", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock,
 			VM: manifest.PodFromTemplate(template(), "node-1"), Director: "d1",
-		}.Pod()))
+		}.Pod().Pod))
 	})
 })

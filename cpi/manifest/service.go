@@ -34,7 +34,7 @@ type Service struct {
 
 // Object returns the Service for its first VM. Unless Keep is set, it is owned by the Pods of all its VMs: Kubernetes deletes it
 // with the last of them, even if a call is interrupted, and never earlier.
-func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
+func (s Service) Object(pod VMPod, director string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: s.meta(pod, director),
 		Spec: corev1.ServiceSpec{
@@ -56,7 +56,7 @@ func (s Service) Object(pod *corev1.Pod, director string) *corev1.Service {
 // serviceLabelValue is the value of LabelService labels.
 const serviceLabelValue = "true"
 
-func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
+func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
 	meta := newObjectMeta(s.Name, pod.Namespace, director, RoleService)
 	for key, value := range s.Labels {
 		if _, reserved := meta.Labels[key]; !reserved {
@@ -68,14 +68,14 @@ func (s Service) meta(pod *corev1.Pod, director string) metav1.ObjectMeta {
 	if s.Keep {
 		meta.Annotations[AnnotationKeep] = "true"
 	} else {
-		meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
+		meta.OwnerReferences = []metav1.OwnerReference{pod.OwnerReference()}
 	}
 	return meta
 }
 
 // JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports. Fields that are
 // not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with the same names.
-func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director string) ([]byte, error) {
+func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string) ([]byte, error) {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}
 	for _, port := range s.Ports {
@@ -118,6 +118,6 @@ func (s Service) JoinPatch(existing *corev1.Service, pod *corev1.Pod, director s
 func IsKept(service *corev1.Service) bool { return service.Annotations[AnnotationKeep] == "true" }
 
 // IsBehindService reports whether the VM is behind the Service of this name.
-func IsBehindService(service string, pod *corev1.Pod) bool {
+func IsBehindService(service string, pod VMPod) bool {
 	return pod.Labels[LabelService(service)] == serviceLabelValue
 }

@@ -1,8 +1,6 @@
 package manifest
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
@@ -11,7 +9,7 @@ func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
 // VolumeSnapshot returns a snapshot of the disk's volume with the director's metadata. Until FinishSnapshot, it has
 // LabelIncomplete, and garbage collection deletes it if its call is interrupted.
-func VolumeSnapshot(name, director string, disk *corev1.PersistentVolumeClaim, metadata Metadata) *extension.VolumeSnapshot {
+func VolumeSnapshot(name, director string, disk DiskPVC, metadata Metadata) *extension.VolumeSnapshot {
 	snapshot := &extension.VolumeSnapshot{ObjectMeta: newObjectMeta(name, disk.Namespace, director, RoleSnapshot)}
 	snapshot.Labels[LabelDisk], snapshot.Labels[LabelIncomplete] = disk.Name, "true"
 	snapshot.Annotations = map[string]string{}

@@ -110,7 +110,7 @@ func (vm VM) preStopCommand() []string {
 
 // Pod returns the VM Pod. Its container is always restarted, and gets a service account token only with ServiceAccount. The Pod's
 // spec is never changed after its creation.
-func (vm VM) Pod() *corev1.Pod {
+func (vm VM) Pod() VMPod {
 	pod := &corev1.Pod{
 		ObjectMeta: vm.meta(),
 		Spec: corev1.PodSpec{
@@ -146,7 +146,7 @@ func (vm VM) Pod() *corev1.Pod {
 	if vm.LXCFS != "" {
 		mountLXCFS(pod, vm.LXCFS)
 	}
-	return pod
+	return VMPod{pod}
 }
 
 // container returns the VM's container. By default it is privileged.
@@ -263,10 +263,10 @@ func devicesVolume(namespace, vm string) corev1.VolumeSource {
 }
 
 // SettingsSecret returns the Secret with the agent settings, one key per file. The VM owns it, and it is deleted with the VM.
-func (vm VM) SettingsSecret(files map[string][]byte, pod *corev1.Pod) *corev1.Secret {
+func (vm VM) SettingsSecret(files map[string][]byte, pod VMPod) *corev1.Secret {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
-	meta.OwnerReferences = []metav1.OwnerReference{OwnerReference(pod)}
+	meta.OwnerReferences = []metav1.OwnerReference{pod.OwnerReference()}
 	return &corev1.Secret{
 		ObjectMeta: meta,
 		Type:       corev1.SecretTypeOpaque,
@@ -284,7 +284,7 @@ func Adopt(object metav1.Object, call string) ([]byte, error) {
 }
 
 // AnnotatePod returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
-func AnnotatePod(pod *corev1.Pod, annotations map[string]string) ([]byte, error) {
+func AnnotatePod(pod VMPod, annotations map[string]string) ([]byte, error) {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
 }
 

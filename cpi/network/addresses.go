@@ -7,9 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // PodAnnotations returns the annotations of the VM Pod: those in its cloud_properties, and those that request addresses and network
@@ -62,7 +61,7 @@ func sortedStrings(addresses []netip.Addr) []string {
 }
 
 // Verify checks that the Pod has the addresses assigned by BOSH.
-func (ns Networks) Verify(pod *corev1.Pod) error {
+func (ns Networks) Verify(pod manifest.VMPod) error {
 	var actual []string
 	for _, ip := range pod.Status.PodIPs {
 		actual = append(actual, ip.IP)
@@ -109,7 +108,7 @@ func (ns Networks) DescribeAssignedAddresses() string {
 
 // KeepsDynamicAddress reports whether a Pod keeps its dynamic address when the Pod or its sandbox is recreated. It does not if the
 // Pod overrides the cluster's default network, because the configured annotations are for that network's plugin.
-func (o Options) KeepsDynamicAddress(networks Networks, pod *corev1.Pod) bool {
+func (o Options) KeepsDynamicAddress(networks Networks, pod manifest.VMPod) bool {
 	_, overridden := pod.Annotations[annotationDefaultNetwork]
 	configured := slices.ContainsFunc(o.AddressAnnotations, func(a AddressAnnotation) bool { return a.Name == annotationDefaultNetwork })
 	return o.KeepDynamicAddresses && networks.HasDynamicAddress() && (!overridden || configured)
@@ -131,7 +130,7 @@ func (ns Networks) HasDynamicAddress() bool {
 }
 
 // PodAddresses returns the addresses of the Pod's primary interface, IPv4 first.
-func PodAddresses(pod *corev1.Pod) []string {
+func PodAddresses(pod manifest.VMPod) []string {
 	var addresses []netip.Addr
 	for _, ip := range pod.Status.PodIPs {
 		if address, err := netip.ParseAddr(ip.IP); err == nil {

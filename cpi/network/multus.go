@@ -9,10 +9,10 @@ import (
 	"strconv"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 const (
@@ -90,7 +90,7 @@ func (ns Networks) attachmentAnnotations() (map[string]string, error) {
 }
 
 // AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod requests in JSON format, as namespace/name.
-func AttachmentsOf(pod *corev1.Pod) []string {
+func AttachmentsOf(pod manifest.VMPod) []string {
 	var requests []attachmentRequest
 	if json.Unmarshal([]byte(pod.Annotations[annotationNetworks]), &requests) != nil {
 		return nil // set by the operator in the comma-separated format of Multus
@@ -117,7 +117,7 @@ func (n Network) withPrefixLength() string {
 }
 
 // verifyAttachment checks that Multus reports the assigned address for the network attachment.
-func (n Network) verifyAttachment(network string, pod *corev1.Pod) error {
+func (n Network) verifyAttachment(network string, pod manifest.VMPod) error {
 	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 var _ = Describe("Networks with a network_attachment", func() {
@@ -38,7 +39,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		pod := &corev1.Pod{}
 		pod.Namespace = "bosh"
 		pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/networks": annotation}
-		Expect(AttachmentsOf(pod)).To(HaveExactElements(expected))
+		Expect(AttachmentsOf(manifest.VMPod{Pod: pod})).To(HaveExactElements(expected))
 	},
 		Entry("in JSON format, with and without a namespace", `[{"name":"lab","ips":["10.9.0.50/24"]},{"name":"storage","namespace":"infra"}]`,
 			"bosh/lab", "infra/storage"),
@@ -63,7 +64,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		if annotation != "" {
 			pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": annotation}
 		}
-		expectVerification(networks.Verify(pod), messages)
+		expectVerification(networks.Verify(manifest.VMPod{Pod: pod}), messages)
 	},
 		Entry("in the Pod's namespace", "lab", "10.9.0.50", status),
 		Entry("in another namespace", "infra/lab", "10.9.0.51", status),

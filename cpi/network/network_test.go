@@ -16,6 +16,7 @@ import (
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 func TestNetwork(t *testing.T) {
@@ -155,7 +156,7 @@ var _ = Describe("KeepsDynamicAddress", func() {
 		func(configured []AddressAnnotation, annotations map[string]string, want bool) {
 			options := Options{AddressAnnotations: configured, KeepDynamicAddresses: true}
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Annotations: annotations}}
-			Expect(options.KeepsDynamicAddress(Networks{"default": {Type: Dynamic}}, pod)).To(Equal(want))
+			Expect(options.KeepsDynamicAddress(Networks{"default": {Type: Dynamic}}, manifest.VMPod{Pod: pod})).To(Equal(want))
 		},
 		Entry("on the cluster's network", DefaultOptions().AddressAnnotations, nil, true),
 		Entry("on another default network, with annotations for the cluster's plugin", DefaultOptions().AddressAnnotations,
@@ -177,7 +178,7 @@ var _ = Describe("The addresses of a Pod", func() {
 	DescribeTable("are compared with those assigned by BOSH", func(networks string, pod *corev1.Pod, messages ...string) {
 		var parsed Networks
 		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
-		expectVerification(parsed.Verify(pod), messages)
+		expectVerification(parsed.Verify(manifest.VMPod{Pod: pod}), messages)
 	},
 		Entry("same address", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, podWith("10.0.0.7")),
 		Entry("other address", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, podWith("10.0.0.8"), "network a", "10.0.0.7", "10.0.0.8"),

@@ -15,9 +15,9 @@ import (
 // admissionChecks returns a check for each kind of object that calls create: a dry run with all admission control of the API
 // server, which stores nothing.
 func admissionChecks() []Check {
-	podCheck := func(build func(sampleObjects, *corev1.Pod) *corev1.Pod) func(context.Context, *clusterState) finding {
+	podCheck := func(build func(sampleObjects, manifest.VMPod) *corev1.Pod) func(context.Context, *clusterState) finding {
 		return func(ctx context.Context, s *clusterState) finding {
-			return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) {
+			return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod manifest.VMPod) (string, error) {
 				desired := build(samples, vmPod)
 				_, err := s.client.Pods.DryRunCreate(ctx, desired)
 				return desired.Spec.Containers[0].Image, err
@@ -25,18 +25,18 @@ func admissionChecks() []Check {
 		}
 	}
 	return []Check{
-		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod { return withoutNode(vmPod) })},
+		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod { return withoutNode(vmPod) })},
 		{"create-attachment", Required, podCheck(sampleObjects.buildAttachmentPod)},
 		{"create-copy", Advised, podCheck(sampleObjects.buildCopyPod)},
-		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod {
+		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, ""))
 		})},
-		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod *corev1.Pod) *corev1.Pod {
+		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			attachmentPod := samples.buildAttachmentPod(vmPod)
 			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
-			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, ""))
+			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(manifest.AttachmentPod{Pod: attachmentPod}, ""))
 		})},
-		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			vm, err := samples.buildVM()
 			if err != nil {
 				return err
@@ -44,11 +44,11 @@ func admissionChecks() []Check {
 			_, err = samples.client.Secrets.DryRunCreate(ctx, vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, vmPod))
 			return err
 		})},
-		{"create-disk", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, _ *corev1.Pod) error {
-			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
+		{"create-disk", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
+			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id).PVC)
 			return err
 		})},
-		{"create-service", Advised, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+		{"create-service", Advised, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			_, err := samples.client.Services.DryRunCreate(ctx, samples.buildService().Object(vmPod, ""))
 			return err
 		})},
@@ -59,20 +59,22 @@ func admissionChecks() []Check {
 }
 
 // withoutNode returns the VM Pod before it is scheduled.
-func withoutNode(vmPod *corev1.Pod) *corev1.Pod {
+func withoutNode(vmPod manifest.VMPod) *corev1.Pod {
 	pod := vmPod.DeepCopy()
 	pod.UID, pod.Spec.NodeName, pod.Status = "", "", corev1.PodStatus{}
 	return pod
 }
 
-func dryRunCheck(create func(context.Context, sampleObjects, *corev1.Pod) error) func(context.Context, *clusterState) finding {
+func dryRunCheck(create func(context.Context, sampleObjects, manifest.VMPod) error) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
-		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod *corev1.Pod) (string, error) { return "", create(ctx, samples, vmPod) })
+		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod manifest.VMPod) (string, error) {
+			return "", create(ctx, samples, vmPod)
+		})
 	}
 }
 
 // dryRunCreate creates an object in a dry run. create returns the object's image, or "" if it has none.
-func (s *clusterState) dryRunCreate(ctx context.Context, create func(sampleObjects, *corev1.Pod) (string, error)) finding {
+func (s *clusterState) dryRunCreate(ctx context.Context, create func(sampleObjects, manifest.VMPod) (string, error)) finding {
 	samples := s.newSamples(ctx)
 	vmPod, err := samples.buildVMPod()
 	if err != nil {
@@ -88,7 +90,7 @@ func (s *clusterState) dryRunCreate(ctx context.Context, create func(sampleObjec
 	return pass("would be admitted")
 }
 
-func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) error {
+func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 	vm, err := samples.buildVM()
 	if err != nil {
 		return err
@@ -107,7 +109,7 @@ func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod *corev1.Pod) e
 	return nil
 }
 
-func dryRunPodTemplate(ctx context.Context, samples sampleObjects, _ *corev1.Pod) error {
+func dryRunPodTemplate(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
 	vm, err := samples.buildVM()
 	if err != nil {
 		return err

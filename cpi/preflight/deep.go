@@ -140,7 +140,7 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 		return nil, err
 	}
 	defer deleteProbePod(c, pod) //nolint:contextcheck // the call contains the context
-	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(pod, deepDirector)); err != nil {
+	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, deepDirector)); err != nil {
 		return nil, err
 	}
 	return pod, c.WaitForHelperPod(call.CodeClusterError, pod, "the Pod did not run") //nolint:contextcheck // the call contains the context

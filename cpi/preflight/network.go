@@ -62,7 +62,7 @@ func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	var reserved, others []string
 	for _, pool := range found {
 		description := pool.Name + " " + pool.Spec.CIDR
-		if pool.Spec.NodeSelector == "!all()" {
+		if pool.IsReserved() {
 			reserved = append(reserved, description)
 		} else {
 			others = append(others, description)

@@ -30,7 +30,7 @@ func (s *clusterState) demands(ctx context.Context) ([]demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []demand{{"small VMs", quotaUsage(vmPod)}, {"attachment Pods", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
+	return []demand{{"small VMs", quotaUsage(vmPod.Pod)}, {"attachment Pods", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
 }
 
 // quotaUsage returns the resources of the Pod by their names in ResourceQuotas.

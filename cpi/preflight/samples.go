@@ -69,36 +69,37 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 }
 
 // buildVMPod returns the VM Pod as if it ran, with the fields that the builders of helper Pods read.
-func (s sampleObjects) buildVMPod() (*corev1.Pod, error) {
+func (s sampleObjects) buildVMPod() (manifest.VMPod, error) {
 	vm, err := s.buildVM()
 	if err != nil {
-		return nil, err
+		return manifest.VMPod{}, err
 	}
 	pod := vm.Pod()
 	pod.UID, pod.Spec.NodeName = "00000000-0000-0000-0000-000000000000", "preflight"
-	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.OwnContainerName(pod), ContainerID: "containerd://0"}}
+	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.OwnContainerName(pod.Pod), ContainerID: "containerd://0"}}
 	return pod, nil
 }
 
 // buildDiskPVC returns the PVC of a disk with the default StorageClass.
-func (s sampleObjects) buildDiskPVC(name string) *corev1.PersistentVolumeClaim {
+func (s sampleObjects) buildDiskPVC(name string) manifest.DiskPVC {
 	return manifest.Disk{
 		Name: manifest.DiskName(name), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}.PVC()
 }
 
-func (s sampleObjects) buildAttachmentPod(vmPod *corev1.Pod) *corev1.Pod {
+func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) *corev1.Pod {
 	return s.config.Pods.ApplyToHelperPod(manifest.Attachment{
 		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
 		PriorityClass: s.config.Disk.AttachmentPriorityClass,
-	}.Pod())
+	}.Pod().Pod)
 }
 
-func (s sampleObjects) buildCopyPod(vmPod *corev1.Pod) *corev1.Pod {
+func (s sampleObjects) buildCopyPod(vmPod manifest.VMPod) *corev1.Pod {
 	successor := s.buildDiskPVC(s.id + "-new")
 	successor.UID = vmPod.UID
-	return s.config.Pods.ApplyToHelperPod(manifest.Copy{Old: s.buildDiskPVC(s.id), New: successor, VM: vmPod, Node: vmPod.Spec.NodeName}.Pod())
+	desired := manifest.Copy{Old: s.buildDiskPVC(s.id), New: successor, VM: vmPod, Node: vmPod.Spec.NodeName}
+	return s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)
 }
 
 func (s sampleObjects) buildService() manifest.Service {

@@ -18,7 +18,7 @@ import (
 // permission to list StorageClasses. It returns nil if there is no default.
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
-	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id))
+	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id).PVC)
 	if err != nil || pvc.Spec.StorageClassName == nil || *pvc.Spec.StorageClassName == "" {
 		return nil, err
 	}

@@ -5,18 +5,16 @@ import (
 	"fmt"
 	"maps"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
 // explainAddresses adds the state of the Pod to the error of a VM that did not get its addresses.
-func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, err error) error {
+func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks, err error) error {
 	switch {
 	case errors.Is(err, network.ErrAddressMismatch):
-		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod))
+		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod.Pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
 		if requested := networks.DescribeAssignedAddresses(); requested != "" {
 			return fmt.Errorf("%w; the Pod requested %s, but got no address", err, requested)
@@ -28,7 +26,7 @@ func (s *Session) explainAddresses(pod *corev1.Pod, networks network.Networks, e
 // annotateAddresses makes the dynamic address of the Pod its requested address. When the node reboots, the kubelet recreates the
 // Pod's sandbox, and without a request the CNI plugin would assign another address. For a recreated VM, annotateAddresses records
 // the addresses of all networks.
-func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) error {
+func (s *Session) annotateAddresses(pod manifest.VMPod, networks network.Networks) error {
 	annotations := map[string]string{}
 	if s.Network.KeepsDynamicAddress(networks, pod) {
 		var err error
@@ -37,7 +35,7 @@ func (s *Session) annotateAddresses(pod *corev1.Pod, networks network.Networks) 
 		}
 	}
 	change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
-	if err := s.strategyForPod(pod).persist(pod, change); err != nil {
+	if err := s.strategy(pod.IsRecreated()).persist(pod, change); err != nil {
 		return err
 	}
 	// The operator, the CNI plugin or an earlier attempt may have set some of them.

@@ -27,9 +27,9 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err != nil {
 		return hint, err
 	}
-	s.SetSubject(s.Pods.Reference(vmPod))
+	s.SetSubject(s.Pods.Reference(vmPod.Pod))
 	s.SetDetail("disk " + diskCID)
-	if manifest.IsRecreated(vmPod) && vmPod.Spec.NodeName == "" { // for example because its Pod was just recreated
+	if vmPod.IsRecreated() && vmPod.Spec.NodeName == "" { // for example because its Pod was just recreated
 		if vmPod, err = s.recreateMissingPodAndWait(vmPod.Name); err != nil {
 			return hint, err
 		}
@@ -48,22 +48,22 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err != nil {
 		return hint, err
 	}
-	return hint, s.strategyForPod(vmPod).exposeDisk(pvc, vmPod, attachment, owned)
+	return hint, s.strategy(vmPod.IsRecreated()).exposeDisk(pvc, vmPod, attachment, owned)
 }
 
 // validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of
 // another VM.
-func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, attachments []*corev1.Pod) error {
+func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	switch {
 	case vmPod.DeletionTimestamp != nil:
 		return call.NoVM(vmPod.Name)
-	case kube.Finished(vmPod), vmPod.Spec.NodeName == "":
+	case kube.Finished(vmPod.Pod), vmPod.Spec.NodeName == "":
 		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.Status.Phase)
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if manifest.IsRecreated(vmPod) {
+	if vmPod.IsRecreated() {
 		if err := validateRecreateDisk(pvc, vmPod); err != nil {
 			return err
 		}
@@ -76,10 +76,10 @@ func (s *Session) validateAttach(pvc *corev1.PersistentVolumeClaim, vmPod *corev
 
 // validateMigration rejects a second disk if one of the two is attached as a directory. The director attaches a second disk to migrate
 // the data of the first, and the agent would fail only in the middle of the migration.
-func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, attachments []*corev1.Pod) error {
+func validateMigration(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	for _, other := range attachments {
-		diskCID := manifest.DiskOf(other)
-		if diskCID != pvc.Name && (manifest.IsDirectory(pvc) || manifest.IsDirectory(other)) {
+		diskCID := other.Disk()
+		if diskCID != pvc.Name && (pvc.IsDirectory() || other.IsDirectory()) {
 			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
 				"and the agent cannot migrate data from or to such a disk; set director.enable_cpi_update_disk so that the CPI copies it",
 				pvc.Name, vmPod.Name, diskCID)
@@ -90,10 +90,10 @@ func validateMigration(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod, att
 
 // attachAndWait creates the attachment Pod, and waits until it is ready. If that fails, it deletes the Pod. owned reports whether
 // this call created the Pod, or adopted one that was not ready.
-func (s *Session) attachAndWait(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (attachment *corev1.Pod, owned bool, err error) {
+func (s *Session) attachAndWait(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachment manifest.AttachmentPod, owned bool, err error) {
 	pvc, attachment, owned, err = s.ensureAttachment(pvc, vmPod)
-	if attachment == nil {
-		return nil, false, err
+	if attachment.Pod == nil {
+		return attachment, false, err
 	}
 	if err == nil && attachment.DeletionTimestamp == nil {
 		dependencies := append(s.WatchNode(vmPod.Spec.NodeName), s.diskSession().WatchProvisioning(pvc)...)
@@ -110,15 +110,16 @@ func (s *Session) attachAndWait(pvc *corev1.PersistentVolumeClaim, vmPod *corev1
 
 // ensureAttachment creates the attachment Pod, or adopts an existing one for the same VM, makes it the owner of the disk, and lets it
 // start. If a step after the creation fails, ensureAttachment returns the Pod together with the error.
-func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (
-	current *corev1.PersistentVolumeClaim, attachment *corev1.Pod, owned bool, err error) {
+func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
+	current manifest.DiskPVC, attachment manifest.AttachmentPod, owned bool, err error) {
 
 	desired, err := s.buildAttachment(pvc, vmPod)
 	if err != nil {
-		return pvc, nil, false, err
+		return pvc, attachment, false, err
 	}
-	pod := s.PodOptions.ApplyToHelperPod(desired.Pod())
-	attachment, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(existing *corev1.Pod) (call.Verdict, error) {
+	pod := s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
+	pod, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(pod *corev1.Pod) (call.Verdict, error) {
+		existing := manifest.AttachmentPod{Pod: pod}
 		reusable, err := s.resolveExistingAttachment(existing, vmPod)
 		switch {
 		case !reusable || err != nil:
@@ -129,49 +130,49 @@ func (s *Session) ensureAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *cor
 		return call.Adopt, nil
 	})
 	if err != nil {
-		return pvc, nil, false, err
+		return pvc, attachment, false, err
 	}
-	owned = created || !kube.Ready(attachment)
-	validate := func(current *corev1.PersistentVolumeClaim) error {
+	owned = created || !kube.Ready(pod)
+	validate := func(current manifest.DiskPVC) error {
 		if err := s.diskSession().CheckFreeFor(current, vmPod.Name); err != nil {
 			return err
 		}
 		return disk.CheckNoPendingCopy(current)
 	}
-	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, vmPod.Name, attachment, validate)
+	pvc, attachment.Pod, err = s.diskSession().AssignAndStart(pvc, vmPod.Name, pod, validate)
 	return pvc, attachment, owned, err
 }
 
 // resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the
 // Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
 // that passed the check or is finished, and fails if the Pod belongs to another VM or to a copy.
-func (s *Session) resolveExistingAttachment(existing, vmPod *corev1.Pod) (reusable bool, err error) {
-	vmCID := manifest.VMOf(existing)
+func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmPod manifest.VMPod) (reusable bool, err error) {
+	vmCID := existing.VM()
 	switch {
 	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
 		return s.diskStillInUse(existing)
 	case existing.DeletionTimestamp != nil:
-		err := s.WaitForDeletion(existing)
-		return false, s.ExplainTimeout(call.CodeDiskBusy, existing, err, fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; "+
-			"stop the processes that use it there", manifest.DiskOf(existing), vmCID))
-	case disk.IsCopyPod(existing), vmCID != vmPod.Name:
-		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
+		err := s.WaitForDeletion(existing.Pod)
+		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; "+
+			"stop the processes that use it there", existing.Disk(), vmCID))
+	case disk.IsCopyPod(existing.Pod), vmCID != vmPod.Name:
+		if superseded, err := s.diskSession().DeleteSuperseded(existing.Pod); superseded || err != nil {
 			return false, err
 		}
-		if disk.IsCopyPod(existing) {
-			return false, disk.CopyingError(existing)
+		if disk.IsCopyPod(existing.Pod) {
+			return false, disk.CopyingError(manifest.CopyPod{Pod: existing.Pod})
 		}
 		return false, disk.AttachedError(existing)
-	case exclusivityCheckRunning(existing) && !kube.Finished(existing):
+	case exclusivityCheckRunning(existing) && !kube.Finished(existing.Pod):
 		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(existing)
 		if errors.Is(err, call.ErrResultLost) {
 			return true, nil
 		}
 		return false, err
-	case exclusivityCheckPassed(existing) || kube.Finished(existing):
+	case exclusivityCheckPassed(existing) || kube.Finished(existing.Pod):
 		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created.
-		return false, s.DeletePodAndWait(existing)
+		return false, s.DeletePodAndWait(existing.Pod)
 	}
 	return true, nil
 }
@@ -181,10 +182,10 @@ const attachmentExitTimeout = 10 * time.Second
 
 // diskStillInUse reports whether an attachment Pod that is being deleted by another client stays, because the VM uses the disk. While
 // it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
-func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
+func (s *Session) diskStillInUse(attachment manifest.AttachmentPod) (bool, error) {
 	bounded, cancel := s.withTimeout(attachmentExitTimeout)
 	defer cancel()
-	err := bounded.WaitForDeletion(attachment)
+	err := bounded.WaitForDeletion(attachment.Pod)
 	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
 		return false, err
 	}
@@ -197,17 +198,17 @@ func (s *Session) diskStillInUse(attachment *corev1.Pod) (bool, error) {
 	case !kube.Ready(current):
 		return false, s.WaitForDeletion(current)
 	}
-	s.warnAttachmentTerminating(current)
+	s.warnAttachmentTerminating(manifest.AttachmentPod{Pod: current})
 	return true, nil
 }
 
-func (s *Session) warnAttachmentTerminating(attachment *corev1.Pod) {
+func (s *Session) warnAttachmentTerminating(attachment manifest.AttachmentPod) {
 	s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
-		"disk", manifest.DiskOf(attachment), "vm", manifest.VMOf(attachment))
+		"disk", attachment.Disk(), "vm", attachment.VM())
 }
 
 // buildAttachment returns the attachment of the disk to the VM, with the disk's properties from its PVC.
-func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) (manifest.Attachment, error) {
+func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (manifest.Attachment, error) {
 	size, err := disk.SizeOf(pvc)
 	if err != nil {
 		return manifest.Attachment{}, err
@@ -215,11 +216,11 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 	return manifest.Attachment{
 		Disk:          pvc.Name,
 		SizeMiB:       size,
-		Filesystem:    manifest.FilesystemOf(pvc),
-		Formatted:     manifest.IsFormatted(pvc),
-		Preallocate:   manifest.IsPreallocated(pvc),
-		Mode:          manifest.VolumeMode(pvc),
-		AsDirectory:   manifest.IsDirectory(pvc),
+		Filesystem:    pvc.Filesystem(),
+		Formatted:     pvc.IsFormatted(),
+		Preallocate:   pvc.IsPreallocated(),
+		Mode:          pvc.VolumeMode(),
+		AsDirectory:   pvc.IsDirectory(),
 		VM:            vmPod,
 		Director:      s.Director,
 		PriorityClass: s.Disk.AttachmentPriorityClass,
@@ -228,35 +229,35 @@ func (s *Session) buildAttachment(pvc *corev1.PersistentVolumeClaim, vmPod *core
 
 // waitForAttachment waits until the attachment Pod is ready. It fails early if the Pod cannot become ready, or if a dependency watch
 // fails.
-func (s *Session) waitForAttachment(attachment *corev1.Pod, dependencies []call.DependencyWatch) error {
-	diskCID, vmCID := manifest.DiskOf(attachment), manifest.VMOf(attachment)
+func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependencies []call.DependencyWatch) error {
+	diskCID, vmCID := attachment.Disk(), attachment.VM()
 	var diagnosis kube.PodStartup
-	err := s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+	err := s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
 			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 		}
-		if kube.Ready(attachment) {
+		if kube.Ready(attachment.Pod) {
 			return true, nil
 		}
 		if failed := attachmentFailure(attachment); failed != "" {
 			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, failed)
 		}
-		if reason := kube.VolumeNodeConflict(attachment); reason != "" {
+		if reason := kube.VolumeNodeConflict(attachment.Pod); reason != "" {
 			return false, call.CodeDiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
 				diskCID, vmCID, reason)
 		}
-		if diagnosis.Failed(attachment) {
-			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment))
+		if diagnosis.Failed(attachment.Pod) {
+			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment.Pod))
 		}
 		return false, nil
 	})
-	return s.ExplainTimeout(call.CodeDiskAttachTimeout, attachment, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
+	return s.ExplainTimeout(call.CodeDiskAttachTimeout, attachment.Pod, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
 }
 
 // attachmentFailure returns the termination message of the attachment's program if it failed with a reason and is not running
 // again, else "".
-func attachmentFailure(attachment *corev1.Pod) string {
-	status := manifest.OwnContainerStatus(attachment)
+func attachmentFailure(attachment manifest.AttachmentPod) string {
+	status := manifest.OwnContainerStatus(attachment.Pod)
 	if status.State.Running != nil {
 		return ""
 	}
@@ -270,27 +271,24 @@ func attachmentFailure(attachment *corev1.Pod) string {
 
 // attachMayHaveSucceeded reports whether an attach_disk may have succeeded with this attachment Pod: the Pod is ready, and it does not
 // belong to a recreated VM, which gets the disk later. A failed call must not delete such a Pod.
-func attachMayHaveSucceeded(attachment *corev1.Pod) bool {
-	return kube.Ready(attachment) && !manifest.IsRecreated(attachment)
+func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
+	return kube.Ready(attachment.Pod) && !attachment.IsRecreated()
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
 // or may have succeeded with it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
-func (s *Session) rollbackAttachment(attachment *corev1.Pod) error {
+func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
-	gone, err := cleanup.DeletePodIfOwned(attachment, attachMayHaveSucceeded)
+	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
+		return attachMayHaveSucceeded(manifest.AttachmentPod{Pod: current})
+	})
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil
 	}
 	if !gone || err != nil {
 		return err
 	}
-	_, err = cleanup.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
+	_, err = cleanup.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())
 	return err
-}
-
-// ownerRecord returns the owner record of a disk that this Pod attaches.
-func ownerRecord(attachment *corev1.Pod) manifest.DiskOwner {
-	return manifest.DiskOwner{VM: manifest.VMOf(attachment), Pod: attachment.UID}
 }

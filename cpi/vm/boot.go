@@ -23,7 +23,7 @@ var (
 )
 
 // waitForVM waits for the VM to boot, and verifies that it has the requested addresses. It fails early if the VM cannot boot.
-func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
+func (s *Session) waitForVM(pod manifest.VMPod, networks network.Networks) error {
 	err := s.waitForBoot(pod)
 	if err == nil {
 		return networks.Verify(pod)
@@ -42,7 +42,7 @@ func (s *Session) waitForVM(pod *corev1.Pod, networks network.Networks) error {
 		{errPodStuck, call.CodeVMStartFailed, false}, // needs a change by the operator
 	} {
 		if errors.Is(err, failure.cause) {
-			return failure.code.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod)), failure.retry)
+			return failure.code.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod.Pod)), failure.retry)
 		}
 	}
 	return err
@@ -56,10 +56,10 @@ type bootState struct {
 
 // waitForBoot waits for the VM to boot. The Pod may be unschedulable for UnschedulableTimeout, because an autoscaler may add a
 // node. The timeout restarts if the Pod becomes unschedulable again.
-func (s *Session) waitForBoot(pod *corev1.Pod) error {
+func (s *Session) waitForBoot(pod manifest.VMPod) error {
 	var state bootState
 	for {
-		if !state.pvcChecked && kube.HasUnboundPVC(pod) {
+		if !state.pvcChecked && kube.HasUnboundPVC(pod.Pod) {
 			state.pvcChecked = true
 			reason, err := s.MissingStorageClass(s.Ctx, manifest.EphemeralPVCName(pod.Name))
 			if err != nil {
@@ -70,7 +70,7 @@ func (s *Session) waitForBoot(pod *corev1.Pod) error {
 			}
 		}
 		bounded, cancel, dependencies := s, func() {}, s.watchNetworkAttachments(pod)
-		unschedulable := kube.WaitsForNode(pod)
+		unschedulable := kube.WaitsForNode(pod.Pod)
 		if unschedulable {
 			bounded, cancel = s.withTimeout(s.UnschedulableTimeout)
 			dependencies = append(dependencies, s.watchScaleUp(pod))
@@ -88,38 +88,38 @@ func (s *Session) waitForBoot(pod *corev1.Pod) error {
 
 // waitForBootChange waits until the VM is booted or cannot boot, or until waitForBoot must inspect the Pod again, because it became
 // unschedulable or schedulable, or has an unbound PVC.
-func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod *corev1.Pod, state *bootState) (booted bool, err error) {
-	unschedulable := kube.WaitsForNode(pod)
-	err = s.WaitForPod(dependencies, pod, func(current *corev1.Pod) (bool, error) {
+func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod manifest.VMPod, state *bootState) (booted bool, err error) {
+	unschedulable := kube.WaitsForNode(pod.Pod)
+	err = s.WaitForPod(dependencies, pod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
 			return false, call.CodeVMDeletedEarly.Errorf("Pod %s was %w while it started", pod.Name, errPodDeleted)
 		}
-		booted = manifest.HasBooted(pod)
+		booted = pod.HasBooted()
 		switch {
-		case kube.Finished(pod):
+		case kube.Finished(pod.Pod):
 			return false, errPodTerminated
-		case kube.WrongPlatform(pod):
+		case kube.WrongPlatform(pod.Pod):
 			return false, errPlatform
-		case state.diagnosis.Failed(pod):
+		case state.diagnosis.Failed(pod.Pod):
 			return false, errPodStuck
 		case booted:
 			return true, nil
-		case kube.WaitsForNode(pod) != unschedulable:
+		case kube.WaitsForNode(pod.Pod) != unschedulable:
 			return true, nil
 		}
-		return !state.pvcChecked && kube.HasUnboundPVC(pod), nil
+		return !state.pvcChecked && kube.HasUnboundPVC(pod.Pod), nil
 	})
 	return booted, err
 }
 
 // watchNetworkAttachments returns a dependency watch for the network attachments that the Pod requests, if any. It fails if a
 // NetworkAttachmentDefinition does not exist.
-func (s *Session) watchNetworkAttachments(pod *corev1.Pod) []call.DependencyWatch {
+func (s *Session) watchNetworkAttachments(pod manifest.VMPod) []call.DependencyWatch {
 	networkAttachments := network.AttachmentsOf(pod)
 	if len(networkAttachments) == 0 {
 		return nil
 	}
-	pod = pod.DeepCopy() // the wait updates its own copy concurrently
+	pod = manifest.VMPod{Pod: pod.DeepCopy()} // the wait updates its own copy concurrently
 	return []call.DependencyWatch{func(ctx context.Context) error {
 		var attached kube.MultusNetworks
 		return s.Events.Wait(ctx, s.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {

@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -22,15 +23,15 @@ const (
 
 // watchScaleUp returns a dependency watch for an unschedulable VM. It fails if an autoscaler reports that it adds no node, or if no
 // autoscaler reports anything and the VM is too large for each node.
-func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
-	pod = pod.DeepCopy() // the wait updates its own copy concurrently
+func (s *Session) watchScaleUp(pod manifest.VMPod) call.DependencyWatch {
+	pod = manifest.VMPod{Pod: pod.DeepCopy()} // the wait updates its own copy concurrently
 	return func(ctx context.Context) error {
 		var autoscaler kube.AutoscalerDecision
 		checkEvents := func(events []*corev1.Event) (bool, error) {
 			autoscaler = kube.AutoscalerDecisionOf(events)
 			if autoscaler.Reason != "" {
 				return false, call.CodeVMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler adds one: %s",
-					pod.Name, kube.UnschedulableReason(pod), autoscaler.Reason)
+					pod.Name, kube.UnschedulableReason(pod.Pod), autoscaler.Reason)
 			}
 			return false, nil
 		}
@@ -50,21 +51,21 @@ func (s *Session) watchScaleUp(pod *corev1.Pod) call.DependencyWatch {
 }
 
 // checkFitsAnyNode fails if the Pod requests more than any node of the cluster has in total.
-func (s *Session) checkFitsAnyNode(ctx context.Context, pod *corev1.Pod) error {
+func (s *Session) checkFitsAnyNode(ctx context.Context, pod manifest.VMPod) error {
 	nodes, err := s.Nodes.List(ctx, kube.Selection{})
 	if err != nil {
 		return err
 	}
-	if shortage := kube.UnsatisfiableRequest(pod, nodes.Items); shortage != "" {
+	if shortage := kube.UnsatisfiableRequest(pod.Pod, nodes.Items); shortage != "" {
 		return call.CodeVMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",
-			pod.Name, shortage, kube.UnschedulableReason(pod))
+			pod.Name, shortage, kube.UnschedulableReason(pod.Pod))
 	}
 	return nil
 }
 
 // watchNodeCapacity returns a dependency watch for an attachment Pod, which can run only on the VM's node. It fails if that node has no
 // capacity for capacityTimeout.
-func (s *Session) watchNodeCapacity(attachment *corev1.Pod) call.DependencyWatch {
+func (s *Session) watchNodeCapacity(attachment manifest.AttachmentPod) call.DependencyWatch {
 	selection := kube.Selection{Name: attachment.Name}
 	return func(ctx context.Context) error {
 		for {

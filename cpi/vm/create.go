@@ -46,28 +46,28 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	if err := s.removeAddressConflicts(vm); err != nil {
 		return "", creationError(err)
 	}
-	pod, err := placement.ensureOnSuitableNode(vm, settings)
-	if pod != nil {
-		s.SetSubject(s.Pods.Reference(pod))
+	vmPod, err := placement.ensureOnSuitableNode(vm, settings)
+	if vmPod.Pod != nil {
+		s.SetSubject(s.Pods.Reference(vmPod.Pod))
 	}
 	if err == nil {
-		err = s.finishCreate(vm, pod, request.Networks)
+		err = s.finishCreate(vm, vmPod, request.Networks)
 	}
 	switch {
 	case err == nil:
 		return vm.Name, nil
-	case pod == nil:
+	case vmPod.Pod == nil:
 		return "", creationError(placement.explainRejectedNodes(err))
 	}
 	// The cause comes first, because the first error determines the type of the response, even if the rollback fails, too.
 	return "", errors.Join(
-		creationError(s.explainAddresses(pod, request.Networks, placement.explainRejectedNodes(err))),
-		s.rollbackCreate(pod),
+		creationError(s.explainAddresses(vmPod, request.Networks, placement.explainRejectedNodes(err))),
+		s.rollbackCreate(vmPod),
 	)
 }
 
 // finishCreate creates the Services and PodDisruptionBudgets of the VM Pod, waits for the VM to boot, and annotates its addresses.
-func (s *Session) finishCreate(vm manifest.VM, pod *corev1.Pod, networks network.Networks) error {
+func (s *Session) finishCreate(vm manifest.VM, pod manifest.VMPod, networks network.Networks) error {
 	if err := s.ensureServices(vm.Services, pod); err != nil {
 		return err
 	}
@@ -171,19 +171,19 @@ func (r Request) digest() (string, error) {
 // it, so that the garbage collector of Kubernetes deletes it with the Pod.
 //
 // If only the Secret fails, ensurePodAndSettings returns the Pod together with the error.
-func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
+func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (manifest.VMPod, error) {
 	vm.Namespace, vm.Call = s.Namespace, s.ID
-	pod, err := s.strategyForVM(vm).ensurePod(vm)
+	pod, err := s.strategy(vm.Recreate).ensurePod(vm)
 	if err != nil {
-		return nil, err
+		return manifest.VMPod{}, err
 	}
 	return pod, s.ensureSettingsSecret(vm, settings, pod)
 }
 
 // ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM.
-func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod *corev1.Pod) error {
+func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod manifest.VMPod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
-		if kube.OwnedBy(existing, manifest.OwnerReference(pod).UID) {
+		if kube.OwnedBy(existing, pod.OwnerReference().UID) {
 			return true, nil
 		}
 		return false, s.Secrets.Delete(s.Ctx, existing)
@@ -192,17 +192,17 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 }
 
 // rollbackCreate deletes the objects of a failed create_vm, unless a retried call adopted them.
-func (s *Session) rollbackCreate(pod *corev1.Pod) error {
+func (s *Session) rollbackCreate(pod manifest.VMPod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
-	if template := manifest.TemplateOf(pod); template != nil {
+	if template := pod.Template(); template != nil {
 		deleted, err := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
 		if !deleted || err != nil {
 			return err
 		}
 		return cleanup.UpdatePDBAfterDelete(pod)
 	}
-	gone, err := cleanup.DeletePodIfOwned(pod, call.NeverKeep)
+	gone, err := cleanup.DeletePodIfOwned(pod.Pod, call.NeverKeep)
 	if !gone || err != nil {
 		return err
 	}

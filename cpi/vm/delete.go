@@ -83,9 +83,9 @@ func isKilledAttachment(pod *corev1.Pod) bool {
 
 // setDeleteSubject sets the subject of the call: the VM Pod, the PodTemplate, or the owner of an attachment Pod, whichever exists.
 func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTemplate) {
-	switch vmPods := call.VMPods(pods); {
+	switch vmPods := manifest.VMPods(pods); {
 	case len(vmPods) > 0:
-		s.SetSubject(s.Pods.Reference(vmPods[0]))
+		s.SetSubject(s.Pods.Reference(vmPods[0].Pod))
 	case template != nil:
 		s.SetSubject(s.PodTemplates.Reference(template))
 	default:
@@ -103,30 +103,34 @@ type vmDeletion struct {
 // deleteNext deletes the VM Pod, and when it is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its
 // Pod is gone.
 func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
-	if vmPods := call.VMPods(present); len(vmPods) > 0 {
-		return d.deletePods(vmPods)
+	if vmPods := manifest.VMPods(present); len(vmPods) > 0 {
+		return d.deleteVMPod(vmPods[0])
 	}
 	if err := d.deleteTemplate(); err != nil {
 		return err
 	}
-	return d.deletePods(present)
-}
-
-func (d *vmDeletion) deletePods(pods []*corev1.Pod) error {
-	s := d.session
-	for _, pod := range pods {
+	for _, pod := range present {
 		if d.requested[pod.UID] {
 			continue
 		}
 		d.requested[pod.UID] = true
-		if err := s.Pods.Delete(s.Ctx, pod); err != nil {
-			return err
-		}
-		if err := s.UpdatePDBAfterDelete(pod); err != nil {
+		if err := d.session.Pods.Delete(d.session.Ctx, pod); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (d *vmDeletion) deleteVMPod(vmPod manifest.VMPod) error {
+	s := d.session
+	if d.requested[vmPod.UID] {
+		return nil
+	}
+	d.requested[vmPod.UID] = true
+	if err := s.Pods.Delete(s.Ctx, vmPod.Pod); err != nil {
+		return err
+	}
+	return s.UpdatePDBAfterDelete(vmPod)
 }
 
 func (d *vmDeletion) deleteTemplate() error {
@@ -143,8 +147,8 @@ func (d *vmDeletion) deleteTemplate() error {
 
 // findTemplate returns the PodTemplate of a recreated VM, even if the VM has no Pod, and nil for any other VM.
 func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
-	if vmPods := call.VMPods(pods); len(vmPods) > 0 {
-		return manifest.TemplateOf(vmPods[0]), nil
+	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
+		return vmPods[0].Template(), nil
 	}
 	template, err := s.GetPodTemplate(vmCID)
 	if call.VMNotFound.Is(err) {
@@ -155,20 +159,20 @@ func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTem
 
 // removeVM deletes the PodTemplate and the Pod of a VM, and waits until the node stops the Pod. It then deletes the Secret without
 // waiting for the garbage collector. It requires that no disk is attached to the VM.
-func (s *Session) removeVM(pod *corev1.Pod) error {
-	if template := manifest.TemplateOf(pod); template != nil { // before the Pod, which another call would recreate from it
+func (s *Session) removeVM(pod manifest.VMPod) error {
+	if template := pod.Template(); template != nil { // before the Pod, which another call would recreate from it
 		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
 		}
 	}
-	if err := s.DeletePodAndWait(pod); err != nil {
+	if err := s.DeletePodAndWait(pod.Pod); err != nil {
 		return err
 	}
 	return s.removeSecret(pod)
 }
 
 // removeSecret deletes the Secret of a VM after its Pod.
-func (s *Session) removeSecret(pod *corev1.Pod) error {
+func (s *Session) removeSecret(pod manifest.VMPod) error {
 	secret, err := s.Secrets.Get(s.Ctx, pod.Name)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil
@@ -176,7 +180,7 @@ func (s *Session) removeSecret(pod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if kube.OwnedBy(secret, manifest.OwnerReference(pod).UID) {
+	if kube.OwnedBy(secret, pod.OwnerReference().UID) {
 		return s.Secrets.Delete(s.Ctx, secret)
 	}
 	return nil

@@ -16,40 +16,40 @@ import (
 
 // Detach detaches the disk from the VM. If the disk is not attached to this VM, Detach returns DiskNotAttached.
 func (s *Session) Detach(vmCID, diskCID string) error {
-	attachment, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
-	if errors.Is(err, kube.ErrNotFound) || (err == nil && manifest.VMOf(attachment) != vmCID) {
+	attachment, err := s.getAttachment(diskCID)
+	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.VM() != vmCID) {
 		attachment, err = s.recoverLostAttachment(vmCID, diskCID)
 	}
 	if err != nil {
 		return err
 	}
-	s.SetSubject(call.OwnerOf(attachment))
+	s.SetSubject(call.OwnerOf(attachment.Pod))
 	s.SetDetail("disk " + diskCID)
-	return s.strategyForPod(attachment).detachDisk(vmCID, attachment)
+	return s.strategy(attachment.IsRecreated()).detachDisk(vmCID, attachment)
 }
 
 // recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
 // fails if the disk is not attached to this VM, or if the disk or the VM does not exist.
-func (s *Session) recoverLostAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
+func (s *Session) recoverLostAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
-		return nil, err
+		return manifest.AttachmentPod{}, err
 	}
 	owner, err := s.diskSession().OwningVM(pvc)
 	if err != nil {
-		return nil, err
+		return manifest.AttachmentPod{}, err
 	}
 	if owner == vmCID {
 		return s.restoreAndGetAttachment(vmCID, diskCID)
 	}
 	exists, err := s.Has(vmCID)
 	if err != nil {
-		return nil, err
+		return manifest.AttachmentPod{}, err
 	}
 	if !exists {
-		return nil, call.NoVM(vmCID)
+		return manifest.AttachmentPod{}, call.NoVM(vmCID)
 	}
-	return nil, notAttachedError(diskCID, vmCID)
+	return manifest.AttachmentPod{}, notAttachedError(diskCID, vmCID)
 }
 
 func notAttachedError(diskCID, vmCID string) error {
@@ -57,18 +57,23 @@ func notAttachedError(diskCID, vmCID string) error {
 }
 
 // restoreAndGetAttachment recreates the disk's attachment Pod, and returns it.
-func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, error) {
-	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
+func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
+	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
-	case err == nil && !manifest.IsRecreated(vmPod):
+	case err == nil && !manifest.VMPod{Pod: pod}.IsRecreated():
 		_, err = s.Attach(vmCID, diskCID)
 	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a recreated VM can exist
 		err = s.recreateMissingPod(vmCID) // and all missing attachment Pods
 	}
 	if err != nil {
-		return nil, err
+		return manifest.AttachmentPod{}, err
 	}
-	return s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
+	return s.getAttachment(diskCID)
+}
+
+func (s *Session) getAttachment(diskCID string) (manifest.AttachmentPod, error) {
+	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
+	return manifest.AttachmentPod{Pod: pod}, err
 }
 
 // detachDisk runs the exclusivity check, and deletes the attachment Pod if nothing uses the disk.
@@ -77,8 +82,8 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (*corev1.Pod, e
 // while the device is mounted in any mount namespace. While it has the device open, it removes the device node from the VM, so that
 // nothing can mount the device afterwards. If the attachment Pod ends without a check, for example by eviction, detachDisk recreates it,
 // because only a running Pod can check the device.
-func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
-	diskCID := manifest.DiskOf(attachment)
+func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.AttachmentPod) error {
+	diskCID := attachment.Disk()
 	for {
 		free, err := p.deleteWhenFree(attachment)
 		if err == nil && !free {
@@ -103,11 +108,11 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error 
 }
 
 // deleteReleasedAttachment deletes the attachment Pod of a finished VM, and releases the disk.
-func (p hotPlugStrategy) deleteReleasedAttachment(attachment *corev1.Pod) error {
-	if err := p.s.DeletePodAndWait(attachment); err != nil {
+func (p hotPlugStrategy) deleteReleasedAttachment(attachment manifest.AttachmentPod) error {
+	if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
 		return err
 	}
-	_, err := p.s.diskSession().Release(manifest.DiskOf(attachment), ownerRecord(attachment))
+	_, err := p.s.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())
 	return err
 }
 
@@ -126,15 +131,15 @@ const maxExclusivityChecks = 40
 
 // deleteWhenFree deletes the attachment Pod and releases the disk, if the disk is free, and reports whether it did. It updates
 // attachment to the latest state of the Pod.
-func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err error) {
-	if kube.Finished(attachment) {
+func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free bool, err error) {
+	if kube.Finished(attachment.Pod) {
 		return false, nil
 	}
-	outOfService, err := p.s.PodNodeOutOfService(attachment)
+	outOfService, err := p.s.PodNodeOutOfService(attachment.Pod)
 	if err != nil {
 		return false, err
 	}
-	if outOfService || !kube.HasRun(manifest.OwnContainerStatus(attachment)) {
+	if outOfService || !kube.HasRun(manifest.OwnContainerStatus(attachment.Pod)) {
 		return p.waitForRelease(attachment, "")
 	}
 	if attachment.DeletionTimestamp != nil {
@@ -154,7 +159,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment *corev1.Pod) (free bool, err 
 }
 
 // startExclusivityCheck adds an ephemeral container that runs the exclusivity check to the attachment Pod, and returns its name.
-func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, error) {
+func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod) (string, error) {
 	container := manifest.ExclusivityCheckContainer(attachment)
 	patch, err := manifest.ExclusivityCheckPatch(attachment, container)
 	if err != nil {
@@ -164,7 +169,7 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, 
 	if err != nil {
 		return "", err
 	}
-	*attachment = *updated
+	*attachment.Pod = *updated
 	return container.Name, nil
 }
 
@@ -175,17 +180,17 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment *corev1.Pod) (string, 
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
 // each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
-func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName string) (free bool, err error) {
+func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, containerName string) (free bool, err error) {
 	pullFailed, deleteRequested, assignedAgain := false, false, false
 	dependencies := p.s.WatchNode(attachment.Spec.NodeName)
 	if containerName != "" {
 		dependencies = append(dependencies, p.s.WatchContainerStart(attachment.Name, containerName))
 	}
-	err = p.s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
+	err = p.s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || deleteRequested {
 			return current == nil, nil
 		}
-		if pullFailed = kube.EphemeralImagePullFailed(attachment, containerName); pullFailed {
+		if pullFailed = kube.EphemeralImagePullFailed(attachment.Pod, containerName); pullFailed {
 			return true, nil
 		}
 		if passed, err := evaluateExclusivityCheck(attachment, containerName); !passed || err != nil {
@@ -195,7 +200,7 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 		if assignedAgain, err = p.releaseDisk(attachment); err != nil {
 			return false, err
 		}
-		return false, p.s.Pods.Delete(p.s.Ctx, attachment)
+		return false, p.s.Pods.Delete(p.s.Ctx, attachment.Pod)
 	})
 	notExposed := errors.Is(err, errDiskNotExposed) && attachmentFailure(attachment) != ""
 	if pullFailed && err == nil || notExposed {
@@ -206,15 +211,15 @@ func (p hotPlugStrategy) waitForRelease(attachment *corev1.Pod, containerName st
 
 // releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod attached it to the same
 // VM in the meantime.
-func (p hotPlugStrategy) releaseDisk(attachment *corev1.Pod) (assignedAgain bool, err error) {
-	owner := ownerRecord(attachment)
-	current, err := p.s.diskSession().Release(manifest.DiskOf(attachment), owner)
+func (p hotPlugStrategy) releaseDisk(attachment manifest.AttachmentPod) (assignedAgain bool, err error) {
+	owner := attachment.OwnerRecord()
+	current, err := p.s.diskSession().Release(attachment.Disk(), owner)
 	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
 // deleteAndWaitForExit deletes the attachment Pod, which exits when its device is free. For notExposed and the result see waitForExit.
-func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
-	if err := p.s.Pods.Delete(p.s.Ctx, attachment); err != nil {
+func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod, notExposed bool) (freed bool, err error) {
+	if err := p.s.Pods.Delete(p.s.Ctx, attachment.Pod); err != nil {
 		return false, err
 	}
 	return p.waitForExit(attachment, notExposed)
@@ -226,9 +231,9 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment *corev1.Pod, notExposed
 //
 // notExposed reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
-func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (freed bool, err error) {
-	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment, func(current *corev1.Pod) (bool, error) {
-		terminated := manifest.OwnContainerStatus(attachment).State.Terminated
+func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notExposed bool) (freed bool, err error) {
+	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
+		terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
 		freed = terminated != nil &&
 			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1)
 		return current == nil, nil
@@ -241,9 +246,9 @@ func (p hotPlugStrategy) waitForExit(attachment *corev1.Pod, notExposed bool) (f
 	return freed, p.explainRelease(attachment, err)
 }
 
-func (p hotPlugStrategy) explainRelease(attachment *corev1.Pod, err error) error {
-	return p.s.ExplainTimeout(call.CodeDiskDetachTimeout, attachment, err,
-		"timed out detaching disk "+manifest.DiskOf(attachment)+" on node "+attachment.Spec.NodeName)
+func (p hotPlugStrategy) explainRelease(attachment manifest.AttachmentPod, err error) error {
+	return p.s.ExplainTimeout(call.CodeDiskDetachTimeout, attachment.Pod, err,
+		"timed out detaching disk "+attachment.Disk()+" on node "+attachment.Spec.NodeName)
 }
 
 // errDiskNotExposed reports that an exclusivity check has no result, because the attachment Pod did not publish its disk: its
@@ -253,11 +258,11 @@ var errDiskNotExposed = errors.New("the attachment Pod does not expose the disk"
 // evaluateExclusivityCheck reports whether the exclusivity check in the container containerName passed. With an empty
 // containerName, no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container
 // was killed, or has no result, the error is call.ErrResultLost.
-func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (bool, error) {
+func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName string) (bool, error) {
 	if containerName == "" {
 		return true, nil
 	}
-	terminated := kube.EphemeralTermination(attachment, containerName)
+	terminated := kube.EphemeralTermination(attachment.Pod, containerName)
 	if terminated == nil {
 		return false, nil
 	}
@@ -271,29 +276,29 @@ func evaluateExclusivityCheck(attachment *corev1.Pod, containerName string) (boo
 			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))
 	default:
 		return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
-			manifest.DiskOf(attachment), manifest.VMOf(attachment), strings.TrimSpace(terminated.Message))
+			attachment.Disk(), attachment.VM(), strings.TrimSpace(terminated.Message))
 	}
 }
 
 // waitForExclusivityCheck waits until the last exclusivity check of the attachment Pod ends, or the Pod is deleted.
-func (s *Session) waitForExclusivityCheck(attachment *corev1.Pod) error {
+func (s *Session) waitForExclusivityCheck(attachment manifest.AttachmentPod) error {
 	dependencies := append(
 		s.WatchNode(attachment.Spec.NodeName),
 		s.WatchContainerStart(attachment.Name, manifest.LatestExclusivityCheck(attachment)),
 	)
-	return s.WaitForPod(dependencies, attachment, func(current *corev1.Pod) (bool, error) {
-		return current == nil || current.DeletionTimestamp != nil || !exclusivityCheckRunning(current), nil
+	return s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
+		return current == nil || current.DeletionTimestamp != nil || !exclusivityCheckRunning(attachment), nil
 	})
 }
 
 // exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod is still running.
-func exclusivityCheckRunning(attachment *corev1.Pod) bool {
+func exclusivityCheckRunning(attachment manifest.AttachmentPod) bool {
 	last := manifest.LatestExclusivityCheck(attachment)
-	return last != "" && kube.EphemeralTermination(attachment, last) == nil
+	return last != "" && kube.EphemeralTermination(attachment.Pod, last) == nil
 }
 
 // exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod passed and removed the device node.
-func exclusivityCheckPassed(attachment *corev1.Pod) bool {
+func exclusivityCheckPassed(attachment manifest.AttachmentPod) bool {
 	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
 		return manifest.IsExclusivityCheck(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
 	})

@@ -1,8 +1,6 @@
 package vm
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -18,31 +16,23 @@ const (
 type diskStrategy interface {
 	// ensurePod creates the VM Pod, or adopts the Pod of an earlier attempt with the same request. If it fails, it deletes the
 	// objects that it created.
-	ensurePod(vm manifest.VM) (*corev1.Pod, error)
+	ensurePod(vm manifest.VM) (manifest.VMPod, error)
 	// persist stores a change of the Pod for later Pods of the VM.
-	persist(pod *corev1.Pod, change manifest.TemplateChange) error
+	persist(vmPod manifest.VMPod, change manifest.TemplateChange) error
 	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
-	restoreAndListDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) ([]string, error)
+	restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error)
 	// exposeDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
 	// detaches the disk.
-	exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error
+	exposeDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error
 	// detachDisk removes the disk from the VM, and deletes its attachment Pod.
-	detachDisk(vmCID string, attachment *corev1.Pod) error
+	detachDisk(vmCID string, attachment manifest.AttachmentPod) error
 	// restartVM restarts the VM, and waits for it to boot.
-	restartVM(vmPod *corev1.Pod) error
+	restartVM(vmPod manifest.VMPod) error
 }
 
-// strategyForVM returns the strategy of a VM to be created.
-func (s *Session) strategyForVM(vm manifest.VM) diskStrategy {
-	if vm.Recreate {
-		return recreateStrategy{s}
-	}
-	return hotPlugStrategy{s}
-}
-
-// strategyForPod returns the strategy of the VM to which this VM Pod or attachment Pod belongs.
-func (s *Session) strategyForPod(pod *corev1.Pod) diskStrategy {
-	if manifest.IsRecreated(pod) {
+// strategy returns the strategy of a VM.
+func (s *Session) strategy(isRecreated bool) diskStrategy {
+	if isRecreated {
 		return recreateStrategy{s}
 	}
 	return hotPlugStrategy{s}
@@ -55,15 +45,15 @@ func (s *Session) recreateMissingPod(vmCID string) error {
 }
 
 // recreateMissingPodAndWait calls recreateMissingPod, and waits for the VM to boot.
-func (s *Session) recreateMissingPodAndWait(vmCID string) (*corev1.Pod, error) {
+func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error) {
 	return recreateStrategy{s}.ensureMissingPodReady(vmCID)
 }
 
 // isComplete reports whether no Pod of the VM has to be recreated: the VM Pod, or the attachment Pod of a disk among its volumes. A VM
 // with hot-plugged disks always keeps its Pod.
-func isComplete(vmPod *corev1.Pod, attachments []*corev1.Pod) bool {
-	return keepsPod(vmPod) && (!manifest.IsRecreated(vmPod) || len(unattachedDisks(vmPod, attachments)) == 0)
+func isComplete(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) bool {
+	return keepsPod(vmPod) && (!vmPod.IsRecreated() || len(unattachedDisks(vmPod, attachments)) == 0)
 }
 
 // keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
-func keepsPod(vmPod *corev1.Pod) bool { return !manifest.IsRecreated(vmPod) || kube.IsActive(vmPod) }
+func keepsPod(vmPod manifest.VMPod) bool { return !vmPod.IsRecreated() || kube.IsActive(vmPod.Pod) }

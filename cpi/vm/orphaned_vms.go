@@ -1,8 +1,6 @@
 package vm
 
 import (
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -25,8 +23,8 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	if err != nil {
 		return err
 	}
-	for _, pod := range call.VMPods(found.Items) {
-		if pod.Name == vm.Name || manifest.HasMetadata(pod.Annotations) {
+	for _, pod := range manifest.VMPods(found.Items) {
+		if pod.Name == vm.Name || pod.HasMetadata() {
 			continue
 		}
 		hasMetadata, err := s.templateHasMetadata(pod)
@@ -45,8 +43,8 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 }
 
 // templateHasMetadata reports whether the PodTemplate of a recreated VM has the director's metadata.
-func (s *Session) templateHasMetadata(pod *corev1.Pod) (bool, error) {
-	if !manifest.IsRecreated(pod) {
+func (s *Session) templateHasMetadata(pod manifest.VMPod) (bool, error) {
+	if !pod.IsRecreated() {
 		return false, nil
 	}
 	template, err := s.GetPodTemplate(pod.Name)

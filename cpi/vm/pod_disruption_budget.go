@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
@@ -71,7 +70,7 @@ type pdbPlan = kube.Plan[*policyv1.PodDisruptionBudget]
 
 // ensurePDBs ensures that the PodDisruptionBudgets of the VM's instance group exist: one for the VM Pods, and one for the attachment
 // Pods. The VM Pod becomes one of their owners.
-func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
+func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 	if vm.Budget == nil {
 		return nil
 	}
@@ -112,7 +111,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod *corev1.Pod) error {
 // countGroupVMs returns the number of VMs in the Pod's group that are not being deleted, or 0 if the budget does not depend on it.
 // It must be called after the PodDisruptionBudget was read. If the PodDisruptionBudget changes in the meantime, it is read and the
 // VMs are counted again, so that the last of several concurrent calls sets the correct number.
-func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Pod) (int, error) {
+func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod manifest.VMPod) (int, error) {
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
@@ -122,7 +121,7 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod *corev1.Po
 
 // UpdatePDBAfterDelete updates the PodDisruptionBudget of the group to the number of remaining VMs. It must be called after the deletion
 // of the VM was requested. The garbage collector deletes the PodDisruptionBudget after the last VM.
-func (s *Session) UpdatePDBAfterDelete(pod *corev1.Pod) error {
+func (s *Session) UpdatePDBAfterDelete(pod manifest.VMPod) error {
 	pdb := manifest.DisruptionBudgetOf(pod)
 	if pdb == nil || !pdb.DependsOnGroupSize() {
 		return nil

@@ -13,26 +13,27 @@ import (
 // Reboot restarts the VM, and waits for it to boot. The VM keeps its Pod, addresses, volumes and disks. A recreated VM gets a new
 // Pod, because the node cannot restart a VM with a sandboxed runtime class.
 func (s *Session) Reboot(vmCID string) error {
-	vmPod, err := s.Pods.Get(s.Ctx, vmCID)
+	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
 		_, err := s.recreateMissingPodAndWait(vmCID)
 		return err
 	}
-	if err == nil && !manifest.HasRole(vmPod, manifest.RoleVM) {
+	if err == nil && !manifest.HasRole(pod, manifest.RoleVM) {
 		return call.NoVM(vmCID)
 	}
 	if err != nil {
 		return err
 	}
-	s.SetSubject(s.Pods.Reference(vmPod))
-	return s.strategyForPod(vmPod).restartVM(vmPod)
+	vmPod := manifest.VMPod{Pod: pod}
+	s.SetSubject(s.Pods.Reference(pod))
+	return s.strategy(vmPod.IsRecreated()).restartVM(vmPod)
 }
 
 // restartVM runs a reboot Pod on the VM's node, which stops the VM's init program. The kubelet restarts the container in the same Pod.
-func (p hotPlugStrategy) restartVM(vmPod *corev1.Pod) error {
-	if !kube.IsActive(vmPod) || vmPod.Spec.NodeName == "" {
+func (p hotPlugStrategy) restartVM(vmPod manifest.VMPod) error {
+	if !kube.IsActive(vmPod.Pod) || vmPod.Spec.NodeName == "" {
 		return call.CodeVMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
-			vmPod.Name, podState(vmPod))
+			vmPod.Name, podState(vmPod.Pod))
 	}
 	if err := p.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -52,13 +53,13 @@ func podState(pod *corev1.Pod) string {
 }
 
 // waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot.
-func (p hotPlugStrategy) waitForRestart(vmPod *corev1.Pod) error {
-	previousRestarts := manifest.OwnContainerStatus(vmPod).RestartCount
-	err := p.s.WaitForPod(nil, vmPod, func(current *corev1.Pod) (bool, error) {
+func (p hotPlugStrategy) waitForRestart(vmPod manifest.VMPod) error {
+	previousRestarts := manifest.OwnContainerStatus(vmPod.Pod).RestartCount
+	err := p.s.WaitForPod(nil, vmPod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
 			return false, call.NoVM(vmPod.Name)
 		}
-		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && manifest.HasBooted(vmPod), nil
+		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && vmPod.HasBooted(), nil
 	})
-	return p.s.ExplainTimeout(call.CodeVMRebootTimeout, vmPod, err, "VM "+vmPod.Name+" did not start after the reboot")
+	return p.s.ExplainTimeout(call.CodeVMRebootTimeout, vmPod.Pod, err, "VM "+vmPod.Name+" did not start after the reboot")
 }

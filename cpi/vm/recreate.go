@@ -31,9 +31,9 @@ func validateRecreateNetworks(networks network.Networks, options network.Options
 }
 
 // validateRecreateDisk rejects a disk that cannot be a volume of the VM Pod.
-func validateRecreateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) error {
+func validateRecreateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod) error {
 	switch {
-	case manifest.VolumeMode(pvc) == corev1.PersistentVolumeFilesystem && !manifest.IsDirectory(pvc):
+	case pvc.VolumeMode() == corev1.PersistentVolumeFilesystem && !pvc.IsDirectory():
 		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
 			"which disk_strategy: recreate does not support; use volume_mode: Block or attach: bind", pvc.Name, vmPod.Name)
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod):
@@ -45,34 +45,35 @@ func validateRecreateDisk(pvc *corev1.PersistentVolumeClaim, vmPod *corev1.Pod) 
 }
 
 // ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it fails, it deletes the objects that it created.
-func (r recreateStrategy) ensurePod(vm manifest.VM) (*corev1.Pod, error) {
+func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	template, err := r.ensureTemplate(vm)
 	if err != nil {
-		return nil, err
+		return manifest.VMPod{}, err
 	}
-	var pod *corev1.Pod
+	var vmPod manifest.VMPod
 	if err = r.ensureEphemeralDiskPVC(vm, template); err == nil {
-		pod, err = r.ensurePodFromTemplate(template)
+		vmPod, err = r.ensurePodFromTemplate(template)
 	}
-	if err == nil && !r.s.Owns(pod) {
-		pod, err = r.adoptPod(pod)
+	if err == nil && !r.s.Owns(vmPod) {
+		vmPod, err = r.adoptPod(vmPod)
 	}
 	if err == nil {
-		return pod, nil
+		return vmPod, nil
 	}
 	cleanup, cancel := r.s.detached()
 	defer cancel()
 	_, cleanupErr := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
-	return nil, errors.Join(err, cleanupErr)
+	return manifest.VMPod{}, errors.Join(err, cleanupErr)
 }
 
 // adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
-func (r recreateStrategy) adoptPod(pod *corev1.Pod) (*corev1.Pod, error) {
-	patch, err := manifest.AnnotatePod(pod, map[string]string{manifest.AnnotationCall: r.s.ID})
+func (r recreateStrategy) adoptPod(vmPod manifest.VMPod) (manifest.VMPod, error) {
+	patch, err := manifest.AnnotatePod(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
 	if err != nil {
-		return nil, err
+		return vmPod, err
 	}
-	return r.s.Pods.Patch(r.s.Ctx, pod.Name, patch)
+	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
+	return manifest.VMPod{Pod: pod}, err
 }
 
 // ensureTemplate creates the VM's PodTemplate, or adopts the PodTemplate of an earlier attempt with the same request. It replaces
@@ -106,7 +107,7 @@ func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (d
 	if err != nil {
 		return true, err
 	}
-	return true, r.s.removeVM(pod)
+	return true, r.s.removeVM(manifest.VMPod{Pod: pod})
 }
 
 // ensureEphemeralDiskPVC creates the PVC of the VM's ephemeral disk.
@@ -125,7 +126,7 @@ func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev
 func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) error {
 	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
 	if err == nil {
-		return r.s.removeVM(pod)
+		return r.s.removeVM(manifest.VMPod{Pod: pod})
 	}
 	if !errors.Is(err, kube.ErrNotFound) {
 		return err
@@ -134,21 +135,21 @@ func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) erro
 }
 
 // restoreAndListDisks returns the disks of the attachment Pods. None is missing: see isComplete.
-func (recreateStrategy) restoreAndListDisks(_ *corev1.Pod, attachments []*corev1.Pod) ([]string, error) {
+func (recreateStrategy) restoreAndListDisks(_ manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
 	return diskCIDs(attachments), nil
 }
 
 // persist makes the change in the VM's PodTemplate. If it has the addresses of the VM's first Pod, its annotations do not replace existing
 // ones, which an operator may have set.
-func (r recreateStrategy) persist(pod *corev1.Pod, change manifest.TemplateChange) error {
+func (r recreateStrategy) persist(vmPod manifest.VMPod, change manifest.TemplateChange) error {
 	if len(change.Addresses) > 0 {
-		template, err := r.s.GetPodTemplate(pod.Name)
+		template, err := r.s.GetPodTemplate(vmPod.Name)
 		if err != nil {
 			return err
 		}
 		change.Metadata = &manifest.Metadata{Annotations: missingAnnotations(change.Metadata.Annotations, template.Template.Annotations)}
 	}
-	_, err := r.patchTemplate(pod.Name, change)
+	_, err := r.patchTemplate(vmPod.Name, change)
 	return err
 }
 
@@ -167,7 +168,7 @@ func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateCh
 
 // exposeDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
 // exposeDisk recreates the VM Pod without the disk. That may take as long as an attachment.
-func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, attachment *corev1.Pod, owned bool) error {
+func (r recreateStrategy) exposeDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error {
 	template, err := r.patchTemplate(vmPod.Name, manifest.TemplateChange{AddDisk: pvc})
 	if err != nil {
 		return err
@@ -191,8 +192,8 @@ func (r recreateStrategy) exposeDisk(pvc *corev1.PersistentVolumeClaim, vmPod, a
 
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
 // that is in use: the VM stops using it when it shuts down.
-func (r recreateStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error {
-	if _, err := r.s.PodNodeOutOfService(attachment); err != nil {
+func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.AttachmentPod) error {
+	if _, err := r.s.PodNodeOutOfService(attachment.Pod); err != nil {
 		return err
 	}
 	err := r.removeDiskAndWait(vmCID, attachment)
@@ -203,7 +204,7 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment *corev1.Pod) error
 }
 
 // removeDiskAndWait calls removeDisk, and waits for the VM to boot.
-func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod) error {
+func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment manifest.AttachmentPod) error {
 	vmPod, template, err := r.removeDisk(vmCID, attachment)
 	if err != nil {
 		return err
@@ -213,28 +214,28 @@ func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment *corev1.Pod
 
 // removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod and
 // releases the disk.
-func (r recreateStrategy) removeDisk(vmCID string, attachment *corev1.Pod) (*corev1.Pod, *corev1.PodTemplate, error) {
-	diskCID := manifest.DiskOf(attachment)
+func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.AttachmentPod) (manifest.VMPod, *corev1.PodTemplate, error) {
+	diskCID := attachment.Disk()
 	template, err := r.patchTemplate(vmCID, manifest.TemplateChange{RemoveDisk: diskCID})
 	if err != nil {
-		return nil, nil, err
+		return manifest.VMPod{}, nil, err
 	}
 	vmPod, err := r.ensurePodFromTemplate(template)
 	if err != nil {
-		return nil, nil, err
+		return vmPod, nil, err
 	}
-	if slices.Contains(manifest.DiskCIDs(vmPod.Spec), diskCID) {
-		return nil, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
+	if slices.Contains(vmPod.DiskCIDs(), diskCID) {
+		return vmPod, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
 	}
-	if err := r.s.DeletePodAndWait(attachment); err != nil {
-		return nil, nil, err
+	if err := r.s.DeletePodAndWait(attachment.Pod); err != nil {
+		return vmPod, nil, err
 	}
-	_, err = r.s.diskSession().Release(diskCID, ownerRecord(attachment))
+	_, err = r.s.diskSession().Release(diskCID, attachment.OwnerRecord())
 	return vmPod, template, err
 }
 
 // restartVM recreates the VM Pod without changes.
-func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
+func (r recreateStrategy) restartVM(vmPod manifest.VMPod) error {
 	if err := r.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
@@ -242,7 +243,7 @@ func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
 	if err != nil {
 		return err
 	}
-	if err := r.s.DeletePodAndWait(vmPod); err != nil {
+	if err := r.s.DeletePodAndWait(vmPod.Pod); err != nil {
 		return err
 	}
 	_, err = r.ensurePodReady(template)
@@ -250,10 +251,10 @@ func (r recreateStrategy) restartVM(vmPod *corev1.Pod) error {
 }
 
 // ensureMissingPodReady recreates a missing VM Pod, and waits for the VM to boot.
-func (r recreateStrategy) ensureMissingPodReady(vmCID string) (*corev1.Pod, error) {
+func (r recreateStrategy) ensureMissingPodReady(vmCID string) (manifest.VMPod, error) {
 	template, err := r.s.GetPodTemplate(vmCID)
 	if err != nil {
-		return nil, err
+		return manifest.VMPod{}, err
 	}
 	return r.ensurePodReady(template)
 }

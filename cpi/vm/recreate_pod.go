@@ -15,62 +15,66 @@ import (
 
 // ensurePodFromTemplate creates the Pod of the PodTemplate, and replaces a Pod that has other disks or is finished. Before that, it
 // creates the missing attachment Pods of the disks. It fails without creating the Pod if another VM has one of the disks.
-func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (*corev1.Pod, error) {
+func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (manifest.VMPod, error) {
 	desired, err := r.preparePod(template)
 	if err != nil {
-		return nil, err
+		return desired, err
 	}
-	vmPod, _, err := r.s.Pods.Ensure(r.s.Ctx, desired, func(existing *corev1.Pod) (bool, error) {
+	pod, _, err := r.s.Pods.Ensure(r.s.Ctx, desired.Pod, func(existing *corev1.Pod) (bool, error) {
 		if !kube.OwnedBy(existing, template.UID) {
-			return false, r.s.removeVM(existing) // from an earlier attempt with another request
+			return false, r.s.removeVM(manifest.VMPod{Pod: existing}) // from an earlier attempt with another request
 		}
 		current, err := r.s.GetPodTemplate(template.Name) // another call may have changed it
 		if err != nil {
 			return false, err
 		}
-		onRequiredNode := existing.Spec.NodeName != "" || manifest.RequiredNode(existing) == manifest.RequiredNode(desired)
+		onRequiredNode := existing.Spec.NodeName != "" || manifest.RequiredNode(existing) == manifest.RequiredNode(desired.Pod)
 		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)) {
 			return true, nil
 		}
 		return false, r.s.DeletePodAndWait(existing)
 	})
 	if err == nil {
-		r.s.SetSubject(r.s.Pods.Reference(vmPod))
+		r.s.SetSubject(r.s.Pods.Reference(pod))
 	}
-	return vmPod, err
+	return manifest.VMPod{Pod: pod}, err
 }
 
 // preparePod returns the Pod of the PodTemplate, for the node to which the VM's disks are attached, and creates the missing attachment
 // Pods.
-func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (*corev1.Pod, error) {
+func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMPod, error) {
 	found, _, err := r.s.ListVMPods(template.Name)
 	if err != nil {
-		return nil, err
+		return manifest.VMPod{}, err
 	}
 	pods := kube.ActivePods(found.Items)
-	attachments := call.AttachmentPods(pods)
-	node := kube.NodeOf(call.VMPods(pods))
+	attachments := manifest.AttachmentPods(pods)
+	node := ""
+	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
+		node = vmPods[0].Spec.NodeName
+	}
 	if node == "" {
 		if node, err = r.resolveDiskNode(attachments); err != nil {
-			return nil, err
+			return manifest.VMPod{}, err
 		}
 	}
 	desired := manifest.PodFromTemplate(template, node)
 	if node == "" {
 		attachments = nil
 	}
-	scheduled := desired.DeepCopy()
+	scheduled := manifest.VMPod{Pod: desired.DeepCopy()}
 	scheduled.Spec.NodeName = node
 	return desired, r.ensureAttachments(scheduled, attachments)
 }
 
 // resolveDiskNode returns the node to which the disks of a VM without a running Pod are attached, or "". If that node is out of service,
 // it deletes the attachment Pods, so that the VM Pod can run on another node.
-func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, error) {
-	node := kube.NodeOf(attachments)
-	if node == "" {
+func (r recreateStrategy) resolveDiskNode(attachments []manifest.AttachmentPod) (string, error) {
+	i := slices.IndexFunc(attachments, func(attachment manifest.AttachmentPod) bool { return attachment.Spec.NodeName != "" })
+	if i < 0 {
 		return "", nil
 	}
+	node := attachments[i].Spec.NodeName
 	found, err := r.s.Nodes.List(r.s.Ctx, kube.Selection{Name: node})
 	if err != nil {
 		return "", err
@@ -80,7 +84,7 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 		return node, err
 	}
 	for _, attachment := range attachments {
-		if err := r.s.DeletePodAndWait(attachment); err != nil {
+		if err := r.s.DeletePodAndWait(attachment.Pod); err != nil {
 			return "", err
 		}
 	}
@@ -88,7 +92,7 @@ func (r recreateStrategy) resolveDiskNode(attachments []*corev1.Pod) (string, er
 }
 
 // ensureAttachments creates the missing attachment Pods of the VM's disks.
-func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*corev1.Pod) error {
+func (r recreateStrategy) ensureAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	for _, diskCID := range unattachedDisks(vmPod, attachments) {
 		pvc, err := r.s.diskSession().GetPVC(diskCID)
 		if err != nil {
@@ -102,32 +106,32 @@ func (r recreateStrategy) ensureAttachments(vmPod *corev1.Pod, attachments []*co
 }
 
 // unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod that have no attachment Pod.
-func unattachedDisks(vmPod *corev1.Pod, attachments []*corev1.Pod) []string {
-	return slices.DeleteFunc(manifest.DiskCIDs(vmPod.Spec), func(diskCID string) bool {
-		return slices.ContainsFunc(attachments, func(pod *corev1.Pod) bool { return manifest.DiskOf(pod) == diskCID })
+func unattachedDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) []string {
+	return slices.DeleteFunc(vmPod.DiskCIDs(), func(diskCID string) bool {
+		return slices.ContainsFunc(attachments, func(attachment manifest.AttachmentPod) bool { return attachment.Disk() == diskCID })
 	})
 }
 
 // ensurePodReady creates the Pod of the PodTemplate if necessary, and waits for the VM to boot with its disks and addresses. If
 // another call replaces the Pod in the meantime, ensurePodReady waits for the new Pod.
-func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (*corev1.Pod, error) {
+func (r recreateStrategy) ensurePodReady(template *corev1.PodTemplate) (manifest.VMPod, error) {
 	for wait := kube.NewConflictBackoff(); ; wait(r.s.Ctx) {
 		vmPod, err := r.ensurePodFromTemplate(template)
 		if err != nil {
-			return nil, err
+			return vmPod, err
 		}
 		err = r.waitUntilReady(vmPod, template)
 		if !errors.Is(err, errPodDeleted) {
 			return vmPod, err
 		}
 		if template, err = r.s.GetPodTemplate(template.Name); err != nil {
-			return nil, err
+			return vmPod, err
 		}
 	}
 }
 
 // waitUntilReady waits for the VM to boot, and checks that it has the same addresses as before.
-func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
+func (r recreateStrategy) waitUntilReady(vmPod manifest.VMPod, template *corev1.PodTemplate) error {
 	err := r.s.waitForBoot(vmPod)
 	switch {
 	case err == nil:
@@ -135,12 +139,12 @@ func (r recreateStrategy) waitUntilReady(vmPod *corev1.Pod, template *corev1.Pod
 	case errors.Is(err, errPodDeleted):
 		return err
 	}
-	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.s.DiagnosePod(vmPod)
+	message := "VM " + vmPod.Name + " did not start after its Pod was recreated: " + r.s.DiagnosePod(vmPod.Pod)
 	return call.CodeVMRecreateFailed.Wrap(call.WithMessage(err, message), false)
 }
 
 // checkAddressesUnchanged fails if the Pod has other addresses than the VM's first Pod.
-func checkAddressesUnchanged(vmPod *corev1.Pod, template *corev1.PodTemplate) error {
+func checkAddressesUnchanged(vmPod manifest.VMPod, template *corev1.PodTemplate) error {
 	previous, current := manifest.FirstPodAddressesOf(template), strings.Join(network.PodAddresses(vmPod), ",")
 	if previous == "" || current == "" || previous == current {
 		return nil

@@ -14,7 +14,7 @@ import (
 
 // ensureServices ensures that the VM's Services exist, have its ports, and are owned by the VM Pod, so that they exist at least as long as
 // the Pod. The Pod already has the labels that the Services select.
-func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) error {
+func (s *Session) ensureServices(services []manifest.Service, pod manifest.VMPod) error {
 	for _, service := range services {
 		if err := s.ensureService(service, pod); err != nil {
 			return fmt.Errorf("service %s: %w", service.Name, err)
@@ -25,7 +25,7 @@ func (s *Session) ensureServices(services []manifest.Service, pod *corev1.Pod) e
 
 // ensureService creates the Service, or joins an existing one of another VM or an earlier attempt. It first reads a Service with a
 // fixed name, which usually exists. It first tries to create a Service named after the VM, which usually does not exist.
-func (s *Session) ensureService(service manifest.Service, pod *corev1.Pod) error {
+func (s *Session) ensureService(service manifest.Service, pod manifest.VMPod) error {
 	desired := service.Object(pod, s.Director)
 	if !service.Fixed {
 		if _, err := s.Services.Create(s.Ctx, desired); !errors.Is(err, kube.ErrExists) {

@@ -3,8 +3,6 @@ package vm
 import (
 	"errors"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -13,7 +11,7 @@ import (
 // Has reports whether the VM exists. It recreates a missing Pod of a recreated VM.
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
-	if err == nil && keepsPod(pod) {
+	if err == nil && keepsPod(manifest.VMPod{Pod: pod}) {
 		return manifest.HasRole(pod, manifest.RoleVM), nil
 	}
 	if err == nil || errors.Is(err, kube.ErrNotFound) {
@@ -41,7 +39,8 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 	if err != nil {
 		return err
 	}
-	return s.strategyForPod(pod).persist(pod, manifest.TemplateChange{Metadata: &desired})
+	vmPod := manifest.VMPod{Pod: pod}
+	return s.strategy(vmPod.IsRecreated()).persist(vmPod, manifest.TemplateChange{Metadata: &desired})
 }
 
 // GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
@@ -56,33 +55,33 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 			s.warnAttachmentTerminating(attachment)
 		}
 	}
-	return s.strategyForPod(vmPod).restoreAndListDisks(vmPod, attachments)
+	return s.strategy(vmPod.IsRecreated()).restoreAndListDisks(vmPod, attachments)
 }
 
 // diskCIDs returns the CIDs of the disks that these Pods attach.
-func diskCIDs(attachments []*corev1.Pod) []string {
+func diskCIDs(attachments []manifest.AttachmentPod) []string {
 	disks := []string{}
 	for _, attachment := range attachments {
-		disks = append(disks, manifest.DiskOf(attachment))
+		disks = append(disks, attachment.Disk())
 	}
 	return disks
 }
 
 // getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a recreated VM.
-func (s *Session) getWithAttachments(vmCID string) (vmPod *corev1.Pod, attachments []*corev1.Pod, err error) {
+func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.AttachmentPod, error) {
 	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
 		found, _, err := s.ListVMPods(vmCID)
 		if err != nil {
-			return nil, nil, err
+			return manifest.VMPod{}, nil, err
 		}
-		attachments := call.AttachmentPods(found.Items)
-		for _, vmPod := range call.VMPods(found.Items) {
+		attachments := manifest.AttachmentPods(found.Items)
+		for _, vmPod := range manifest.VMPods(found.Items) {
 			if isComplete(vmPod, attachments) {
 				return vmPod, attachments, nil
 			}
 		}
 		if err := s.recreateMissingPod(vmCID); err != nil {
-			return nil, nil, err
+			return manifest.VMPod{}, nil, err
 		}
 	}
 }

@@ -114,7 +114,7 @@ var _ = Describe("The error of create_vm", func() {
 var _ = Describe("reboot_vm", func() {
 	DescribeTable("reports the state of a Pod that is not active", func(pod *corev1.Pod, state string) {
 		pod.Name, pod.Spec.NodeName = "agent-1", "node-1"
-		err := hotPlugStrategy{&Session{}}.restartVM(pod)
+		err := hotPlugStrategy{&Session{}}.restartVM(manifest.VMPod{Pod: pod})
 		Expect(err).To(MatchError("cannot reboot VM agent-1: its Pod is " + state + "; recreate the VM"))
 		Expect(call.CodeVMNotRunning.Is(err)).To(BeTrue())
 	},

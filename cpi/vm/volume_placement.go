@@ -26,7 +26,7 @@ type volumePlacement struct {
 
 // ensureOnSuitableNode calls ensurePodAndSettings until the VM Pod is on a node that can attach the volumes. It deletes a Pod on another
 // node, and excludes that node from the next attempt.
-func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentsettings.Files) (*corev1.Pod, error) {
+func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentsettings.Files) (manifest.VMPod, error) {
 	s := p.session
 	for {
 		pod, err := s.ensurePodAndSettings(vm, settings)
@@ -38,7 +38,7 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 			return pod, err
 		}
 		s.Log.Info("the scheduled node cannot attach the disks of the VM; rescheduling", "vm", pod.Name, "node", node, "reason", reason)
-		if gone, err := s.DeletePodIfOwned(pod, call.NeverKeep); err != nil || !gone {
+		if gone, err := s.DeletePodIfOwned(pod.Pod, call.NeverKeep); err != nil || !gone {
 			return pod, err
 		}
 		p.rejected = append(p.rejected, node+": "+reason)
@@ -57,9 +57,9 @@ func (p *volumePlacement) explainRejectedNodes(err error) error {
 // checkVolumesAttachable returns the node that the scheduler chose for the Pod, and the reason if that node cannot attach the
 // volumes. The reason is "" if the node can attach them, if the limit is unknown, or if the VM already has the director's metadata:
 // such a VM is in use, and must not be moved.
-func (s *Session) checkVolumesAttachable(pod *corev1.Pod, volumes []*corev1.PersistentVolume) (node, reason string, err error) {
-	scheduled := pod
-	err = s.Pods.Wait(s.Ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod), func(present []*corev1.Pod) (bool, error) {
+func (s *Session) checkVolumesAttachable(pod manifest.VMPod, volumes []*corev1.PersistentVolume) (node, reason string, err error) {
+	scheduled := pod.Pod
+	err = s.Pods.Wait(s.Ctx, kube.Selection{Name: pod.Name}, kube.ListOf(pod.Pod), func(present []*corev1.Pod) (bool, error) {
 		if len(present) == 0 || present[0].UID != pod.UID {
 			return true, nil
 		}

@@ -17,6 +17,12 @@ type IPPool struct {
 	Spec IPPoolSpec `json:"spec"`
 }
 
+// NoNodes is the nodeSelector of a pool that selects no node.
+const NoNodes = "!all()"
+
+// IsReserved reports whether the pool selects no node, so that Calico assigns its addresses on request only.
+func (p *IPPool) IsReserved() bool { return p.Spec.NodeSelector == NoNodes }
+
 // IPPoolSpec is the spec of an IPPool: https://docs.tigera.io/calico/latest/reference/resources/ippool.
 type IPPoolSpec struct {
 	CIDR         string   `json:"cidr"`

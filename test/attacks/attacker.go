@@ -37,7 +37,8 @@ type Attacker struct {
 	Client    kubernetes.Interface // with the token
 	Objects   dynamic.Interface    // with the token
 
-	existingVM, existingAttachment *corev1.Pod // the CPI's VM Pod, and the attachment Pod of its disk
+	existingVM         manifest.VMPod
+	existingAttachment manifest.AttachmentPod // of a disk of existingVM
 }
 
 const (
@@ -194,21 +195,21 @@ func (p provisioner) applyRBAC(ctx context.Context, document string) error {
 var unschedulable = map[string]string{"attacks.test/node": "none"}
 
 // createObjects creates objects of the CPI, and objects of another user of the same kinds.
-func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.Pod, err error) {
+func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, attachment manifest.AttachmentPod, err error) {
 	core := p.cluster.CoreV1()
 	vmSpec := manifest.VM{
 		Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, Group: "group-one", NodeSelector: unschedulable,
 	}
-	if vm, err = core.Pods(p.namespace).Create(ctx, vmSpec.Pod(), metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
+	if vm.Pod, err = core.Pods(p.namespace).Create(ctx, vmSpec.Pod().Pod, metav1.CreateOptions{}); err != nil {
+		return vm, attachment, err
 	}
-	if attachment, err = core.Pods(p.namespace).Create(ctx, newAttachment(diskName, vm).Pod(), metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
+	if attachment.Pod, err = core.Pods(p.namespace).Create(ctx, newAttachment(diskName, vm).Pod().Pod, metav1.CreateOptions{}); err != nil {
+		return vm, attachment, err
 	}
 	prefetch := manifest.Prefetch{Namespace: p.namespace, Reference: stemcellImage, Image: stemcellImage, NodeSelector: unschedulable}
 	set, err := prefetch.DaemonSet(prefetch.Pod())
 	if err != nil {
-		return nil, nil, err
+		return vm, attachment, err
 	}
 	pvc := newPVC(p.namespace, diskName)
 	service := manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}
@@ -217,7 +218,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 		kind   string
 		object any
 	}{
-		{resources["persistentvolumeclaims"], "PersistentVolumeClaim", pvc},
+		{resources["persistentvolumeclaims"], "PersistentVolumeClaim", pvc.PVC},
 		{resources["podtemplates"], "PodTemplate", newPodTemplate(p.namespace, "agent-three")},
 		{resources["services"], "Service", service.Object(vm, "")},
 		{resources["secrets"], "Secret", vmSpec.SettingsSecret(nil, vm)},
@@ -226,14 +227,14 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 		{resources["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", pvc, manifest.Metadata{})},
 	} {
 		if err := p.createWithUnmanagedCopy(ctx, item.gvr, item.kind, item.object); err != nil {
-			return nil, nil, fmt.Errorf("%s: %w", item.kind, err)
+			return vm, attachment, fmt.Errorf("%s: %w", item.kind, err)
 		}
 	}
 	classless := newPVC(p.namespace, classlessDisk)
 	classless.Spec.StorageClassName = nil
 	classless.Spec.Resources.Requests[corev1.ResourceStorage] = resource.MustParse("2Gi") // larger than any volume without a class
-	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, classless, metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
+	if _, err := core.PersistentVolumeClaims(p.namespace).Create(ctx, classless.PVC, metav1.CreateOptions{}); err != nil {
+		return vm, attachment, err
 	}
 	unmanaged := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: othersName, Labels: map[string]string{"app": othersName}},
@@ -242,7 +243,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm, attachment *corev1.
 		},
 	}
 	if _, err := core.Pods(p.namespace).Create(ctx, unmanaged, metav1.CreateOptions{}); err != nil {
-		return nil, nil, err
+		return vm, attachment, err
 	}
 	// The CPI creates helper Pods for the node of these Pods, so pretend that they run.
 	vm.Spec.NodeName, attachment.Spec.NodeName = "node-a", "node-a"
@@ -333,7 +334,7 @@ func (p provisioner) createWithUnmanagedCopy(ctx context.Context, gvr schema.Gro
 }
 
 // newPVC returns a disk's PVC.
-func newPVC(namespace, name string) *corev1.PersistentVolumeClaim {
+func newPVC(namespace, name string) manifest.DiskPVC {
 	return manifest.Disk{
 		Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(storageClassName),
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
@@ -341,14 +342,14 @@ func newPVC(namespace, name string) *corev1.PersistentVolumeClaim {
 }
 
 // newAttachment returns the attachment of a disk to the VM.
-func newAttachment(disk string, vm *corev1.Pod) manifest.Attachment {
+func newAttachment(disk string, vm manifest.VMPod) manifest.Attachment {
 	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
 }
 
 // The following functions return or create objects like those of the CPI. Attacks change these objects.
 
 func (a *Attacker) newVMPod() *corev1.Pod {
-	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod()
+	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod().Pod
 }
 
 func newPodTemplate(namespace, vm string) *corev1.PodTemplate {
@@ -373,7 +374,7 @@ func (a *Attacker) createDaemonSet(ctx context.Context, change func(*corev1.PodT
 }
 
 func (a *Attacker) newAttachmentPod() *corev1.Pod {
-	return newAttachment("disk-two", a.existingVM).Pod()
+	return newAttachment("disk-two", a.existingVM).Pod().Pod
 }
 
 func (a *Attacker) newPrefetchDaemonSet() (*appsv1.DaemonSet, error) {
@@ -399,7 +400,7 @@ func RegularRequests() map[string]TryFunc {
 		"copy": pod(func(a *Attacker) *corev1.Pod {
 			successor := newPVC(a.Namespace, "disk-two")
 			successor.UID = "new"
-			return manifest.Copy{Old: newPVC(a.Namespace, "disk-old"), New: successor, VM: a.existingVM}.Pod()
+			return manifest.Copy{Old: newPVC(a.Namespace, "disk-old"), New: successor, VM: a.existingVM}.Pod().Pod
 		}),
 		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "") }),
 		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "") }),
@@ -433,8 +434,8 @@ func (a *Attacker) createPod(ctx context.Context, pod *corev1.Pod) error {
 	return err
 }
 
-func (a *Attacker) createPVC(ctx context.Context, pvc *corev1.PersistentVolumeClaim) error {
-	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, pvc, dryCreate)
+func (a *Attacker) createPVC(ctx context.Context, pvc manifest.DiskPVC) error {
+	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, pvc.PVC, dryCreate)
 	return err
 }
 
@@ -463,7 +464,7 @@ func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, contai
 	if err != nil {
 		return err
 	}
-	patch, err := manifest.ExclusivityCheckPatch(existing, container)
+	patch, err := manifest.ExclusivityCheckPatch(manifest.AttachmentPod{Pod: existing}, container)
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,7 @@ import (
 func tryPVC(change func(*corev1.PersistentVolumeClaim)) TryFunc {
 	return func(ctx context.Context, a *Attacker) error {
 		pvc := newPVC(a.Namespace, "disk-two")
-		change(pvc)
+		change(pvc.PVC)
 		return a.createPVC(ctx, pvc)
 	}
 }

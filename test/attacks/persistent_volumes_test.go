@@ -53,8 +53,8 @@ var pvcAttempts = map[string]struct {
 // createRealPVC creates a modified PVC. Unlike createPVC, it is not a dry run.
 func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.PersistentVolumeClaim)) error {
 	pvc := newPVC(a.Namespace, "disk-taken")
-	change(pvc)
-	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, pvc, metav1.CreateOptions{})
+	change(pvc.PVC)
+	_, err := a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Create(ctx, pvc.PVC, metav1.CreateOptions{})
 	return err
 }
 

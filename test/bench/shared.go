@@ -110,7 +110,7 @@ func listOwners(ctx context.Context, client kubernetes.Interface, namespace stri
 	}
 	owners := make([]metav1.OwnerReference, 0, len(vmPods.Items))
 	for i := range vmPods.Items {
-		owners = append(owners, manifest.OwnerReference(&vmPods.Items[i]))
+		owners = append(owners, manifest.VMPod{Pod: &vmPods.Items[i]}.OwnerReference())
 	}
 	return owners, nil
 }

@@ -98,7 +98,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCallAsAdmin(ctx, "attach_disk", vm, disk)
 		allow()
 		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("was deleted before it started")))
-		owner, _ := manifest.DiskOwnerOf(env.getPVC(ctx, disk))
+		owner, _ := manifest.DiskPVC{PVC: env.getPVC(ctx, disk)}.Owner()
 		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: attachmentPod(ctx).UID}))
 	})
 

@@ -193,7 +193,7 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations 
 // consistencyErrors returns the inconsistencies in this state, in which no call is running and only calls changed objects.
 func (env *explorerTestEnv) consistencyErrors(now namespaceState) (inconsistencies []string) {
 	for name, pvc := range now.pvcs {
-		owner, ok := manifest.DiskOwnerOf(pvc)
+		owner, ok := manifest.DiskPVC{PVC: pvc}.Owner()
 		pod := now.pods[manifest.AttachmentName(name)]
 		switch {
 		case pvc.Labels[manifest.LabelRole] != manifest.RoleDisk:

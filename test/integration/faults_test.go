@@ -71,7 +71,7 @@ var _ = Describe("A call that is killed after any of its requests", func() {
 				Expect(err).NotTo(HaveOccurred())
 				pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-"+agent, metav1.GetOptions{})
 				Expect(err).NotTo(HaveOccurred())
-				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", manifest.OwnerReference(pod).UID)))
+				Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", manifest.VMPod{Pod: pod}.OwnerReference().UID)))
 				return interrupted
 			})
 		})

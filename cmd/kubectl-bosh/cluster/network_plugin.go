@@ -13,6 +13,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/extension"
 )
 
 // NetworkPlugin is the network plugin of a cluster. Its name is empty if the plugin is unknown.
@@ -98,7 +99,7 @@ func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection)
 		return "", err
 	}
 	if len(result.ReservedRanges) == 0 {
-		return "none: no IPPool with nodeSelector !all(), and no IPReservation", nil
+		return "none: no IPPool with nodeSelector " + extension.NoNodes + ", and no IPReservation", nil
 	}
 	var ranges []string
 	for _, reserved := range result.ReservedRanges {
@@ -117,7 +118,7 @@ func (c *Cluster) addIPPools(ctx context.Context, result *Inspection) error {
 		return err
 	}
 	for _, pool := range pools.Items {
-		if pool.Spec.NodeSelector == "!all()" {
+		if pool.IsReserved() {
 			result.addReservedRange(pool.Spec.CIDR, "IPPool "+pool.Name)
 		}
 	}

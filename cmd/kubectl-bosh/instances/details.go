@@ -17,7 +17,7 @@ import (
 type Details struct {
 	Instance
 
-	VMPod      *corev1.Pod
+	VMPod      manifest.VMPod
 	HelperPods []*corev1.Pod // attachment Pods and helper Pods
 	PVCs       []*corev1.PersistentVolumeClaim
 	Services   []*corev1.Service
@@ -31,7 +31,7 @@ func Describe(ctx context.Context, client *kube.Client, filter Filter, name stri
 	if err != nil {
 		return Details{}, err
 	}
-	details := Details{Instance: instance, VMPod: instance.pod}
+	details := Details{Instance: instance, VMPod: instance.vmPod}
 	for _, gather := range []func(context.Context, *kube.Client) error{
 		details.gatherDisks, details.gatherServices, details.gatherPDBs, details.gatherEvents,
 	} {
@@ -66,7 +66,7 @@ func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
 	return nil
 }
 
-func mounts(pod *corev1.Pod, pvc string) bool {
+func mounts(pod manifest.VMPod, pvc string) bool {
 	return slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
 		return volume.PersistentVolumeClaim != nil && volume.PersistentVolumeClaim.ClaimName == pvc
 	})

@@ -33,7 +33,7 @@ type Instance struct {
 	Disks        []Disk      `json:"disks,omitempty"`
 	Services     []string    `json:"services,omitempty"`
 
-	pod *corev1.Pod
+	vmPod manifest.VMPod
 }
 
 // Disk is a persistent disk of an instance.
@@ -71,13 +71,13 @@ func (i Instance) matches(name string) bool {
 	return ok && i.Group != "" && group == i.Group && indexOrID != "" && (indexOrID == i.Index || indexOrID == i.ID)
 }
 
-func newInstance(pod *corev1.Pod) Instance {
+func newInstance(pod manifest.VMPod) Instance {
 	meta := metadata(pod)
 	i := Instance{
 		Director: meta["director"], DirectorUUID: manifest.DirectorOf(pod), Deployment: meta["deployment"],
 		Group: meta["job"], Index: meta["index"], ID: meta["id"],
-		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.Ready(pod), Node: pod.Spec.NodeName,
-		Stemcell: manifest.StemcellOf(pod), Created: pod.CreationTimestamp, pod: pod,
+		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.Ready(pod.Pod), Node: pod.Spec.NodeName,
+		Stemcell: manifest.StemcellOf(pod), Created: pod.CreationTimestamp, vmPod: pod,
 	}
 	if i.Group == "" {
 		i.Group = meta["instance_group"]
@@ -92,7 +92,7 @@ func newInstance(pod *corev1.Pod) Instance {
 }
 
 // metadata returns the VM's metadata set by the director, with values as strings.
-func metadata(pod *corev1.Pod) map[string]string {
+func metadata(pod manifest.VMPod) map[string]string {
 	var values map[string]any
 	if json.Unmarshal([]byte(manifest.MetadataOf(pod)), &values) != nil {
 		return nil
@@ -110,7 +110,7 @@ func metadata(pod *corev1.Pod) map[string]string {
 }
 
 // state returns the state of the Pod in one word, like the column STATUS of kubectl.
-func state(pod *corev1.Pod) string {
+func state(pod manifest.VMPod) string {
 	if pod.DeletionTimestamp != nil {
 		return "Terminating"
 	}
@@ -122,10 +122,10 @@ func state(pod *corev1.Pod) string {
 			return status.State.Waiting.Reason
 		}
 	}
-	if kube.UnschedulableReason(pod) != "" {
+	if kube.UnschedulableReason(pod.Pod) != "" {
 		return "Unschedulable"
 	}
-	if pod.Status.Phase == corev1.PodRunning && !kube.Ready(pod) {
+	if pod.Status.Phase == corev1.PodRunning && !kube.Ready(pod.Pod) {
 		return "Booting"
 	}
 	return string(pod.Status.Phase)

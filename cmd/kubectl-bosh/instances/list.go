@@ -48,7 +48,7 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 		instance := &vms.instances[i]
 		instance.Disks = disksOf(instance.Pod, vms.pods, pvcs.Items)
 		for _, service := range services.Items {
-			if selects(service, instance.pod) {
+			if selects(service, instance.vmPod) {
 				instance.Services = append(instance.Services, service.Name)
 			}
 		}
@@ -95,8 +95,8 @@ func listVMs(ctx context.Context, client *kube.Client, filter Filter) (vmList, e
 		return vmList{}, err
 	}
 	vms := vmList{pods: pods.Items}
-	for _, pod := range kube.PodsWithLabel(pods.Items, manifest.LabelRole, manifest.RoleVM) {
-		if instance := newInstance(pod); filter.matches(instance) {
+	for _, vmPod := range manifest.VMPods(pods.Items) {
+		if instance := newInstance(vmPod); filter.matches(instance) {
 			vms.instances = append(vms.instances, instance)
 		}
 	}
@@ -118,14 +118,14 @@ func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim
 	for _, pvc := range pvcs {
 		role := manifest.RoleOf(pvc)
 		attachment := attachmentOf(pvc.Name, pods)
-		if role != manifest.RoleDisk || manifest.VMOf(pvc) != vm && (attachment == nil || manifest.VMOf(attachment) != vm) {
+		if role != manifest.RoleDisk || manifest.VMOf(pvc) != vm && (attachment.Pod == nil || attachment.VM() != vm) {
 			continue
 		}
 		disk := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
 		if pvc.Spec.StorageClassName != nil {
 			disk.StorageClass = *pvc.Spec.StorageClassName
 		}
-		if attachment != nil {
+		if attachment.Pod != nil {
 			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attachmentState(attachment)
 		}
 		found = append(found, disk)
@@ -134,11 +134,11 @@ func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim
 }
 
 // attachmentState returns the state of a disk with this attachment Pod.
-func attachmentState(attachment *corev1.Pod) string {
+func attachmentState(attachment manifest.AttachmentPod) string {
 	switch {
 	case attachment.DeletionTimestamp != nil:
 		return "Detaching"
-	case kube.Ready(attachment) && kube.IsActive(attachment):
+	case kube.Ready(attachment.Pod) && kube.IsActive(attachment.Pod):
 		return "Attached"
 	}
 	return "Attaching"
@@ -152,14 +152,15 @@ func diskSize(pvc *corev1.PersistentVolumeClaim) string {
 	return pvc.Spec.Resources.Requests.Storage().String()
 }
 
-func attachmentOf(disk string, pods []*corev1.Pod) *corev1.Pod {
+// attachmentOf returns the attachment Pod of the disk. It returns a zero Pod if there is none.
+func attachmentOf(disk string, pods []*corev1.Pod) manifest.AttachmentPod {
 	name := manifest.AttachmentName(disk)
 	if i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == name }); i >= 0 {
-		return pods[i]
+		return manifest.AttachmentPod{Pod: pods[i]}
 	}
-	return nil
+	return manifest.AttachmentPod{}
 }
 
-func selects(service *corev1.Service, pod *corev1.Pod) bool {
-	return len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels))
+func selects(service *corev1.Service, vmPod manifest.VMPod) bool {
+	return len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(vmPod.Labels))
 }

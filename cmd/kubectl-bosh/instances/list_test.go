@@ -8,6 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 func TestInstances(t *testing.T) {
@@ -19,7 +21,7 @@ var _ = ginkgo.Describe("attachmentState", func() {
 	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
 
 	ginkgo.It("follows the readiness and the deletion of the attachment Pod", func() {
-		attachment := &corev1.Pod{}
+		attachment := manifest.AttachmentPod{Pod: &corev1.Pod{}}
 		Expect(attachmentState(attachment)).To(Equal("Attaching"))
 		attachment.Status = ready
 		Expect(attachmentState(attachment)).To(Equal("Attached"))

@@ -26,7 +26,7 @@ var (
 
 // Target is a port of a VM Pod.
 type Target struct {
-	Pod  *corev1.Pod
+	Pod  manifest.VMPod
 	Port int32
 	// Service is the name of the Service with the address, or "" if the VM has it.
 	Service string
@@ -64,7 +64,7 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map
 	var found Target
 	var lastErr error
 	err := f.Client.Pods.Wait(ctx, allVMs, nil, func(pods []*corev1.Pod) (bool, error) {
-		found, lastErr = f.choose(ctx, host, port, excludePods(pods, excluded))
+		found, lastErr = f.choose(ctx, host, port, excludePods(manifest.VMPods(pods), excluded))
 		if errors.Is(lastErr, ErrNotRunning) || errors.Is(lastErr, ErrUnknownAddress) && f.wasSeen(host) {
 			return false, nil
 		}
@@ -81,7 +81,7 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map
 }
 
 // choose returns the VM behind the address among these Pods.
-func (f *Finder) choose(ctx context.Context, host string, port int32, pods []*corev1.Pod) (Target, error) {
+func (f *Finder) choose(ctx context.Context, host string, port int32, pods []manifest.VMPod) (Target, error) {
 	pod, err := vmWithAddress(host, pods)
 	if err == nil {
 		return Target{Pod: pod, Port: port}, nil
@@ -101,8 +101,8 @@ func (f *Finder) choose(ctx context.Context, host string, port int32, pods []*co
 	return Target{}, newFindError(ErrUnknownAddress, "no VM or Service in namespace %s has this address", f.Client.Namespace)
 }
 
-func excludePods(pods []*corev1.Pod, excluded map[types.UID]bool) []*corev1.Pod {
-	remaining := make([]*corev1.Pod, 0, len(pods))
+func excludePods(pods []manifest.VMPod, excluded map[types.UID]bool) []manifest.VMPod {
+	remaining := make([]manifest.VMPod, 0, len(pods))
 	for _, pod := range pods {
 		if !excluded[pod.UID] {
 			remaining = append(remaining, pod)

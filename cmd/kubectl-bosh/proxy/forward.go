@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/transport/spdy"
 	"k8s.io/streaming/pkg/httpstream"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -31,7 +32,7 @@ type Forwarder struct {
 }
 
 // Dial opens a stream to the port on the loopback interface of the Pod. If nothing listens there, reading from the stream fails.
-func (f *Forwarder) Dial(ctx context.Context, pod *corev1.Pod, port int32) (*Stream, error) {
+func (f *Forwarder) Dial(ctx context.Context, pod manifest.VMPod, port int32) (*Stream, error) {
 	type dialed struct {
 		stream *Stream
 		err    error
@@ -54,7 +55,7 @@ func (f *Forwarder) Dial(ctx context.Context, pod *corev1.Pod, port int32) (*Str
 	}
 }
 
-func (f *Forwarder) dial(pod *corev1.Pod, port int32) (*Stream, error) {
+func (f *Forwarder) dial(pod manifest.VMPod, port int32) (*Stream, error) {
 	dialer, err := f.newDialer(f.Client.Pods.URL(pod.Name, "portforward"))
 	if err != nil {
 		return nil, err

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -108,7 +109,8 @@ func (s *Server) dial(ctx context.Context, host string, port int32) (remote upst
 			return stream, target.String(), nil
 		}
 		current, getErr := s.Forwarder.Client.Pods.Get(ctx, target.Pod.Name)
-		if getErr != nil && !errors.Is(getErr, kube.ErrNotFound) || getErr == nil && current.UID == target.Pod.UID && isRunning(current) {
+		sameVMRuns := getErr == nil && current.UID == target.Pod.UID && isRunning(manifest.VMPod{Pod: current})
+		if sameVMRuns || getErr != nil && !errors.Is(getErr, kube.ErrNotFound) {
 			return nil, "", err
 		}
 		excluded[target.Pod.UID] = true

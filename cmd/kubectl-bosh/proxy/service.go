@@ -41,18 +41,18 @@ func hasName(service *corev1.Service, host string) bool {
 }
 
 // vmBehindService returns the oldest ready VM behind the Service, so that a client's connections reach the same VM while it exists.
-func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (Target, error) {
+func vmBehindService(service *corev1.Service, port int32, pods []manifest.VMPod) (Target, error) {
 	if len(service.Spec.Selector) == 0 {
 		return Target{}, newFindError(ErrUnknownAddress, "Service %s has this address, but does not select Pods", service.Name)
 	}
 	selector := labels.SelectorFromSet(service.Spec.Selector)
-	var selected, ready []*corev1.Pod
+	var selected, ready []manifest.VMPod
 	for _, pod := range pods {
 		if !selector.Matches(labels.Set(pod.Labels)) {
 			continue
 		}
 		selected = append(selected, pod)
-		if isRunning(pod) && (kube.Ready(pod) || service.Spec.PublishNotReadyAddresses) {
+		if isRunning(pod) && (kube.Ready(pod.Pod) || service.Spec.PublishNotReadyAddresses) {
 			ready = append(ready, pod)
 		}
 	}
@@ -69,7 +69,7 @@ func vmBehindService(service *corev1.Service, port int32, pods []*corev1.Pod) (T
 }
 
 // targetPort returns the port of the Pod for this port of the Service.
-func targetPort(service *corev1.Service, port int32, pod *corev1.Pod) (int32, error) {
+func targetPort(service *corev1.Service, port int32, pod manifest.VMPod) (int32, error) {
 	var tcpPorts []string
 	for _, servicePort := range service.Spec.Ports {
 		if servicePort.Protocol != corev1.ProtocolTCP && servicePort.Protocol != "" {
@@ -86,7 +86,7 @@ func targetPort(service *corev1.Service, port int32, pod *corev1.Pod) (int32, er
 	return 0, newFindError(ErrNoPort, "Service %s has no TCP port %d; its TCP ports are %s", service.Name, port, strings.Join(tcpPorts, ", "))
 }
 
-func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod *corev1.Pod) (int32, error) {
+func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod manifest.VMPod) (int32, error) {
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
 		return port.Port, nil
 	}

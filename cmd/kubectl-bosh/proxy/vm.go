@@ -13,13 +13,13 @@ import (
 
 // vmWithAddress returns the running VM with the address. A VM that has the address takes precedence over a VM that requests it. If
 // several VMs share the address of their node, the youngest takes precedence.
-func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
+func vmWithAddress(host string, pods []manifest.VMPod) (manifest.VMPod, error) {
 	address, err := netip.ParseAddr(host)
 	if err != nil {
-		return nil, ErrUnknownAddress // a DNS name, which only Services have
+		return manifest.VMPod{}, ErrUnknownAddress // a DNS name, which only Services have
 	}
-	var notRunning *corev1.Pod
-	var assigned, requested []*corev1.Pod
+	var notRunning manifest.VMPod
+	var assigned, requested []manifest.VMPod
 	for _, pod := range pods {
 		hasAddress := slices.ContainsFunc(pod.Status.PodIPs, func(ip corev1.PodIP) bool { return isAddress(ip.IP, address) })
 		switch requestsAddress := manifest.RequestsAddress(manifest.RequestedAddressesOf(pod), address.Unmap().String()); {
@@ -32,15 +32,15 @@ func vmWithAddress(host string, pods []*corev1.Pod) (*corev1.Pod, error) {
 			requested = append(requested, pod)
 		}
 	}
-	for _, candidates := range [][]*corev1.Pod{assigned, requested} {
+	for _, candidates := range [][]manifest.VMPod{assigned, requested} {
 		if len(candidates) > 0 {
 			return slices.MaxFunc(candidates, compareAge), nil
 		}
 	}
-	if notRunning != nil {
-		return nil, fmt.Errorf("%w: Pod %s %s", ErrNotRunning, notRunning.Name, podState(notRunning))
+	if notRunning.Pod != nil {
+		return notRunning, fmt.Errorf("%w: Pod %s %s", ErrNotRunning, notRunning.Name, podState(notRunning))
 	}
-	return nil, ErrUnknownAddress
+	return notRunning, ErrUnknownAddress
 }
 
 func isAddress(ip string, address netip.Addr) bool {
@@ -49,11 +49,11 @@ func isAddress(ip string, address netip.Addr) bool {
 }
 
 // isRunning reports whether connections can be forwarded to the Pod: it is running, and not being deleted.
-func isRunning(pod *corev1.Pod) bool {
-	return kube.IsActive(pod) && pod.Status.Phase == corev1.PodRunning
+func isRunning(pod manifest.VMPod) bool {
+	return kube.IsActive(pod.Pod) && pod.Status.Phase == corev1.PodRunning
 }
 
-func podState(pod *corev1.Pod) string {
+func podState(pod manifest.VMPod) string {
 	if pod.DeletionTimestamp != nil {
 		return "is being deleted"
 	}
@@ -61,4 +61,6 @@ func podState(pod *corev1.Pod) string {
 }
 
 // compareAge sorts older Pods first.
-func compareAge(a, b *corev1.Pod) int { return a.CreationTimestamp.Compare(b.CreationTimestamp.Time) }
+func compareAge(a, b manifest.VMPod) int {
+	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+}

@@ -1,0 +1,126 @@
+package manifest
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// The types in this file distinguish Pods and PVCs by their role in BOSH. Their methods return what the CPI recorded in labels and
+// annotations (names.go), or "" if there is no record. The zero value is an object that does not exist.
+
+// A VMPod is the Pod of a VM. Its name is the VM's CID.
+type VMPod struct{ *corev1.Pod }
+
+// IsRecreated reports whether the Pod is recreated for each disk, from a PodTemplate.
+func (vm VMPod) IsRecreated() bool { return isRecreated(vm.Pod) }
+
+// OwnerReference returns the owner of the VM's objects: its Pod, or for a recreated VM its PodTemplate.
+func (vm VMPod) OwnerReference() metav1.OwnerReference { return ownerReference(vm.Pod) }
+
+// Template returns the PodTemplate of a recreated VM with only its name and UID, and nil for the Pod of any other VM.
+func (vm VMPod) Template() *corev1.PodTemplate {
+	if !vm.IsRecreated() {
+		return nil
+	}
+	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vm.Name, UID: vm.OwnerReference().UID}}
+}
+
+// DiskCIDs returns the sorted CIDs of the disks that are volumes of a recreated VM's Pod.
+func (vm VMPod) DiskCIDs() []string { return DiskCIDs(vm.Spec) }
+
+// Instance returns the ID of the instance, from set_vm_metadata.
+func (vm VMPod) Instance() string { return vm.Annotations[AnnotationInstance] }
+
+// HasMetadata reports whether the director has set the VM's metadata.
+func (vm VMPod) HasMetadata() bool { return HasMetadata(vm.Annotations) }
+
+// HasBooted reports whether the VM has booted: the CPI's container is running and passed its startup probe. The Pod's condition
+// Ready is not suitable, because it also depends on the VM's jobs (readiness_probe), on injected containers, and on load balancers
+// (readiness gates).
+func (vm VMPod) HasBooted() bool {
+	status := OwnContainerStatus(vm.Pod)
+	return status.State.Running != nil && status.Started != nil && *status.Started
+}
+
+// VMPods returns the VM Pods among the Pods.
+func VMPods(pods []*corev1.Pod) (vmPods []VMPod) {
+	for _, pod := range pods {
+		if HasRole(pod, RoleVM) {
+			vmPods = append(vmPods, VMPod{pod})
+		}
+	}
+	return vmPods
+}
+
+// An AttachmentPod attaches a disk to a VM while it runs.
+type AttachmentPod struct{ *corev1.Pod }
+
+// Disk returns the CID of the disk.
+func (a AttachmentPod) Disk() string { return DiskOf(a) }
+
+// VM returns the CID of the VM.
+func (a AttachmentPod) VM() string { return VMOf(a) }
+
+// IsRecreated reports whether the Pod of the VM is recreated for each disk.
+func (a AttachmentPod) IsRecreated() bool { return isRecreated(a.Pod) }
+
+// IsDirectory reports whether the disk appears in the VM as a directory.
+func (a AttachmentPod) IsDirectory() bool { return isDirectory(a) }
+
+// OwnerRecord returns the owner record of the disk while this Pod attaches it.
+func (a AttachmentPod) OwnerRecord() DiskOwner { return DiskOwner{VM: a.VM(), Pod: a.UID} }
+
+// AttachmentPods returns the attachment Pods among the Pods.
+func AttachmentPods(pods []*corev1.Pod) (attachments []AttachmentPod) {
+	for _, pod := range pods {
+		if HasRole(pod, RoleAttachment) {
+			attachments = append(attachments, AttachmentPod{pod})
+		}
+	}
+	return attachments
+}
+
+// A CopyPod copies a disk to its successor. It has the name of the disk's attachment Pod.
+type CopyPod struct{ *corev1.Pod }
+
+// Disk returns the CID of the disk that is copied.
+func (c CopyPod) Disk() string { return DiskOf(c) }
+
+// CopiedTo returns the CID of the successor.
+func (c CopyPod) CopiedTo() string { return copiedTo(c) }
+
+// PVC is a short name for the embedded object.
+type PVC = corev1.PersistentVolumeClaim
+
+// A DiskPVC is the PVC of a disk. Its name is the disk's CID.
+type DiskPVC struct{ *PVC }
+
+// NewDiskPVCs returns the PVCs of disks.
+func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
+	disks := make([]DiskPVC, len(pvcs))
+	for i, pvc := range pvcs {
+		disks[i] = DiskPVC{pvc}
+	}
+	return disks
+}
+
+// RecordedSize returns the size of the disk in MiB, in decimal.
+func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
+
+// Filesystem returns the filesystem of the disk.
+func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem] }
+
+// Instance returns the ID of the instance that uses the disk, from set_disk_metadata.
+func (d DiskPVC) Instance() string { return d.Annotations[AnnotationInstanceID] }
+
+// CopyState returns the value of LabelCopy.
+func (d DiskPVC) CopyState() string { return d.Labels[LabelCopy] }
+
+// CopyOf returns the CID of the disk from which the disk was copied.
+func (d DiskPVC) CopyOf() string { return d.Annotations[AnnotationCopyOf] }
+
+// CopiedTo returns the CID of the disk to which the disk is copied, or was copied.
+func (d DiskPVC) CopiedTo() string { return copiedTo(d) }
+
+// IsDirectory reports whether the disk appears in the VM as a directory.
+func (d DiskPVC) IsDirectory() bool { return isDirectory(d) }
