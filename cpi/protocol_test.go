@@ -194,7 +194,7 @@ var _ = Describe("The protocol", func() {
 		},
 		Entry("unreachable", kube.ErrUnreachable, "check kubernetes.kubeconfig"),
 		Entry("not served", kube.ErrNotServed, "[api-not-kubernetes]"),
-		Entry("failing webhook", kube.ErrWebhook, "check the webhook that the message names"),
+		Entry("failing webhook", kube.ErrWebhook, "check the webhook that this message names"),
 		Entry("missing credentials", kube.ErrNoCredentials, "correct the user in kubernetes.kubeconfig"),
 		Entry("rejected credentials", kube.ErrUnauthorized, "rejected the CPI's credentials"),
 		Entry("denied", kube.ErrRejected, "check the CPI's Role"),

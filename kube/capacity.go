@@ -48,7 +48,7 @@ func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) 
 }
 
 // UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, as
-// "NAME: QUANTITY". It returns "" if there is no such request, or no node.
+// "NAME: QUANTITY". It returns "" if there is no such request, or if nodes is empty.
 func UnsatisfiableRequest(pod *corev1.Pod, nodes []*corev1.Node) string {
 	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {

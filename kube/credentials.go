@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Credentials describe the credentials of a client.
+// Credentials describes how a client authenticates, and until when.
 type Credentials struct {
 	Kind      string    // such as "client certificate" or "token"
 	ExpiresAt time.Time // zero if unknown or never
@@ -42,9 +42,9 @@ func credentialsOf(config *rest.Config) (Credentials, error) {
 	case config.BearerToken != "":
 		return Credentials{Kind: "token", ExpiresAt: tokenExpiry(config.BearerToken)}, nil
 	case config.ExecProvider != nil:
-		return Credentials{Kind: "credentials of credential plugin " + config.ExecProvider.Command, AutoRenewed: true}, nil
+		return Credentials{Kind: "credentials from credential plugin " + config.ExecProvider.Command, AutoRenewed: true}, nil
 	case config.AuthProvider != nil:
-		return Credentials{Kind: "credentials of auth provider " + config.AuthProvider.Name, AutoRenewed: true}, nil
+		return Credentials{Kind: "credentials from auth provider " + config.AuthProvider.Name, AutoRenewed: true}, nil
 	case len(config.CertData) > 0 || config.CertFile != "":
 		return certificateCredentials(config.CertData, config.CertFile)
 	case config.Username != "":

@@ -14,7 +14,7 @@ import (
 type ExistingImage struct {
 	Image     name.Digest
 	Platforms []v1.Platform
-	// OperatingSystem and Version of the stemcell are from the labels or the reference of the image. They may be empty.
+	// OperatingSystem and Version of the stemcell come from the image's labels or, without them, from its reference. They may be empty.
 	OperatingSystem, Version string
 }
 
@@ -41,7 +41,8 @@ func (s Store) InspectImage(ctx context.Context, reference string) (ExistingImag
 	return existing, nil
 }
 
-// configOf returns the configuration of an image, or of the image for linux/amd64 in an index. It is empty if the index has no such image.
+// configOf returns the configuration of an image, or of the image for linux/amd64 in an index. The result is empty if the index has no
+// such image.
 func configOf(descriptor *remote.Descriptor) (v1.Config, error) {
 	image, err := descriptor.Image()
 	if err != nil && descriptor.MediaType.IsIndex() {
@@ -57,8 +58,8 @@ func configOf(descriptor *remote.Descriptor) (v1.Config, error) {
 	return file.Config, nil
 }
 
-// stemcellInfo returns the operating system and the version of a stemcell image. They are in the labels, as set by Build, or in the
-// reference, as in the BOSH project's ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639.
+// stemcellInfo returns the operating system and the version of a stemcell image. They come from the labels, as set by Build, or without
+// them from the reference, as in the BOSH project's ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639.
 func stemcellInfo(reference name.Reference, labels map[string]string) (operatingSystem, version string) {
 	version = labels["org.opencontainers.image.version"]
 	if tag, tagged := reference.(name.Tag); tagged && version == "" && tag.TagStr() != name.DefaultTag {

@@ -107,7 +107,7 @@ func (r Registry) validate() error {
 	}
 	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
 		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
-			return fmt.Errorf("stemcell.registry.%s %q is not valid; use a registry and a repository without scheme and tag, "+
+			return fmt.Errorf("stemcell.registry.%s %q is not valid; use a registry and a repository without a scheme or tag, "+
 				"for example registry.example.com/bosh/stemcells", setting.key, setting.value)
 		}
 	}

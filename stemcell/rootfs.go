@@ -48,7 +48,7 @@ type rootfs struct {
 type contents struct {
 	diffID         v1.Hash
 	architecture   string // as named by Go and OCI; "" if unknown
-	init           string // path of the init program; "" if none is known
+	init           string // path of the init program; "" if none was found
 	hasAgentConfig bool
 }
 
@@ -94,7 +94,8 @@ func (fs *rootfs) mediaType() types.MediaType {
 	return types.OCIUncompressedLayer
 }
 
-// scan reads the whole archive once, as a stream. It returns ErrInvalid if the archive is damaged, incomplete, or has no BOSH agent.
+// scan reads the whole archive once, as a stream. It returns ErrInvalid if the archive is damaged or incomplete, or has no valid
+// agent.json.
 func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 	file, err := os.Open(fs.path)
 	if err != nil {
@@ -137,7 +138,7 @@ func (fs *rootfs) scan(ctx context.Context) (*contents, error) {
 	return found, nil
 }
 
-// explainScanError adds what is wrong with the file, and a remedy, to an error of scan.
+// explainScanError wraps an error of scan with a description of the problem and a remedy.
 func (fs *rootfs) explainScanError(ctx context.Context, err error) error {
 	switch {
 	case ctx.Err() != nil:
@@ -145,9 +146,9 @@ func (fs *rootfs) explainScanError(ctx context.Context, err error) error {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, io.ErrUnexpectedEOF):
-		return invalid("the stemcell's image %s is incomplete; download the stemcell again and compare its sha1: %w", fs.path, err)
+		return invalid("the stemcell's image %s is incomplete; download the stemcell again and verify its SHA-1 checksum: %w", fs.path, err)
 	}
-	return invalid("the stemcell's image %s is damaged; download the stemcell again and compare its sha1: %w", fs.path, err)
+	return invalid("the stemcell's image %s is damaged; download the stemcell again and verify its SHA-1 checksum: %w", fs.path, err)
 }
 
 // recordEntry updates c with an entry of the archive.
@@ -168,7 +169,7 @@ func (c *contents) recordEntry(header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// checkAgentConfig returns ErrInvalid if agent.json is not a JSON object. The start script, which patches the file, would fail.
+// checkAgentConfig returns ErrInvalid if agent.json is not a JSON object. Otherwise the start script, which patches the file, would fail.
 func checkAgentConfig(content io.Reader) error {
 	raw, err := io.ReadAll(io.LimitReader(content, maxAgentConfigSize+1))
 	if err != nil {

@@ -18,7 +18,7 @@ func parseAddresses(value string) ([]netip.Addr, error) {
 		case err != nil:
 			return nil, fmt.Errorf("%q is not an IP address", element)
 		case address.Zone() != "" || address.Is4In6() || address.IsUnspecified() || address.IsLoopback() || address.IsMulticast():
-			return nil, fmt.Errorf("%s cannot be the address of a Pod", address)
+			return nil, fmt.Errorf("%s is not a valid Pod address", address)
 		case slices.ContainsFunc(addresses, func(other netip.Addr) bool { return other.Is4() == address.Is4() }):
 			return nil, errors.New("more than one address per IP family; request at most one IPv4 and one IPv6 address")
 		}

@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
 )
 
-// defaultTimeout bounds how long ADD waits for the API server. It is long enough for a restart of the API server, and shorter than the
-// timeout of the kubelet, which retries.
+// defaultTimeout bounds how long ADD waits for the API server. It is long enough to ride out a restart of the API server, and shorter
+// than the timeout of the kubelet, which retries.
 const defaultTimeout = 10 * time.Second
 
 // config is the shim's own part of the plugin entry. Only ADD and STATUS read it.
@@ -30,11 +30,11 @@ type config struct {
 	}
 	// Annotation is the key of the Pod annotation that holds the requested addresses: "ip" or "ip4,ip6".
 	Annotation string
-	// Namespaces are the namespaces with Pods that may request addresses, by default all. The shim passes Pods of other namespaces to
-	// the delegate, so they do not depend on the API server.
+	// Namespaces lists the namespaces in which Pods may request addresses (default: all). The shim passes Pods of other namespaces to the
+	// delegate, so they do not depend on the API server.
 	Namespaces []string
 	// Subnets are the subnets of the requested addresses. If set, the delegate gets each address with the prefix length of its subnet,
-	// as the plugin static requires.
+	// as the static plugin requires.
 	Subnets []netip.Prefix
 }
 
@@ -59,7 +59,8 @@ func parseConfig(entry object) (config, error) {
 	switch {
 	case c.Kubernetes.Kubeconfig == "":
 		return c, newError(types.ErrInvalidNetworkConfig,
-			"kubernetes.kubeconfig is missing in the configuration of %s; set it to the path of a kubeconfig that may get Pods", install.PluginType)
+			"kubernetes.kubeconfig is missing in the configuration of %s; set it to the path of a kubeconfig with permission to get Pods",
+			install.PluginType)
 	case c.Kubernetes.Timeout.Duration <= 0:
 		return c, newError(types.ErrInvalidNetworkConfig,
 			"kubernetes.timeout in the configuration of %s must be positive, for example \"10s\"", install.PluginType)
@@ -78,7 +79,7 @@ func (c config) servesNamespace(namespace string) bool {
 // object is a JSON object that keeps keys unknown to the shim.
 type object map[string]json.RawMessage
 
-// shimKeys are the keys of the plugin entry that the delegate does not get.
+// shimKeys are the keys of the plugin entry that are not passed to the delegate.
 var shimKeys = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
 
 // delegateConfig returns the delegate's type and configuration. The configuration includes all keys that the runtime adds to a plugin
@@ -97,7 +98,7 @@ func delegateConfig(entry object) (string, object, error) {
 	var kind string
 	if err := json.Unmarshal(delegate["type"], &kind); err != nil || kind == "" {
 		return "", nil, newError(types.ErrInvalidNetworkConfig,
-			"delegate.type is missing in the configuration of %s; set it to the type of the plugin to call", install.PluginType)
+			"delegate.type is missing or not a string in the configuration of %s; set it to the type of the plugin to call", install.PluginType)
 	}
 	if kind == install.PluginType {
 		return "", nil, newError(types.ErrInvalidNetworkConfig, "delegate.type is %s itself; set it to the type of the plugin to call", kind)

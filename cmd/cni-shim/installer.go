@@ -49,7 +49,7 @@ func runInstaller(ctx context.Context, command string, args []string) error {
 	}
 	program, err := os.Executable()
 	if err != nil {
-		return fmt.Errorf("find the path of this program: %w", err)
+		return fmt.Errorf("cannot find the path of this program: %w", err)
 	}
 	options := installerFlags{Options: install.Options{Program: program}}
 	flags := options.newFlagSet(command)
@@ -87,9 +87,9 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 		flags.StringVar(&o.ServiceAccount, "service-account", "",
 			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")
 		flags.StringVar(&o.TokenFor, "token-for", "",
-			"request the node's token for this service account, `namespace/name`, with the token in -service-account "+
-				"(default: copy that token to the node)")
-		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` with Pods that may request addresses (default: all)")
+			"service account, `namespace/name`, for which to request the node's token, with the token in -service-account "+
+				"(default: copy the latter token to the node)")
+		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` in which Pods may request addresses (default: all)")
 		flags.StringVar(&o.Annotation, "annotation", "", "`key` of the Pod annotation that holds the requested addresses "+
 			"(default: "+install.DefaultAnnotation+")")
 		flags.StringVar(&o.subnets, "subnets", "", "comma-separated `subnets` of the requested addresses, "+

@@ -81,7 +81,7 @@ func (s *shim) verifyAddresses(target delegate, annotation string, pod podName, 
 			pod, describeAddresses(requested), annotation, target.kind, err)
 	case len(unassigned) > 0:
 		cniErr = newError(codeAddressIgnored, "Pod %s requests address %s (annotation %s), but the delegate %s assigned %s: "+
-			"it does not support IP in CNI_ARGS or the capability ips, or the requested address is not in its ranges",
+			"either it supports neither IP in CNI_ARGS nor the capability ips, or the requested address is outside its ranges",
 			pod, describeAddresses(requested), annotation, target.kind, describeAddresses(assigned))
 	default:
 		return nil
@@ -122,14 +122,14 @@ func (s *shim) forward(command string, args *skel.CmdArgs) error {
 	return err
 }
 
-// status reports whether this node can run ADD. It sends no request to the API server: an outage must not make nodes NotReady, and
-// prevents new Pods anyway.
+// status reports whether this node can run ADD. It sends no request to the API server: an outage of the API server must not make
+// nodes NotReady, and no new Pods can be created during it anyway.
 func (s *shim) status(args *skel.CmdArgs) error {
 	entry, err := s.parseEntry(args.StdinData)
 	if err != nil {
 		return err
 	}
-	target, err := s.readyDelegate(entry, args)
+	target, err := s.checkedDelegate(entry, args)
 	if err != nil {
 		if known, ok := errors.AsType[*types.Error](err); ok {
 			known.Code = codeUnavailable
@@ -140,7 +140,8 @@ func (s *shim) status(args *skel.CmdArgs) error {
 	return err
 }
 
-func (s *shim) readyDelegate(entry object, args *skel.CmdArgs) (delegate, error) {
+// checkedDelegate returns the delegate after it checked what ADD requires on this node.
+func (s *shim) checkedDelegate(entry object, args *skel.CmdArgs) (delegate, error) {
 	config, err := parseConfig(entry)
 	if err != nil {
 		return delegate{}, err

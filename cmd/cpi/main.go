@@ -17,7 +17,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
-const usage = `Read one CPI request from stdin, and write the response to stdout. With -collect or -check, run a maintenance task instead.
+const usage = `Read one CPI request from stdin, and write the response to stdout. With -collect, list
+orphaned resources instead, and with -check, run the preflight checks.
 
 Usage:
   cpi -configPath path

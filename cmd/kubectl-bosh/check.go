@@ -15,8 +15,8 @@ func newCheckCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Run the CPI's preflight checks in a namespace",
-		Long: "Check whether the cluster, the namespace and the user's permissions meet the requirements of the CPI. Print the result and the\n" +
-			"remedy of each check. These are the checks of `cpi -check`, with the permissions of the kubeconfig's user.\n\n" +
+		Long: "Check whether the cluster, the namespace and the user's permissions meet the requirements of the CPI. Print the result of\n" +
+			"each check, with a remedy if it failed. These are the checks of `cpi -check`, but with the permissions of the kubeconfig's user.\n\n" +
 			"Without --deep, nothing is changed: requests that create objects are dry runs. With --deep, Pods run on nodes for up to a\n" +
 			"minute.\n\n" +
 			"The exit status is 1 if a required check fails.",

@@ -207,7 +207,7 @@ jobs write their logs to files in the VM.`,
 	}
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Follow the log")
-	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the previous instance of the container")
+	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the previous container")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

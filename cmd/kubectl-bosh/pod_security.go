@@ -15,14 +15,15 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// allowPrivileged changes the namespace's Pod Security label to admit VM Pods. It first records the former value, for `down`.
-func (s *session) allowPrivileged(ctx context.Context, former string) error {
+// allowPrivileged sets the namespace's Pod Security label to privileged, so that VM Pods are admitted. It first records the original value,
+// for `down`.
+func (s *session) allowPrivileged(ctx context.Context, original string) error {
 	recorded := s.settings.FormerPodSecurity
-	s.settings.FormerPodSecurity = &former
+	s.settings.FormerPodSecurity = &original
 	if err := s.dir.WriteSettings(s.settings); err != nil {
 		return err
 	}
-	previous, err := s.cluster.SetPodSecurity(ctx, former, cluster.PodSecurityPrivileged)
+	current, err := s.cluster.SetPodSecurity(ctx, original, cluster.PodSecurityPrivileged)
 	if cluster.IsForbidden(err) {
 		s.settings.FormerPodSecurity = recorded
 		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(s.settings.Namespace, cluster.PodSecurityPrivileged)),
@@ -31,41 +32,41 @@ func (s *session) allowPrivileged(ctx context.Context, former string) error {
 	if err != nil {
 		return err
 	}
-	if previous != former {
+	if current != original {
 		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run up again",
-			cluster.PodSecurityLabel, s.settings.Namespace, previous)
+			cluster.PodSecurityLabel, s.settings.Namespace, current)
 	}
 	s.relabeled = true
-	s.report("Namespace "+s.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(former))
+	s.report("Namespace "+s.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(original))
 	return nil
 }
 
-// restorePodSecurity restores the label changed by `up`, unless it was changed since, or VMs or disks that create-env did not create
-// still require it.
+// restorePodSecurity restores the label changed by `up`, unless someone changed it since, or VMs or disks that create-env did
+// not create still require it.
 func (s *session) restorePodSecurity(ctx context.Context, deployed []string) error {
-	former := s.settings.FormerPodSecurity
-	if former == nil {
+	original := s.settings.FormerPodSecurity
+	if original == nil {
 		return nil
 	}
 	title := "Namespace " + s.settings.Namespace
 	if len(deployed) > 0 {
 		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" for the remaining resources; "+
-			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*former))
+			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*original))
 		return nil
 	}
-	previous, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *former)
+	current, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *original)
 	switch {
 	case cluster.IsForbidden(err):
 		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you do not have permission to change; "+
-			"an administrator can run: "+labelCommand(s.settings.Namespace, *former))
+			"an administrator can run: "+labelCommand(s.settings.Namespace, *original))
 		return nil
 	case cluster.IsNotFound(err):
 	case err != nil:
 		return err
-	case previous == cluster.PodSecurityPrivileged:
-		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*former))
+	case current == cluster.PodSecurityPrivileged:
+		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*original))
 	default:
-		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(previous)+": it was changed after `up`")
+		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(current)+": it was changed after `up`")
 	}
 	s.settings.FormerPodSecurity = nil
 	return s.dir.WriteSettings(s.settings)

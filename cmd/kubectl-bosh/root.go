@@ -94,7 +94,7 @@ func newRoot() *cobra.Command {
 		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",
 		Long: "kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI,\n" +
 			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
-			"Commands work in one namespace: the one set by --namespace, or else the one of the kubeconfig's context.\n\n" +
+			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context.\n\n" +
 			"INSTANCE is GROUP/INDEX or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},

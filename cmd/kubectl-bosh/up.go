@@ -99,13 +99,13 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
 	flags.StringArrayVarP(&o.Vars, "var", "v", nil, "Manifest variable as `name=value`; the value is YAML (repeatable)")
 	flags.StringVar(&o.Network, "network", "", "Address `type` of the director: static for a Pod address, service for a Service address "+
-		"(default: static if a reserved range is known)")
+		"(default: static if a reserved range is known, otherwise service)")
 	flags.StringVar(&o.Range, "range", "",
 		"`CIDR` of the reserved range for --network static; the network plugin must assign addresses from it only on request")
 	flags.StringVar(&o.Address, "address", "",
 		"`IP` address of the director, in the reserved range or the Service range (default: a free address)")
-	flags.StringVar(&o.Credentials, "credentials", "", "Credentials `type` of the director: in-cluster for the service account of its Pod, "+
-		"kubeconfig for a token that does not expire (default: in-cluster)")
+	flags.StringVar(&o.Credentials, "credentials", "", "How the director authenticates (`type`): in-cluster uses the service account of "+
+		"its Pod, kubeconfig uses a token that does not expire (default: in-cluster)")
 	o.addFlags(flags)
 	flags.BoolVar(&o.ReplaceServer, "replace-server", false,
 		"Replace the recorded API server with the one in your kubeconfig; create-env then recreates the director's VM")

@@ -165,7 +165,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		ws.planOutput()
 		session := ws.run("", "up", "--dry-run", "--network", "static")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: directory kubernetes belongs to a director with --network service, not static; use another directory`))
+		Expect(session.Err).To(gbytes.Say(`^error: directory kubernetes belongs to a director with --network "service", not "static"; use another directory`))
 	})
 })
 

@@ -63,7 +63,7 @@ func (c *Call) WaitForPod(watches []DependencyWatch, pod *corev1.Pod, done func(
 
 // ErrResultLost reports that an ephemeral container has no result. Either it was killed, or the kubelet stopped before starting it:
 // a restarted kubelet assumes that such a container already ran, and does not start it.
-var ErrResultLost = errors.New("no result")
+var ErrResultLost = errors.New("the result was lost")
 
 // WatchContainerStart returns a dependency watch that fails if the ephemeral container was created but will never start.
 func (c *Call) WatchContainerStart(pod, container string) DependencyWatch {

@@ -54,7 +54,7 @@ func (k ErrorKind) Is(err error) bool {
 	return errors.As(err, &typed) && typed.kind == k
 }
 
-// Code returns the name of the error's Code.
+// Code returns the name of the error's code, for example "disk-in-use".
 func (e *Error) Code() string { return e.code }
 
 // WithCode appends the code to the error's message: "disk d is attached to VM v; detach it first [disk-in-use]". If the message
@@ -91,8 +91,8 @@ func IsTyped(err error) bool {
 	return errors.As(err, &typed)
 }
 
-// AsBOSH returns err as the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSH
-// derives the code from the kind of the failed request to the cluster, and adds a remedy to the message.
+// AsBOSH converts err to the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSH
+// derives the code from the way in which the request to the cluster failed, and adds a remedy to the message.
 func AsBOSH(err error) *Error {
 	var typed *Error
 	switch {
@@ -102,14 +102,14 @@ func AsBOSH(err error) *Error {
 		return CodeAPIUnreachable.Errorf("cannot reach the Kubernetes API server (check kubernetes.kubeconfig and the network): %w", err)
 	case errors.Is(err, kube.ErrNotServed):
 		return CodeAPINotKubernetes.Errorf("the server does not serve the Kubernetes API "+
-			"(check the URL in kubernetes.kubeconfig, and proxies): %w", err)
+			"(check the URL in kubernetes.kubeconfig and any proxies): %w", err)
 	case errors.Is(err, kube.ErrNoCredentials):
 		return CodeCredentialsMissing.Errorf("the CPI has no credentials for the cluster (correct the user in kubernetes.kubeconfig): %w", err)
 	case errors.Is(err, kube.ErrUnauthorized):
 		return CodeCredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials "+
 			"(renew them; cpi -check shows when they expire): %w", err)
 	case errors.Is(err, kube.ErrWebhook):
-		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that the message names): %w", err)
+		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that this message names): %w", err)
 	case errors.Is(err, kube.ErrRejected):
 		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request "+
 			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)

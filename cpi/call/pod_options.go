@@ -89,8 +89,8 @@ func (o PodOptions) applyLimits(container *corev1.Container) {
 	}
 }
 
-// ApplyToVM applies the options to a VM. It does not set LXCFS on a recreated VM, which has the CPUs and memory of its sandbox, nor
-// on a VM in a user namespace, where the files of lxcfs cannot be mounted.
+// ApplyToVM applies the options to a VM. It does not set LXCFS on a VM with disk_strategy: recreate, which has the CPUs and memory of
+// its sandbox, nor on a VM in a user namespace, where the files of lxcfs cannot be mounted.
 func (o PodOptions) ApplyToVM(vm *manifest.VM) {
 	vm.Labels, vm.Annotations = o.MergeMetadata(vm.Labels, vm.Annotations)
 	if !vm.Recreate && (vm.HostUsers == nil || *vm.HostUsers) {

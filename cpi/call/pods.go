@@ -28,7 +28,8 @@ func (c *Call) ListVMPods(vmCID string) (kube.ObjectList[*corev1.Pod], kube.Sele
 	return found, selection, err
 }
 
-// GetPodTemplate returns the PodTemplate of a recreated VM. If the VM does not exist or has no PodTemplate, the error is VMNotFound.
+// GetPodTemplate returns the PodTemplate of a VM with disk_strategy: recreate. If the VM does not exist or has no PodTemplate, the
+// error is VMNotFound.
 func (c *Call) GetPodTemplate(vmCID string) (*corev1.PodTemplate, error) {
 	template, err := c.PodTemplates.Get(c.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) ||

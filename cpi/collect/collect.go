@@ -196,7 +196,7 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 	}
 	for _, vmPod := range manifest.VMPods(inv.pods) {
 		switch {
-		case vmPod.IsRecreated() || vmPod.HasMetadata():
+		case vmPod.HasRecreateStrategy() || vmPod.HasMetadata():
 		case scan.exceedsMinAge(vmPod):
 			scan.add(vmPod.Pod, reasonNeverNamed, deleteVMPod(vmPod))
 		default:

@@ -18,7 +18,7 @@ type inventory struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
 	pdbs     []*policyv1.PodDisruptionBudget
-	// podTemplates are the PodTemplates of recreated VMs.
+	// podTemplates are the PodTemplates of VMs with disk_strategy: recreate.
 	podTemplates     []*corev1.PodTemplate
 	incompleteCopies []manifest.DiskPVC
 	ownedDisks       []manifest.DiskPVC // disks with an owner record
@@ -73,9 +73,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	return inventory{
-		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items,
-		incompleteCopies: manifest.NewDiskPVCs(copies.Items),
-		ownedDisks: owned, unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
+		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, ownedDisks: owned,
+		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
 	}, nil
 }
 
@@ -125,7 +124,7 @@ func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
 	})
 }
 
-// vmPods returns the Pods of all VMs. For a recreated VM without a Pod it returns the Pod that would be created.
+// vmPods returns the Pods of all VMs. For a VM with disk_strategy: recreate without a Pod it returns the Pod that would be created.
 func (inv inventory) vmPods() []manifest.VMPod {
 	vmPods := manifest.VMPods(inv.pods)
 	for _, template := range inv.podTemplates {

@@ -33,7 +33,7 @@ func deleteVMPod(vmPod manifest.VMPod) *remedy {
 	})
 }
 
-// deleteTemplate deletes the PodTemplate of a recreated VM. The garbage collector of Kubernetes deletes its dependents.
+// deleteTemplate deletes the PodTemplate of a VM with disk_strategy: recreate. The garbage collector of Kubernetes deletes its dependents.
 func deleteTemplate(template *corev1.PodTemplate) *remedy {
 	return deletion(func(s *vm.Session) error { return s.PodTemplates.DeleteUnchanged(s.Ctx, template) })
 }

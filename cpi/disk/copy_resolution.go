@@ -156,7 +156,7 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
 	case manifest.CopyVerified:
 		if s.StartedBeforeOwner(copyPVC) {
 			return call.CodeDiskBusy.Errorf("disk %s was copied to disk %s by an update_disk that started after this call; "+
-				"retry to delete the copy, or use that disk", disk, copyPVC.Name)
+				"retry this call to delete the copy, or use disk %[2]s", disk, copyPVC.Name)
 		}
 		patch, err := manifest.InvalidateCopy(copyPVC)
 		if err != nil {

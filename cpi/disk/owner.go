@@ -194,8 +194,8 @@ func (s *Session) ListOwnedBy(vmCID string) ([]manifest.DiskPVC, error) {
 // OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which another client may
 // delete.
 //
-// A VM with a finished Pod has no disks. A recreated VM has the disks that are volumes of its Pod or PodTemplate. If the owner
-// record is invalid, or names a VM that does not exist, OwningVM returns an error, because the disk may still be in use.
+// A VM with a finished Pod has no disks. A VM with disk_strategy: recreate has the disks that are volumes of its Pod or PodTemplate. If
+// the owner record is invalid, or names a VM that does not exist, OwningVM returns an error, because the disk may still be in use.
 func (s *Session) OwningVM(pvc manifest.DiskPVC) (string, error) {
 	owner, ok := pvc.Owner()
 	switch {
@@ -208,9 +208,9 @@ func (s *Session) OwningVM(pvc manifest.DiskPVC) (string, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	vmPod := manifest.VMPod{Pod: pod}
 	switch {
-	case err == nil && !vmPod.IsRecreated() && kube.Finished(pod):
+	case err == nil && !vmPod.HasRecreateStrategy() && kube.Finished(pod):
 		return "", nil
-	case err == nil && (!vmPod.IsRecreated() || slices.Contains(vmPod.DiskCIDs(), pvc.Name)):
+	case err == nil && (!vmPod.HasRecreateStrategy() || slices.Contains(vmPod.DiskCIDs(), pvc.Name)):
 		return vmCID, nil
 	case err != nil && !errors.Is(err, kube.ErrNotFound):
 		return "", err
@@ -305,9 +305,9 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 
 // InspectAttachment reports whether another client deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
 // terminating until the disk is free. A zero Pod does not exist. Both results are false for a VM that is not active, and for a
-// recreated VM.
+// VM with disk_strategy: recreate.
 func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) (lost, terminating bool) {
-	if vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.IsRecreated() {
+	if vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy() {
 		return false, false
 	}
 	return attachment.Pod == nil, attachment.Pod != nil && attachment.DeletionTimestamp != nil

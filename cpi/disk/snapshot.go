@@ -137,7 +137,8 @@ func (s *Session) flush(disk string) error {
 	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || IsCopyPod(attachment) {
 		return nil
 	}
-	return s.RunHelperPod(call.CodeDiskFlushFailed, manifest.FlushPod(manifest.AttachmentPod{Pod: attachment}, s.Director), "cannot flush disk "+disk)
+	flushPod := manifest.FlushPod(manifest.AttachmentPod{Pod: attachment}, s.Director)
+	return s.RunHelperPod(call.CodeDiskFlushFailed, flushPod, "cannot flush disk "+disk)
 }
 
 // DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.

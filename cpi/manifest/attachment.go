@@ -34,7 +34,7 @@ type Attachment struct {
 }
 
 // Pod returns the attachment Pod. It runs on the VM's node from the VM's image, has no address of its own, and is owned by the VM
-// Pod, or by the PodTemplate of a recreated VM.
+// Pod, or by the PodTemplate of a VM with disk_strategy: recreate.
 //
 // Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
 // once the device is free. The postStart hook waits for the device node, and the kubelet marks the container as running only when
@@ -44,9 +44,9 @@ func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
-	// See AttachmentPDB. The attachment of a recreated VM is not deleted with the VM Pod: with a PodDisruptionBudget it would block
-	// the drain of its node.
-	if group := a.VM.Labels[LabelGroup]; group != "" && !a.VM.IsRecreated() {
+	// See AttachmentPDB. The attachment of a VM with disk_strategy: recreate is not deleted with the VM Pod: with a PodDisruptionBudget it
+	// would block the drain of its node.
+	if group := a.VM.Labels[LabelGroup]; group != "" && !a.VM.HasRecreateStrategy() {
 		meta.Labels[LabelGroup] = group
 	}
 	if a.AsDirectory {
@@ -60,7 +60,7 @@ func (a Attachment) Pod() AttachmentPod {
 		}},
 	}
 	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
-	if a.VM.IsRecreated() {
+	if a.VM.HasRecreateStrategy() {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
 	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
@@ -85,11 +85,11 @@ func (a Attachment) Pod() AttachmentPod {
 // hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
 // restart of the node.
 func (a Attachment) hasMarkersVolume() bool {
-	return a.Mode == corev1.PersistentVolumeBlock && !a.VM.IsRecreated()
+	return a.Mode == corev1.PersistentVolumeBlock && !a.VM.HasRecreateStrategy()
 }
 
-// container returns the container of the attachment Pod. The Pod of a recreated VM gets the disk as a volume: the container only
-// prepares the volume, or does nothing if the VM Pod already has it.
+// container returns the container of the attachment Pod. The Pod of a VM with disk_strategy: recreate gets the disk as a volume: the
+// container only prepares the volume, or does nothing if the VM Pod already has it.
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
 		Name:    attachmentContainer,
@@ -112,7 +112,7 @@ func (a Attachment) container() corev1.Container {
 	switch {
 	case slices.Contains(a.VM.DiskCIDs(), a.Disk):
 		container.Command = node.Idle()
-	case a.VM.IsRecreated():
+	case a.VM.HasRecreateStrategy():
 		container.Command = node.PrepareVolume()
 	case a.AsDirectory:
 		container.Command = node.AttachDirectory()

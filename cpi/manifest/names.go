@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Prefix begins every label and annotation of the CPI.
+// Prefix begins the keys of labels and annotations that only the CPI uses.
 const Prefix = "bosh.cloudfoundry.org/"
 
 // LabelManagedBy, with the value ManagedBy, is on every object of the CPI; see
@@ -42,8 +42,8 @@ const (
 // Roles, the values of LabelRole: what an object is for.
 const (
 	RoleVM            = "vm"
-	RoleVMTemplate    = "vm-template"    // the PodTemplate of a recreated VM
-	RoleEphemeralDisk = "ephemeral-disk" // the PVC of a recreated VM's ephemeral disk
+	RoleVMTemplate    = "vm-template"    // the PodTemplate of a VM with disk_strategy: recreate
+	RoleEphemeralDisk = "ephemeral-disk" // the PVC of the ephemeral disk of a VM with disk_strategy: recreate
 	RoleAttachment    = "attachment"
 	RoleDisk          = "disk"
 	RoleCopy          = "copy"   // the copy Pod
@@ -77,9 +77,10 @@ const (
 	AnnotationStemcell = Prefix + "stemcell"
 	// AnnotationRequestedAddresses requests the Pod's addresses from the CNI shim.
 	AnnotationRequestedAddresses = Prefix + "ip-address"
-	// AnnotationDisruptionBudget is the String of the DisruptionBudget, on VM Pods and on their group's PodDisruptionBudget.
+	// AnnotationDisruptionBudget is the result of DisruptionBudget.String, on VM Pods and on their group's PodDisruptionBudget.
 	AnnotationDisruptionBudget = Prefix + "disruption-budget"
-	// AnnotationFirstPodAddresses is on the PodTemplate of a recreated VM: the addresses of its first Pod, separated by commas.
+	// AnnotationFirstPodAddresses is on the PodTemplate of a VM with disk_strategy: recreate: the addresses of its first Pod, separated by
+	// commas.
 	AnnotationFirstPodAddresses = Prefix + "first-pod-addresses"
 	// AnnotationMetadata is the complete metadata of a VM, disk or snapshot as JSON, including keys and values that are not valid
 	// in labels and annotations.
@@ -104,7 +105,7 @@ const (
 	AnnotationAttach = Prefix + "attach"
 	// AnnotationFormatted is on a disk once it has a filesystem: from then on, a blank volume is an error.
 	AnnotationFormatted = Prefix + "formatted"
-	// AnnotationCopyOf is the disk that a successor replaces. It is never removed.
+	// AnnotationCopyOf is the disk that a successor replaces. The annotation is never removed.
 	AnnotationCopyOf = Prefix + "copy-of"
 	// AnnotationCopiedTo is the successor of the old disk.
 	AnnotationCopiedTo = Prefix + "copied-to"
@@ -122,8 +123,8 @@ const AnnotationKeep = Prefix + "keep"
 // such a label.
 const servicePrefix = "service." + Prefix
 
-// AnnotationInstance and AnnotationInstanceID are the BOSH instance's ID on VMs and on disks. The director's metadata contains it
-// under these names.
+// AnnotationInstance and AnnotationInstanceID are the ID of the BOSH instance: the former on VMs, the latter on disks. The director's
+// metadata contains it under these names.
 const (
 	AnnotationInstance   = Prefix + "id"
 	AnnotationInstanceID = Prefix + "instance_id"
@@ -208,7 +209,7 @@ func LabelValue(value string) (string, bool) {
 	return value, true
 }
 
-// AddressLabel returns the value of LabelRequestedAddresses for these addresses: separated by '_', and with '-' for ':'. It is ""
+// AddressLabel returns the value of LabelRequestedAddresses for these addresses: separated by '_', with ':' replaced by '-'. It is ""
 // without addresses, or if the value is too long.
 func AddressLabel(addresses []string) string {
 	label, _ := LabelValue(strings.ReplaceAll(strings.Join(addresses, "_"), ":", "-"))
@@ -221,7 +222,7 @@ func RequestsAddress(label, address string) bool {
 	return requested != "" && slices.Contains(strings.Split(label, "_"), requested)
 }
 
-// LabelKey returns the key with Prefix, and with '-' for characters that are not valid in the name of a label or annotation. It
+// LabelKey returns the key with Prefix, and with '-' in place of characters that are not valid in the name of a label or annotation. It
 // returns false if the name is still not valid.
 func LabelKey(key string) (string, bool) {
 	clean := strings.Map(func(r rune) rune {

@@ -11,21 +11,21 @@ import (
 // A VMPod is the Pod of a VM. Its name is the VM's CID.
 type VMPod struct{ *corev1.Pod }
 
-// IsRecreated reports whether the Pod is recreated for each disk, from a PodTemplate.
-func (vm VMPod) IsRecreated() bool { return isRecreated(vm.Pod) }
+// HasRecreateStrategy reports whether the Pod is recreated for each disk, from a PodTemplate.
+func (vm VMPod) HasRecreateStrategy() bool { return hasRecreateStrategy(vm.Pod) }
 
-// OwnerReference returns the owner of the VM's objects: its Pod, or for a recreated VM its PodTemplate.
+// OwnerReference returns the owner of the VM's objects: its Pod, or for a VM with disk_strategy: recreate its PodTemplate.
 func (vm VMPod) OwnerReference() metav1.OwnerReference { return ownerReference(vm.Pod) }
 
-// Template returns the PodTemplate of a recreated VM with only its name and UID, and nil for the Pod of any other VM.
+// Template returns the PodTemplate of a VM with disk_strategy: recreate with only its name and UID, and nil for the Pod of any other VM.
 func (vm VMPod) Template() *corev1.PodTemplate {
-	if !vm.IsRecreated() {
+	if !vm.HasRecreateStrategy() {
 		return nil
 	}
 	return &corev1.PodTemplate{ObjectMeta: metav1.ObjectMeta{Name: vm.Name, UID: vm.OwnerReference().UID}}
 }
 
-// DiskCIDs returns the sorted CIDs of the disks that are volumes of a recreated VM's Pod.
+// DiskCIDs returns the sorted CIDs of the disks that are volumes of the Pod of a VM with disk_strategy: recreate.
 func (vm VMPod) DiskCIDs() []string { return DiskCIDs(vm.Spec) }
 
 // Instance returns the ID of the instance, from set_vm_metadata.
@@ -61,8 +61,8 @@ func (a AttachmentPod) Disk() string { return DiskOf(a) }
 // VM returns the CID of the VM.
 func (a AttachmentPod) VM() string { return VMOf(a) }
 
-// IsRecreated reports whether the Pod of the VM is recreated for each disk.
-func (a AttachmentPod) IsRecreated() bool { return isRecreated(a.Pod) }
+// HasRecreateStrategy reports whether the Pod of the VM is recreated for each disk.
+func (a AttachmentPod) HasRecreateStrategy() bool { return hasRecreateStrategy(a.Pod) }
 
 // IsDirectory reports whether the disk appears in the VM as a directory.
 func (a AttachmentPod) IsDirectory() bool { return isDirectory(a) }

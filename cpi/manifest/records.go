@@ -41,7 +41,7 @@ func StemcellOf(object metav1.Object) string { return object.GetAnnotations()[An
 // MetadataOf returns the director's metadata in JSON.
 func MetadataOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationMetadata] }
 
-// FirstPodAddressesOf returns the addresses of the first Pod of a recreated VM, separated by commas.
+// FirstPodAddressesOf returns the addresses of the first Pod of a VM with disk_strategy: recreate, separated by commas.
 func FirstPodAddressesOf(object metav1.Object) string {
 	return object.GetAnnotations()[AnnotationFirstPodAddresses]
 }

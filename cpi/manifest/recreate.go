@@ -12,8 +12,8 @@ import (
 
 const podTemplateKind = "PodTemplate"
 
-// PodTemplate returns the template for each Pod of a recreated VM. It owns the Pod, and all objects that the Pod of another VM
-// would own.
+// PodTemplate returns the template for each Pod of a VM with disk_strategy: recreate. It owns the Pod, and all objects that the Pod of
+// another VM would own.
 func (vm VM) PodTemplate() *corev1.PodTemplate {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVMTemplate)
 	meta.Labels[LabelVM] = vm.Name
@@ -44,7 +44,7 @@ func PodFromTemplate(template *corev1.PodTemplate, node string) VMPod {
 	return VMPod{pod}
 }
 
-// EphemeralPVC returns the PVC of a recreated VM's ephemeral disk, which outlives the Pod.
+// EphemeralPVC returns the PVC of the ephemeral disk of a VM with disk_strategy: recreate, which outlives the Pod.
 func (vm VM) EphemeralPVC(template *corev1.PodTemplate) *corev1.PersistentVolumeClaim {
 	meta := newObjectMeta(EphemeralPVCName(vm.Name), vm.Namespace, vm.Director, RoleEphemeralDisk)
 	meta.Labels[LabelVM] = vm.Name
@@ -56,8 +56,8 @@ func templateOwner(template *corev1.PodTemplate) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: podTemplateKind, Name: template.Name, UID: template.UID}
 }
 
-// ownerReference returns the owner of the objects of a VM with this VM Pod or attachment Pod: its VM Pod, or for a recreated VM its
-// PodTemplate.
+// ownerReference returns the owner of the objects of a VM with this VM Pod or attachment Pod: its VM Pod, or for a VM with
+// disk_strategy: recreate its PodTemplate.
 func ownerReference(pod *corev1.Pod) metav1.OwnerReference {
 	for _, owner := range pod.OwnerReferences {
 		if owner.Kind == podTemplateKind {
@@ -67,10 +67,10 @@ func ownerReference(pod *corev1.Pod) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: pod.Name, UID: pod.UID}
 }
 
-// isRecreated reports whether the Pod is the VM Pod or an attachment Pod of a recreated VM.
-func isRecreated(pod *corev1.Pod) bool { return ownerReference(pod).Kind == podTemplateKind }
+// hasRecreateStrategy reports whether the Pod is the VM Pod or an attachment Pod of a VM with disk_strategy: recreate.
+func hasRecreateStrategy(pod *corev1.Pod) bool { return ownerReference(pod).Kind == podTemplateKind }
 
-// TemplateChange is a change of a recreated VM's PodTemplate. Empty fields change nothing.
+// TemplateChange is a change of the PodTemplate of a VM with disk_strategy: recreate. Empty fields change nothing.
 type TemplateChange struct {
 	AddDisk    DiskPVC
 	RemoveDisk string    // the disk's CID
@@ -115,7 +115,7 @@ func (c TemplateChange) diskPatch() map[string]any {
 	}}}
 }
 
-// DiskCIDs returns the sorted CIDs of the disks that are volumes of a recreated VM's Pod.
+// DiskCIDs returns the sorted CIDs of the disks that are volumes of the Pod of a VM with disk_strategy: recreate.
 func DiskCIDs(pod corev1.PodSpec) []string {
 	var disks []string
 	container := containerByName(pod, vmContainer)

@@ -9,7 +9,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-var _ = Describe("A recreated VM", func() {
+var _ = Describe("A VM with disk_strategy: recreate", func() {
 	vm := testVM()
 	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
 
@@ -30,10 +30,10 @@ var _ = Describe("A recreated VM", func() {
 
 	It("has a template that owns the objects that outlive its Pod", func() {
 		pod := manifest.PodFromTemplate(template(), "")
-		Expect(pod.IsRecreated()).To(BeTrue())
+		Expect(pod.HasRecreateStrategy()).To(BeTrue())
 		Expect(vm.SettingsSecret(nil, pod).OwnerReferences).To(Equal(pod.OwnerReferences))
 		Expect(vm.EphemeralPVC(template()).OwnerReferences).To(Equal(pod.OwnerReferences))
-		Expect(vm.Pod().IsRecreated()).To(BeFalse())
+		Expect(vm.Pod().HasRecreateStrategy()).To(BeFalse())
 	})
 
 	It("has its disks as volumes of its Pod, and no directory on the node", func() {

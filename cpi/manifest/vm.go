@@ -56,7 +56,7 @@ type VM struct {
 	Resources                 corev1.ResourceRequirements
 	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
 	EphemeralClaim            *corev1.PersistentVolumeClaimSpec // nil: emptyDir
-	Recreate                  bool                              // recreated VM, see PodTemplate; requires EphemeralClaim
+	Recreate                  bool                              // see PodTemplate; requires EphemeralClaim
 	NodeSelector              map[string]string
 	Affinity                  *corev1.Affinity
 	Tolerations               []corev1.Toleration

@@ -13,14 +13,14 @@ import (
 )
 
 var _ = Describe("Formatting a Block volume with the real mkfs", Label("filesystems"), func() {
-	// runOnFile calls a function of the libraries with a file as the Block volume.
-	runOnFile := func(filesystem, file, function string) (output string, err error) {
+	// runOnFile runs a script that uses the libraries, with a file as the Block volume.
+	runOnFile := func(filesystem, file, script string) (output string, err error) {
 		GinkgoHelper()
-		script := ". lib/shell.sh\n"
+		libraries := ". lib/shell.sh\n"
 		for _, library := range []string{"pause", "device", "loop", "filesystem", "files", "volume"} {
-			script += ". lib/" + library + ".sh\n"
+			libraries += ". lib/" + library + ".sh\n"
 		}
-		cmd := exec.Command("/bin/bash", "-c", script+function)
+		cmd := exec.Command("/bin/bash", "-c", libraries+script)
 		cmd.Env = append(os.Environ(), "LC_ALL=C", "DISK=disk-6d2d1c5a-6f1e-4c3b-9a59-0c9f4b8f1f10", "FILESYSTEM="+filesystem, "SIZE_MIB=1",
 			"VM=bosh/agent-b", "FILE="+file, "BOSH_NODE_ROOT="+filepath.Dir(file))
 		out, err := cmd.CombinedOutput()
@@ -38,14 +38,14 @@ var _ = Describe("Formatting a Block volume with the real mkfs", Label("filesyst
 		return file
 	}
 
-	// createLoop creates the loop device $loop for the file, and links it to /dev/volume.
+	// createLoop creates the loop device $loop for the file, and makes /dev/volume a link to it.
 	const createLoop = `
 		loop=$(losetup --find --show "$FILE")
 		trap 'losetup --detach "$loop"' EXIT
 		ln -sf "$loop" "$root/dev/volume"
 `
 
-	DescribeTable("keeps the mark until mkfs finishes", func(filesystem string, bytes int64) {
+	DescribeTable("keeps the formatting mark until mkfs finishes", func(filesystem string, bytes int64) {
 		output, err := runOnFile(filesystem, newFile(bytes), createLoop+`
 			mkfs.`+filesystem+`() {
 				command mkfs.`+filesystem+` "$@"
@@ -63,7 +63,7 @@ var _ = Describe("Formatting a Block volume with the real mkfs", Label("filesyst
 		Entry("XFS, 4 TiB", "xfs", int64(4)<<40),
 	)
 
-	DescribeTable("leaves a usable disk for the next VM if mkfs is killed at any write", func(filesystem string, bytes int64) {
+	DescribeTable("leaves a usable disk for the next VM if mkfs is killed during any write", func(filesystem string, bytes int64) {
 		var killed int
 		for write := 1; ; write += (write + 3) / 4 {
 			file := newFile(bytes)

@@ -229,7 +229,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Expect(root.calls()).To(ContainElement(mountStore))
 	})
 
-	Describe("of a recreated VM", func() {
+	Describe("of a VM with disk_strategy: recreate", func() {
 		BeforeEach(func() { root.setState("mounts", "") })
 
 		It("is a volume of the Pod, and is mounted without a lock", func() {

@@ -19,16 +19,16 @@ const (
 )
 
 // addProcess adds a process of the node to the fake /proc. mounts are the lines of its mountinfo.
-func (f fakeRoot) addProcess(number, parent int, name string, mounts ...string) {
+func (f fakeRoot) addProcess(pid, ppid int, name string, mounts ...string) {
 	GinkgoHelper()
-	directory := fmt.Sprintf("proc/%d/", number)
+	directory := fmt.Sprintf("proc/%d/", pid)
 	Expect(os.RemoveAll(f.path(directory))).To(Succeed())
-	f.write(directory+"status", fmt.Sprintf("Name:\t%s\nPPid:\t%d\n", name, parent))
+	f.write(directory+"status", fmt.Sprintf("Name:\t%s\nPPid:\t%d\n", name, ppid))
 	f.write(directory+"comm", name+"\n")
 	f.write(directory+"mountinfo", strings.Join(append(mounts, ""), "\n"))
 	f.mkdir(directory + "ns")
 	f.mkdir(directory + "fd")
-	Expect(os.Symlink(fmt.Sprintf("mnt:[%d]", number), f.path(directory+"ns/mnt"))).To(Succeed())
+	Expect(os.Symlink(fmt.Sprintf("mnt:[%d]", pid), f.path(directory+"ns/mnt"))).To(Succeed())
 }
 
 var _ = Describe("The processes of a node", func() {
@@ -103,7 +103,7 @@ var _ = Describe("A block device", func() {
 		}),
 	)
 
-	It("has users: one printed process per mount namespace", func() {
+	It("has one user listed for each mount namespace", func() {
 		for _, process := range []int{200, 201} {
 			root.addProcess(process, 1, "monit", "92 1 8:16 / /var/vcap/store rw")
 			Expect(os.Remove(root.path(fmt.Sprintf("proc/%d/ns/mnt", process)))).To(Succeed())
@@ -114,8 +114,8 @@ var _ = Describe("A block device", func() {
 		Expect(output).To(Equal("process 200 (monit) has it mounted at /var/vcap/store\nprocess 300 (nested) has it mounted at /data\n"))
 	})
 
-	// The device in this test is the one of the temporary directory.
-	It("has users: processes with a working directory or an open file in its filesystem, even without a mount", func() {
+	// This test uses the device that contains the temporary directory.
+	It("has users listed that have a working directory or an open file in its filesystem, even without a mount", func() {
 		var directory syscall.Stat_t
 		Expect(syscall.Stat(root.root, &directory)).To(Succeed())
 		root.addProcess(200, 1, "shell")
@@ -131,7 +131,7 @@ var _ = Describe("A block device", func() {
 			root.path("volume"), root.path("volume/file"))))
 	})
 
-	It("is recognized by its node", func() {
+	It("is recognized only if the path is a device node", func() {
 		root.write("dev/file", "b 8")
 		for _, name := range []string{"dev/file", "dev", "dev/none"} {
 			status, _ := root.callFunction("device", `is_device "$root/`+name+`"`)
@@ -141,7 +141,7 @@ var _ = Describe("A block device", func() {
 		Expect(output).To(Equal("8:16\n"))
 	})
 
-	It("is opened exclusively, and a path is removed, only if the device is free", func() {
+	It("is checked with an exclusive open, and a path is removed only if that succeeds", func() {
 		root.write("devices/disk-1", "")
 		root.setState("busy/8:16", "")
 		status, output := root.callFunction("device", `check_exclusive "$root/dev/volume" "$root/devices/disk-1"`)

@@ -113,7 +113,7 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 	if twice && len(s.config.Network.AddressAnnotations) > 0 && result.address != "" {
 		next, err := s.runProbePod(ctx, node, []string{result.address})
 		if err == nil && next.Status.PodIP != result.address {
-			err = fmt.Errorf("the Pod got address %s instead", next.Status.PodIP)
+			err = fmt.Errorf("the Pod got address %s instead of %s", next.Status.PodIP, result.address)
 		}
 		result.addressRequested, result.addressErr = true, err
 	}

@@ -63,10 +63,10 @@ func checkImage(path string) error {
 	stat, err := os.Stat(path)
 	switch {
 	case err != nil:
-		return call.CodeInvalidStemcell.Errorf("cannot read the stemcell's image, and cloud_properties.image_reference is missing: %w", err)
+		return call.CodeInvalidStemcell.Errorf("cloud_properties.image_reference is missing, and the stemcell's image cannot be read: %w", err)
 	case stat.Size() == 0:
 		return call.CodeInvalidStemcell.Errorf("cloud_properties.image_reference is missing: the stemcell's image is empty, " +
-			"as in a light stemcell; set cloud_properties.image_reference and digest")
+			"as in a light stemcell; set cloud_properties.image_reference and cloud_properties.digest")
 	}
 	return nil
 }

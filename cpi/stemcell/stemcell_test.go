@@ -170,8 +170,8 @@ var _ = Describe("The stemcell methods", func() {
 		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("empty, without an image reference", nil, "", "cloud_properties.image_reference is missing"),
-		Entry("incomplete", stemcells.Jammy.Image()[:5000], "", "is incomplete; download the stemcell again and compare its sha1"),
-		Entry("damaged", damaged, "", "is damaged; download the stemcell again and compare its sha1"),
+		Entry("incomplete", stemcells.Jammy.Image()[:5000], "", "is incomplete; download the stemcell again and verify its SHA-1 checksum"),
+		Entry("damaged", damaged, "", "is damaged; download the stemcell again and verify its SHA-1 checksum"),
 		Entry("too old", stemcells.Jammy.Image(), `,"vm":{"stemcell":{"api_version":1}}`, "api_version 1 is not supported"),
 	)
 

@@ -23,9 +23,9 @@ func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks
 	return err
 }
 
-// annotateAddresses makes the dynamic address of the Pod its requested address. When the node reboots, the kubelet recreates the
-// Pod's sandbox, and without a request the CNI plugin would assign another address. For a recreated VM, annotateAddresses records
-// the addresses of all networks.
+// annotateAddresses makes the dynamic address of the Pod its requested address. When the node reboots, the kubelet recreates the Pod's
+// sandbox, and without a request the CNI plugin would assign another address. For a VM with disk_strategy: recreate, annotateAddresses
+// records the addresses of all networks.
 func (s *Session) annotateAddresses(pod manifest.VMPod, networks network.Networks) error {
 	annotations := map[string]string{}
 	if s.Network.KeepsDynamicAddress(networks, pod) {
@@ -35,7 +35,7 @@ func (s *Session) annotateAddresses(pod manifest.VMPod, networks network.Network
 		}
 	}
 	change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
-	if err := s.strategy(pod.IsRecreated()).persist(pod, change); err != nil {
+	if err := s.strategy(pod.HasRecreateStrategy()).persist(pod, change); err != nil {
 		return err
 	}
 	// The operator, the CNI plugin or an earlier attempt may have set some of them.

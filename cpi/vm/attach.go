@@ -29,7 +29,7 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	}
 	s.SetSubject(s.Pods.Reference(vmPod.Pod))
 	s.SetDetail("disk " + diskCID)
-	if vmPod.IsRecreated() && vmPod.Spec.NodeName == "" { // for example because its Pod was just recreated
+	if vmPod.HasRecreateStrategy() && vmPod.Spec.NodeName == "" { // for example because its Pod was just recreated
 		if vmPod, err = s.recreateMissingPodAndWait(vmPod.Name); err != nil {
 			return hint, err
 		}
@@ -48,7 +48,7 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err != nil {
 		return hint, err
 	}
-	return hint, s.strategy(vmPod.IsRecreated()).exposeDisk(pvc, vmPod, attachment, owned)
+	return hint, s.strategy(vmPod.HasRecreateStrategy()).publishDisk(pvc, vmPod, attachment, owned)
 }
 
 // validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of
@@ -63,7 +63,7 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if vmPod.IsRecreated() {
+	if vmPod.HasRecreateStrategy() {
 		if err := validateRecreateDisk(pvc, vmPod); err != nil {
 			return err
 		}
@@ -153,14 +153,15 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 		return s.diskStillInUse(existing)
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing.Pod)
-		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; "+
-			"stop the processes that use it there", existing.Disk(), vmCID))
+		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
+			existing.Disk(), vmCID)
+		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, message)
 	case disk.IsCopyPod(existing.Pod), vmCID != vmPod.Name:
 		if superseded, err := s.diskSession().DeleteSuperseded(existing.Pod); superseded || err != nil {
 			return false, err
 		}
 		if disk.IsCopyPod(existing.Pod) {
-			return false, disk.CopyingError(manifest.CopyPod{Pod: existing.Pod})
+			return false, disk.CopyingError(manifest.CopyPod(existing))
 		}
 		return false, disk.AttachedError(existing)
 	case exclusivityCheckRunning(existing) && !kube.Finished(existing.Pod):
@@ -270,9 +271,9 @@ func attachmentFailure(attachment manifest.AttachmentPod) string {
 }
 
 // attachMayHaveSucceeded reports whether an attach_disk may have succeeded with this attachment Pod: the Pod is ready, and it does not
-// belong to a recreated VM, which gets the disk later. A failed call must not delete such a Pod.
+// belong to a VM with disk_strategy: recreate, which gets the disk later. A failed call must not delete such a Pod.
 func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
-	return kube.Ready(attachment.Pod) && !attachment.IsRecreated()
+	return kube.Ready(attachment.Pod) && !attachment.HasRecreateStrategy()
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,

@@ -19,7 +19,7 @@ var (
 	errUnschedulable = errors.New("no node can run the Pod")
 	errPodDeleted    = errors.New("deleted by another client")
 	errPlatform      = errors.New("the node cannot run the image, which is for another architecture; set kubernetes.io/arch in " +
-		"cloud_properties.node_selector, or upload the stemcell again with access to its registry")
+		"cloud_properties.node_selector, or upload the stemcell again while the CPI can reach its registry")
 )
 
 // waitForVM waits for the VM to boot, and verifies that it has the requested addresses. It fails early if the VM cannot boot.

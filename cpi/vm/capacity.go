@@ -30,7 +30,7 @@ func (s *Session) watchScaleUp(pod manifest.VMPod) call.DependencyWatch {
 		checkEvents := func(events []*corev1.Event) (bool, error) {
 			autoscaler = kube.AutoscalerDecisionOf(events)
 			if autoscaler.Reason != "" {
-				return false, call.CodeVMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler adds one: %s",
+				return false, call.CodeVMUnschedulable.Errorf("VM %s did not start: no node can run it (%s), and no autoscaler will add one: %s",
 					pod.Name, kube.UnschedulableReason(pod.Pod), autoscaler.Reason)
 			}
 			return false, nil

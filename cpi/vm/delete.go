@@ -96,7 +96,7 @@ func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTempl
 // vmDeletion deletes the objects of a VM. It requests the deletion of each object once.
 type vmDeletion struct {
 	session   *Session
-	template  *corev1.PodTemplate // template of a recreated VM, else nil
+	template  *corev1.PodTemplate // template of a VM with disk_strategy: recreate, else nil
 	requested map[types.UID]bool
 }
 
@@ -145,7 +145,7 @@ func (d *vmDeletion) deleteTemplate() error {
 	return s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, ""))
 }
 
-// findTemplate returns the PodTemplate of a recreated VM, even if the VM has no Pod, and nil for any other VM.
+// findTemplate returns the PodTemplate of a VM with disk_strategy: recreate, even if the VM has no Pod, and nil for any other VM.
 func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
 	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
 		return vmPods[0].Template(), nil

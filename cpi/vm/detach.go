@@ -25,7 +25,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	}
 	s.SetSubject(call.OwnerOf(attachment.Pod))
 	s.SetDetail("disk " + diskCID)
-	return s.strategy(attachment.IsRecreated()).detachDisk(vmCID, attachment)
+	return s.strategy(attachment.HasRecreateStrategy()).detachDisk(vmCID, attachment)
 }
 
 // recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
@@ -60,9 +60,9 @@ func notAttachedError(diskCID, vmCID string) error {
 func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
-	case err == nil && !manifest.VMPod{Pod: pod}.IsRecreated():
+	case err == nil && !manifest.VMPod{Pod: pod}.HasRecreateStrategy():
 		_, err = s.Attach(vmCID, diskCID)
-	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a recreated VM can exist
+	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a VM with disk_strategy: recreate can exist
 		err = s.recreateMissingPod(vmCID) // and all missing attachment Pods
 	}
 	if err != nil {
@@ -202,9 +202,9 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 		}
 		return false, p.s.Pods.Delete(p.s.Ctx, attachment.Pod)
 	})
-	notExposed := errors.Is(err, errDiskNotExposed) && attachmentFailure(attachment) != ""
-	if pullFailed && err == nil || notExposed {
-		return p.deleteAndWaitForExit(attachment, notExposed)
+	notPublished := errors.Is(err, errDiskNotPublished) && attachmentFailure(attachment) != ""
+	if pullFailed && err == nil || notPublished {
+		return p.deleteAndWaitForExit(attachment, notPublished)
 	}
 	return deleteRequested && !assignedAgain, p.explainRelease(attachment, err)
 }
@@ -217,25 +217,25 @@ func (p hotPlugStrategy) releaseDisk(attachment manifest.AttachmentPod) (assigne
 	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
-// deleteAndWaitForExit deletes the attachment Pod, which exits when its device is free. For notExposed and the result see waitForExit.
-func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod, notExposed bool) (freed bool, err error) {
+// deleteAndWaitForExit deletes the attachment Pod, which exits when its device is free. For notPublished and the result see waitForExit.
+func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
 	if err := p.s.Pods.Delete(p.s.Ctx, attachment.Pod); err != nil {
 		return false, err
 	}
-	return p.waitForExit(attachment, notExposed)
+	return p.waitForExit(attachment, notPublished)
 }
 
 // waitForExit waits until a deleted attachment Pod is gone. It releases the disk if the Pod's program exited by itself, which it
 // does only when the device is free. freed is false if the program was killed, or if another attachment Pod attached the disk in
 // the meantime.
 //
-// notExposed reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
+// notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
-func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notExposed bool) (freed bool, err error) {
+func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
 		freed = terminated != nil &&
-			(terminated.ExitCode == 0 || notExposed && terminated.ExitCode == 1)
+			(terminated.ExitCode == 0 || notPublished && terminated.ExitCode == 1)
 		return current == nil, nil
 	})
 	if freed && err == nil {
@@ -251,9 +251,9 @@ func (p hotPlugStrategy) explainRelease(attachment manifest.AttachmentPod, err e
 		"timed out detaching disk "+attachment.Disk()+" on node "+attachment.Spec.NodeName)
 }
 
-// errDiskNotExposed reports that an exclusivity check has no result, because the attachment Pod did not publish its disk: its
+// errDiskNotPublished reports that an exclusivity check has no result, because the attachment Pod did not publish its disk: its
 // program is still starting, or fails.
-var errDiskNotExposed = errors.New("the attachment Pod does not expose the disk")
+var errDiskNotPublished = errors.New("the attachment Pod has not published the disk")
 
 // evaluateExclusivityCheck reports whether the exclusivity check in the container containerName passed. With an empty
 // containerName, no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container
@@ -270,7 +270,7 @@ func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName s
 	case terminated.ExitCode == 0:
 		return true, nil
 	case terminated.ExitCode == manifest.ExitNotPublished:
-		return false, fmt.Errorf("%w: %w", errDiskNotExposed, call.ErrResultLost)
+		return false, fmt.Errorf("%w: %w", errDiskNotPublished, call.ErrResultLost)
 	case kube.Aborted(terminated):
 		return false, call.CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was interrupted: %s", call.ErrResultLost, containerName,
 			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))

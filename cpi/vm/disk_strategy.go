@@ -21,9 +21,9 @@ type diskStrategy interface {
 	persist(vmPod manifest.VMPod, change manifest.TemplateChange) error
 	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
 	restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error)
-	// exposeDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
+	// publishDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
 	// detaches the disk.
-	exposeDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error
+	publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error
 	// detachDisk removes the disk from the VM, and deletes its attachment Pod.
 	detachDisk(vmCID string, attachment manifest.AttachmentPod) error
 	// restartVM restarts the VM, and waits for it to boot.
@@ -31,15 +31,15 @@ type diskStrategy interface {
 }
 
 // strategy returns the strategy of a VM.
-func (s *Session) strategy(isRecreated bool) diskStrategy {
-	if isRecreated {
+func (s *Session) strategy(hasRecreateStrategy bool) diskStrategy {
+	if hasRecreateStrategy {
 		return recreateStrategy{s}
 	}
 	return hotPlugStrategy{s}
 }
 
-// recreateMissingPod recreates the missing Pod of a recreated VM, for example after an interrupted call or a drain. It does not
-// wait for the VM to boot. For any other VM it returns VMNotFound.
+// recreateMissingPod recreates the missing Pod of a VM with disk_strategy: recreate, for example after an interrupted call or a drain.
+// It does not wait for the VM to boot. For any other VM it returns VMNotFound.
 func (s *Session) recreateMissingPod(vmCID string) error {
 	return recreateStrategy{s}.ensureMissingPod(vmCID)
 }
@@ -52,8 +52,10 @@ func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error
 // isComplete reports whether no Pod of the VM has to be recreated: the VM Pod, or the attachment Pod of a disk among its volumes. A VM
 // with hot-plugged disks always keeps its Pod.
 func isComplete(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) bool {
-	return keepsPod(vmPod) && (!vmPod.IsRecreated() || len(unattachedDisks(vmPod, attachments)) == 0)
+	return keepsPod(vmPod) && (!vmPod.HasRecreateStrategy() || len(unattachedDisks(vmPod, attachments)) == 0)
 }
 
 // keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
-func keepsPod(vmPod manifest.VMPod) bool { return !vmPod.IsRecreated() || kube.IsActive(vmPod.Pod) }
+func keepsPod(vmPod manifest.VMPod) bool {
+	return !vmPod.HasRecreateStrategy() || kube.IsActive(vmPod.Pod)
+}

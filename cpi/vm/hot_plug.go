@@ -111,7 +111,7 @@ func (p hotPlugStrategy) assignDisk(
 	return err == nil, err
 }
 
-// exposeDisk does nothing: the attachment Pod has made the disk available.
-func (hotPlugStrategy) exposeDisk(manifest.DiskPVC, manifest.VMPod, manifest.AttachmentPod, bool) error {
+// publishDisk does nothing: the attachment Pod has made the disk available.
+func (hotPlugStrategy) publishDisk(manifest.DiskPVC, manifest.VMPod, manifest.AttachmentPod, bool) error {
 	return nil
 }

@@ -42,9 +42,9 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	return nil
 }
 
-// templateHasMetadata reports whether the PodTemplate of a recreated VM has the director's metadata.
+// templateHasMetadata reports whether the PodTemplate of a VM with disk_strategy: recreate has the director's metadata.
 func (s *Session) templateHasMetadata(pod manifest.VMPod) (bool, error) {
-	if !pod.IsRecreated() {
+	if !pod.HasRecreateStrategy() {
 		return false, nil
 	}
 	template, err := s.GetPodTemplate(pod.Name)

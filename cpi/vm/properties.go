@@ -147,7 +147,8 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
-// validateDiskStrategy rejects unknown values of disk_strategy, and a recreated VM that would lose its ephemeral disk with its Pod.
+// validateDiskStrategy rejects unknown values of disk_strategy, and a VM with disk_strategy: recreate that would lose its ephemeral
+// disk with its Pod.
 func (p Properties) validateDiskStrategy() error {
 	switch p.DiskStrategy {
 	case "", diskStrategyHotPlug:

@@ -10,8 +10,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Reboot restarts the VM, and waits for it to boot. The VM keeps its Pod, addresses, volumes and disks. A recreated VM gets a new
-// Pod, because the node cannot restart a VM with a sandboxed runtime class.
+// Reboot restarts the VM, and waits for it to boot. The VM keeps its Pod, addresses, volumes and disks. A VM with disk_strategy:
+// recreate gets a new Pod, because the node cannot restart a VM with a sandboxed runtime class.
 func (s *Session) Reboot(vmCID string) error {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -26,7 +26,7 @@ func (s *Session) Reboot(vmCID string) error {
 	}
 	vmPod := manifest.VMPod{Pod: pod}
 	s.SetSubject(s.Pods.Reference(pod))
-	return s.strategy(vmPod.IsRecreated()).restartVM(vmPod)
+	return s.strategy(vmPod.HasRecreateStrategy()).restartVM(vmPod)
 }
 
 // restartVM runs a reboot Pod on the VM's node, which stops the VM's init program. The kubelet restarts the container in the same Pod.

@@ -166,9 +166,9 @@ func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateCh
 	return template, err
 }
 
-// exposeDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
-// exposeDisk recreates the VM Pod without the disk. That may take as long as an attachment.
-func (r recreateStrategy) exposeDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error {
+// publishDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
+// publishDisk recreates the VM Pod without the disk. That may take as long as an attachment.
+func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error {
 	template, err := r.patchTemplate(vmPod.Name, manifest.TemplateChange{AddDisk: pvc})
 	if err != nil {
 		return err

@@ -149,6 +149,6 @@ func checkAddressesUnchanged(vmPod manifest.VMPod, template *corev1.PodTemplate)
 	if previous == "" || current == "" || previous == current {
 		return nil
 	}
-	return call.CodeVMAddressChanged.Errorf("VM %s had address %s, but its new Pod has %s: disk_strategy: recreate requires a network plugin "+
+	return call.CodeVMAddressChanged.Errorf("VM %s had address %s, but its new Pod has %s; disk_strategy: recreate requires a network plugin "+
 		"that assigns requested addresses; recreate the VM", vmPod.Name, previous, current)
 }

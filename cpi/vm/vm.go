@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Has reports whether the VM exists. It recreates a missing Pod of a recreated VM.
+// Has reports whether the VM exists. It recreates a missing Pod of a VM with disk_strategy: recreate.
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	if err == nil && keepsPod(manifest.VMPod{Pod: pod}) {
@@ -23,7 +23,7 @@ func (s *Session) Has(vmCID string) (bool, error) {
 	return err == nil, err
 }
 
-// SetMetadata sets the director's metadata on the VM Pod, and on the PodTemplate of a recreated VM.
+// SetMetadata sets the director's metadata on the VM Pod, and on the PodTemplate of a VM with disk_strategy: recreate.
 func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 	desired, err := manifest.BuildMetadata(metadata)
 	if err != nil {
@@ -40,7 +40,7 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 		return err
 	}
 	vmPod := manifest.VMPod{Pod: pod}
-	return s.strategy(vmPod.IsRecreated()).persist(vmPod, manifest.TemplateChange{Metadata: &desired})
+	return s.strategy(vmPod.HasRecreateStrategy()).persist(vmPod, manifest.TemplateChange{Metadata: &desired})
 }
 
 // GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
@@ -55,7 +55,7 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 			s.warnAttachmentTerminating(attachment)
 		}
 	}
-	return s.strategy(vmPod.IsRecreated()).restoreAndListDisks(vmPod, attachments)
+	return s.strategy(vmPod.HasRecreateStrategy()).restoreAndListDisks(vmPod, attachments)
 }
 
 // diskCIDs returns the CIDs of the disks that these Pods attach.
@@ -67,7 +67,8 @@ func diskCIDs(attachments []manifest.AttachmentPod) []string {
 	return disks
 }
 
-// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a recreated VM.
+// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a VM with disk_strategy:
+// recreate.
 func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.AttachmentPod, error) {
 	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
 		found, _, err := s.ListVMPods(vmCID)

@@ -30,7 +30,7 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 	s := p.session
 	for {
 		pod, err := s.ensurePodAndSettings(vm, settings)
-		if err != nil || len(p.volumes) == 0 || vm.Recreate { // the Pod of a recreated VM has the volumes of its disks
+		if err != nil || len(p.volumes) == 0 || vm.Recreate { // the Pod of a VM with disk_strategy: recreate has the volumes of its disks
 			return pod, err
 		}
 		node, reason, err := s.checkVolumesAttachable(pod, p.volumes)

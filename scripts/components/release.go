@@ -83,7 +83,7 @@ func readRelease(tarball string) (*releaseContent, error) {
 	case err != nil:
 		return nil, err
 	case content.manifest.Name == "":
-		return nil, errors.New("no release.MF with the name of a release")
+		return nil, errors.New("release.MF is missing, or has no release name")
 	case len(content.toolchains) == 0:
 		return nil, errors.New("package golang has no Go toolchain")
 	case len(content.modules) == 0:

@@ -63,16 +63,16 @@ var _ = Describe("An SBOM of a program", func() {
 			{path: "example.com/a", version: "v1.0.0", sum: "h1:sum", licenses: []string{"MIT"}},
 			{path: "example.com/b", version: "v2.0.0+incompatible"},
 		})
-		described := written.Metadata.Component
-		Expect(described.Name + " " + described.Version).To(Equal("cpi 1.2.3"))
-		Expect(described.Purl).To(Equal("pkg:golang/example.com/main@1.2.3#cmd/cpi"))
-		Expect(described.Hashes).To(ConsistOf(HaveField("Content", "1310ca2c8932dbd118668bd97442558a3e1f546b5e15c69699dfbd6024f548d8")))
+		cpi := written.Metadata.Component
+		Expect(cpi.Name + " " + cpi.Version).To(Equal("cpi 1.2.3"))
+		Expect(cpi.Purl).To(Equal("pkg:golang/example.com/main@1.2.3#cmd/cpi"))
+		Expect(cpi.Hashes).To(ConsistOf(HaveField("Content", "1310ca2c8932dbd118668bd97442558a3e1f546b5e15c69699dfbd6024f548d8")))
 		Expect(written.purls()).To(Equal([]string{"pkg:golang/example.com/a@v1.0.0", "pkg:golang/example.com/b@v2.0.0%2Bincompatible"}))
 		Expect(written.Components[0].Licenses).To(ConsistOf(HaveField("License.ID", "MIT")))
 		Expect(written.Components[0].Properties).To(ConsistOf(HaveField("Value", "h1:sum")))
 	})
 
-	It("contains the standard library and each module, for the test program itself", func() {
+	It("lists the standard library and every module of the test program", func() {
 		program, err := os.Executable()
 		Expect(err).NotTo(HaveOccurred())
 		info, err := buildinfo.ReadFile(program)
@@ -135,7 +135,7 @@ example.com/replaced/semver
 	golang := gzipTar(map[string]string{"./golang/go1.26.8.linux-amd64.tar.gz": "Go", "./golang/go1.26.8.darwin-arm64.tar.gz": "Go", "./packaging": ""})
 	cpi := gzipTar(map[string]string{"./kubernetes_cpi/vendor/modules.txt": sources, "./kubernetes_cpi/go.sum": "github.com/google/uuid " + uuid + " h1:sum\n"})
 
-	It("contains the release, its Go toolchains, the standard library and the vendored modules with packages", func() {
+	It("contains the release, its Go toolchains, the standard library and the vendored modules that provide packages", func() {
 		tarball := writeRelease(map[string]string{"./release.MF": manifest, "./packages/golang.tgz": golang, "./packages/kubernetes_cpi.tgz": cpi})
 		release, components, err := releaseComponents(tarball)
 		Expect(err).NotTo(HaveOccurred())
@@ -165,7 +165,7 @@ example.com/replaced/semver
 			_, _, err := releaseComponents(writeRelease(files))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 		},
-		Entry("without a manifest", "no release.MF with the name of a release", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
+		Entry("without a manifest", "release.MF is missing, or has no release name", map[string]string{"packages/golang.tgz": golang, "packages/kubernetes_cpi.tgz": cpi}),
 		Entry("without a toolchain", "package golang has no Go toolchain", map[string]string{"release.MF": manifest, "packages/kubernetes_cpi.tgz": cpi}),
 		Entry("without sources", "package kubernetes_cpi has no vendored modules", map[string]string{"release.MF": manifest, "packages/golang.tgz": golang}),
 		Entry("with a package that is not an archive", "packages/golang.tgz: ", map[string]string{"release.MF": manifest, "packages/golang.tgz": "Go"}),

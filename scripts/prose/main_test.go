@@ -33,7 +33,7 @@ var _ = Describe("The text that Vale reads", func() {
 		Expect(strings.Index(string(text), "two")).To(Equal(strings.Index(source, "two")))
 	})
 
-	It("does not contain names and keys of Go code", func() {
+	It("omits string literals without spaces, such as names and keys", func() {
 		Expect(collapseSpaces(prose(".go", []byte("package a\n\nvar keys = []string{\"key\", `raw`, `raw text`}\n")))).To(
 			Equal([]string{"", "", "`raw text`"}))
 	})
@@ -56,7 +56,7 @@ var _ = Describe("The text that Vale reads", func() {
 })
 
 var _ = Describe("copyProse", func() {
-	It("writes files to the same relative paths, and skips deleted ones", func() {
+	It("writes files to the same relative paths, and skips listed files that no longer exist", func() {
 		target := GinkgoT().TempDir()
 		GinkgoT().Chdir(GinkgoT().TempDir())
 		Expect(os.Mkdir("dir", 0o700)).To(Succeed())

@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// Fault handles each request with its number n since the last Reset, starting at 1. It calls next to forward the request, or injects a
-// fault.
+// Fault handles one request: it calls next to forward the request, or injects a fault. n numbers the requests since the last Reset,
+// starting at 1.
 type Fault func(n int, w http.ResponseWriter, r *http.Request, next http.Handler)
 
 // FaultHandler records the requests to a handler, and injects a fault.

@@ -97,8 +97,8 @@ else
 	` + checkCapability(16) + `
 fi`
 
-// openMemoryScript opens the device of the node's memory. A kernel that was built without this device returns ENXIO to a process that may use
-// it. So does the kernel of a sandbox, which also lacks the class of this device.
+// openMemoryScript opens the device of the node's memory. A kernel that was built without this device returns ENXIO to a process that
+// may use it. So does the kernel of a sandbox, which also lacks the class of this device.
 var openMemoryScript = `rm -f /tmp/memory; mknod /tmp/memory c 1 1 &&
 	perl -e 'use Errno; exit 0 if open(my $memory, "<", "/tmp/memory"); exit(!$!{ENXIO})' && [[ -d /sys/class/mem ]] && ` + checkCapability(17)
 

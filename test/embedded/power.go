@@ -20,7 +20,7 @@ func (n *Node) PowerOff(ctx context.Context) error {
 	return n.detachNodeLoops(ctx)
 }
 
-// PowerOn boots the node again, with the kubelet or the container runtime first, and waits until it is ready.
+// PowerOn boots the node again, and waits until it is ready. With kubeletFirst, the kubelet starts before the container runtime.
 func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	if err := n.startNamespaces(ctx); err != nil {
 		return err
@@ -72,7 +72,7 @@ func (n *Node) LoopDevices(ctx context.Context) ([]string, error) {
 	return loopDevices, nil
 }
 
-// volumeFiles returns the files of the node's volumes: the volumes of the default StorageClass, and the attached CSI volumes.
+// volumeFiles returns the backing files of the node's volumes: the volumes of the default StorageClass, and the attached CSI volumes.
 func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	images, err := filepath.Glob(filepath.Join(n.volumes(), "*", "disk.img"))
 	if err != nil {
@@ -82,8 +82,8 @@ func (n *Node) volumeFiles(ctx context.Context) ([]string, error) {
 	return append(images, attached...), err
 }
 
-// loopsOf returns the file's loop devices, each preceded by the loop devices that depend on it. These have a file on its filesystem,
-// or the device itself as their file: a kubelet creates the latter to keep a Block volume in use.
+// loopsOf returns the file's loop devices, each preceded by the loop devices that depend on it. Such a device is backed by a file on
+// its filesystem, or by the device itself: the kubelet creates the latter kind to keep a Block volume in use.
 func loopsOf(ctx context.Context, file string) ([]string, error) {
 	var loopDevices []string
 	loops, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME", "--associated", file)
@@ -104,7 +104,7 @@ func loopsOf(ctx context.Context, file string) ([]string, error) {
 	return loopDevices, nil
 }
 
-// loopsOnFilesystem returns the loop devices of files on this device's filesystem.
+// loopsOnFilesystem returns the loop devices that are backed by files on this device's filesystem.
 func loopsOnFilesystem(ctx context.Context, loop string) ([]string, error) {
 	list, err := Run(ctx, "losetup", "--list", "--noheadings", "--output", "NAME,MAJ:MIN,BACK-MAJ:MIN")
 	if err != nil {

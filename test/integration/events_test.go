@@ -126,7 +126,7 @@ var _ = Describe("The Events of calls", func() {
 				APIVersion: "v1", Kind: "PersistentVolumeClaim", Namespace: env.namespace, Name: disk, UID: pvc.UID})))))
 	})
 
-	It("refer to the Pod that a recreated VM has after the call", func(ctx context.Context) {
+	It("refer to the Pod that a VM with disk_strategy: recreate has after the call", func(ctx context.Context) {
 		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[recreateStrategy])
 		vm := env.createVM(ctx, "one")
 		disk := env.createDisk(ctx)

@@ -64,7 +64,7 @@ var _ = Describe("An exclusivity check without a result", func() {
 		Entry("if there is no device node yet, for example right after a reboot", manifest.ExitNotPublished),
 	)
 
-	// Such an attachment never exposed the disk: the disk is free after the attachment Pod exits.
+	// Such an attachment never published the disk: the disk is free after the attachment Pod exits.
 	It("is not retried for an attachment that fails before the VM can use the disk", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(manifest.ExitNotPublished)))).To(Succeed())

@@ -35,11 +35,11 @@ type faultSpec struct {
 
 func isWatch(request string) bool    { return strings.HasPrefix(request, "WATCH ") }
 func isNotWatch(request string) bool { return !isWatch(request) }
-func isEvent(request string) bool {
+func isEventRequest(request string) bool {
 	return strings.HasPrefix(request, "POST ") && strings.HasSuffix(request, "/events")
 }
 
-// allFaults returns all faults.
+// allFaults returns every fault of the matrix.
 func allFaults() []faultSpec {
 	faults := append(processFaults(), connectionFaults()...)
 	for _, status := range []struct {
@@ -61,8 +61,8 @@ func allFaults() []faultSpec {
 	}
 	faults = append(faults,
 		newFaultSpec(statusName(http.StatusTooManyRequests)+" with Retry-After", true, apiproxy.Throttled(1)),
-		newFaultSpec(statusName(http.StatusNotFound)+" of a proxy", false, apiproxy.ProxyErrorAt(http.StatusNotFound)),
-		newFaultSpec(statusName(http.StatusBadGateway)+" of a proxy", true, apiproxy.ProxyErrorAt(http.StatusBadGateway)),
+		newFaultSpec(statusName(http.StatusNotFound)+" from a proxy", false, apiproxy.ProxyErrorAt(http.StatusNotFound)),
+		newFaultSpec(statusName(http.StatusBadGateway)+" from a proxy", true, apiproxy.ProxyErrorAt(http.StatusBadGateway)),
 	)
 	return append(append(faults, watchFaults()...), deletedPodFaults()...)
 }
@@ -70,6 +70,7 @@ func allFaults() []faultSpec {
 // statusName returns the name of an HTTP status, such as "404 Not Found".
 func statusName(code int) string { return fmt.Sprintf("%d %s", code, http.StatusText(code)) }
 
+// newFaultSpec returns a fault without signals to the process of the call.
 func newFaultSpec(name string, tolerated bool, fault func(int) apiproxy.Fault) faultSpec {
 	return faultSpec{name: name, tolerated: tolerated, inject: func(n int, _ func(os.Signal)) apiproxy.Fault { return fault(n) }}
 }

@@ -173,7 +173,7 @@ func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected str
 	s.expectNoSecrets(first)
 	// A call has its result before it records an Event. The nth request can differ from the nth request without a fault. For example, the
 	// call does not watch if it does not have to wait.
-	if tc.n <= len(requests) && isEvent(requests[tc.n-1]) {
+	if tc.n <= len(requests) && isEventRequest(requests[tc.n-1]) {
 		tc.tolerated = true
 	}
 	if callErr == nil && (tc.tolerated || first.Error != nil) {
@@ -198,7 +198,7 @@ var shortTimeouts = map[string]any{
 // callWithFault makes the call, and returns its response and its requests. An error means that its process exited without a response.
 func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments []any) (director.Response, []string, error) {
 	d := s.Director
-	if tc.shortTimeout && !isEvent(tc.request) {
+	if tc.shortTimeout && !isEventRequest(tc.request) {
 		d = s.directorWithTimeouts(shortTimeouts)
 	}
 	killable, sendSignal := d.Killable()

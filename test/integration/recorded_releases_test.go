@@ -144,7 +144,7 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 				expectSameObjects(ctx)
 			})
 
-			It("support detach_disk and attach_disk of a recreated VM", func(ctx context.Context) {
+			It("support detach_disk and attach_disk of a VM with disk_strategy: recreate", func(ctx context.Context) {
 				env.mustCall(ctx, "detach_disk", recordedRecreateVM, recording.Disks["recreated"])
 				Expect(getDisks(ctx, recordedRecreateVM)).To(MatchJSON(`[]`))
 				env.mustCall(ctx, "attach_disk", recordedRecreateVM, recording.Disks["recreated"])

@@ -95,7 +95,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		messages: []string{"Insufficient cpu", "after 1s"}}),
 	Entry("no node, and an autoscaler that adds none", vmFailure{
 		prepare:    simulateAutoscaler("NotTriggerScaleUp", "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector"),
-		properties: map[string]any{"zone": "none"}, messages: []string{"no autoscaler adds one", "didn't trigger scale-up"}}),
+		properties: map[string]any{"zone": "none"}, messages: []string{"no autoscaler will add one", "didn't trigger scale-up"}}),
 	Entry("no node, and an autoscaler that adds one too late", vmFailure{retry: true,
 		prepare:    simulateAutoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
 		timeouts:   map[string]any{"unschedulable": "8s"},

@@ -200,7 +200,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 		}
 	}
 
-	It("that adds node affinities, a recreated VM that waits for a node is not recreated", func(ctx context.Context) {
+	It("that adds node affinities, a VM with disk_strategy: recreate that waits for a node is not recreated", func(ctx context.Context) {
 		env := newTestEnv(ctx).withDiskStrategy(diskStrategies[recreateStrategy])
 		vm := env.createVM(ctx, "one")
 		env.mutatePods(ctx, func(pod *corev1.Pod) {

@@ -37,11 +37,11 @@ func codeBlocks(page, heading, language string) []string {
 			blocks = append(blocks, block[2])
 		}
 	}
-	Expect(blocks).NotTo(BeEmpty(), "%s, %q", page, heading)
+	Expect(blocks).NotTo(BeEmpty(), "%s has no such code block below %q", page, heading)
 	return blocks
 }
 
-// docReader runs the commands of a page like a reader who is the cluster's administrator, in a directory with the docs and manifests of
+// docReader runs the commands of a page as a cluster administrator would who follows it, in a directory with the docs and manifests of
 // this repository.
 type docReader struct{ dir string }
 
@@ -67,8 +67,9 @@ func (r docReader) run(ctx context.Context, setup string, commands ...string) st
 	return string(out)
 }
 
-// boshStub replaces commands that require a director or a real cluster. bosh only checks the arguments.
-const boshStub = `
+// commandStubs defines functions in place of bosh and kubectl, which would require a director or a real cluster. The function bosh only
+// renders the files that the command would use.
+const commandStubs = `
 bosh() {
   local arguments=()
   while (($#)); do
@@ -83,7 +84,7 @@ bosh() {
   done
   command bosh --non-interactive "${arguments[@]}" --var-errs --var-errs-unused
 }
-kubectl() { echo 10.96.0.10; } # the address of the cluster's name server
+kubectl() { echo 10.96.0.10; } # the address of the cluster DNS
 `
 
 var _ = Describe("docs/install.md", func() {
@@ -98,9 +99,9 @@ var _ = Describe("docs/install.md", func() {
 		}
 		template{base: fixturePath("bosh.yml")}.storeCredentials(ctx, r.dir)
 		for _, command := range codeBlocks(installPage, "5. Run create-env", "sh") {
-			Expect(r.run(ctx, boshStub, command)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
+			Expect(r.run(ctx, commandStubs, command)).To(ContainSubstring("cpi_job: kubernetes_cpi"))
 		}
-		Expect(r.run(ctx, boshStub, codeBlocks(installPage, "7. Upload configs and a stemcell", "sh")...)).To(And(
+		Expect(r.run(ctx, commandStubs, codeBlocks(installPage, "7. Upload configs and a stemcell", "sh")...)).To(And(
 			ContainSubstring("type: manual"), ContainSubstring("type: dynamic"), ContainSubstring("handlers:")))
 	})
 

@@ -46,7 +46,7 @@ func (o Options) findOriginalNetwork() (string, error) {
 func (o Options) renderNetwork(path string) ([]byte, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("read network configuration: %w", err)
+		return nil, fmt.Errorf("cannot read the network configuration: %w", err)
 	}
 	var network object
 	if err := json.Unmarshal(raw, &network); err != nil {

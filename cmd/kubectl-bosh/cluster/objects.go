@@ -21,10 +21,11 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// fieldManager is also the value of the managed-by label of objects created by this program. It deletes no other objects.
+// fieldManager is also the value of the managed-by label of objects created by this program. The program deletes only objects
+// with this label.
 const fieldManager = "kubectl-bosh"
 
-// resourcesByKind are the resources of the kinds that this package requests.
+// resourcesByKind maps each kind that this package uses to its API resource.
 var resourcesByKind = map[string]schema.GroupVersionResource{
 	"Namespace":          {Version: "v1", Resource: "namespaces"},
 	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
@@ -91,13 +92,13 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	}
 	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
-		// Preflight checks show whether it suffices.
+		// The preflight checks show whether the existing object is sufficient.
 		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil
 	}
 	return "updated", err
 }
 
-// matches reports whether existing has the desired labels and fields. It ignores additional ones.
+// matches reports whether existing has the desired labels and fields. It ignores additional labels and fields.
 func matches(existing, desired *unstructured.Unstructured) bool {
 	labels := existing.GetLabels()
 	for key, value := range desired.GetLabels() {
@@ -117,7 +118,7 @@ func matches(existing, desired *unstructured.Unstructured) bool {
 	return true
 }
 
-// Delete deletes the object if this program created it, and returns a description of the result, for example "created".
+// Delete deletes the object if this program created it, and returns a description of the result, for example "deleted".
 func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured) (string, error) {
 	client, err := c.resourceClient(desired)
 	if err != nil {
@@ -174,13 +175,13 @@ func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 		return err == nil || apierrors.IsForbidden(err), err
 	})
 	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("wait for ServiceAccount %s/%s, which the controller manager creates in each namespace: %w",
+		return fmt.Errorf("the controller manager did not create ServiceAccount %s/%s in time: %w",
 			c.Client.Namespace, name, err)
 	}
 	return nil
 }
 
-// RequestToken requests a token of the service account with the given lifetime. The API server may issue a token that expires earlier.
+// RequestToken requests a token for the service account with the given lifetime. The API server may issue a token that expires earlier.
 func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime time.Duration) (token string, expires time.Time, err error) {
 	request := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": map[string]any{"name": account},
@@ -222,7 +223,7 @@ func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token st
 		return err == nil, err
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("wait for the token of Secret %s/%s: %w", c.Client.Namespace, name, err)
+		return "", nil, fmt.Errorf("no token was added to Secret %s/%s in time: %w", c.Client.Namespace, name, err)
 	}
 	return token, caData, nil
 }

@@ -35,7 +35,7 @@ var yamlLine = regexp.MustCompile(`: line \d+`)
 // Dir is the directory with the files of an environment.
 type Dir struct{ Path string }
 
-// Settings are the recorded decisions, without the variables.
+// Settings are the decisions that `up` records, except the variables of manifests.
 type Settings struct {
 	Director    string   `json:"director_name"`
 	Namespace   string   `json:"namespace"`
@@ -129,8 +129,8 @@ func (d Dir) recordedCluster() (*cluster.Identity, error) {
 	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
-// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "created". An existing file with
-// other content was edited by the operator, or written by another release.
+// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "written". It keeps an existing
+// file with other content, which the operator edited, or another release wrote.
 func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	existing, err := os.ReadFile(d.filePath(name))
 	switch {
@@ -152,14 +152,14 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// write writes the file, which may contain secrets, and creates its parent directories.
+// write writes the file with mode 0600, because it may contain secrets, and creates its parent directories.
 func (d Dir) write(name string, content []byte) error {
 	path := d.filePath(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
 	}
-	// Rename a complete file: an incomplete file would look like an edited one. Remove the temporary file of an interrupted run, which
-	// may have another mode.
+	// Write a temporary file and rename it: a partially written file would look like one that the operator edited. First remove the
+	// temporary file of an interrupted run, which may have another mode.
 	if err := os.Remove(path + ".new"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -163,7 +163,7 @@ func (p *Plan) planExisting(dir Dir) error {
 		{"--credentials", o.Credentials, p.Credentials},
 	} {
 		if fixed.requested != "" && fixed.requested != fixed.recorded {
-			return fmt.Errorf("directory %s belongs to a director with %s %s, not %s; use another directory (--dir), or edit its files",
+			return fmt.Errorf("directory %s belongs to a director with %s %q, not %q; use another directory (--dir), or edit its files",
 				dir.Path, fixed.flag, fixed.recorded, fixed.requested)
 		}
 	}
