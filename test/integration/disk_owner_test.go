@@ -18,7 +18,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// Races found by reviews. The interleaving explorer (explorer_test.go) searches for others.
+// Races found by reviews. The interleaving explorer (chaos_explorer_test.go) searches for others.
 var _ = Describe("A disk in two calls at the same time", func() {
 	var (
 		env  testEnv

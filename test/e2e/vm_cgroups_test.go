@@ -14,7 +14,7 @@ import (
 )
 
 // Checks the cgroup layout of a VM with runc and the host's cgroup v2 hierarchy, because the nodes of the embedded cluster
-// use cgroup v1. vm_node_test.go tests a whole VM on cgroup v2.
+// use cgroup v1. vm_own_node_test.go tests a whole VM on cgroup v2.
 var _ = Describe("A container on cgroup v2 that starts like a VM with runit", Label("vms", labelSharedKernel), func() {
 	It("creates containers in its own cgroup, including from BOSH's monit, and supports exec", func(ctx context.Context) {
 		library, err := filepath.Abs("../../cpi/node/lib")

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/director"
 )
 
-// recordings is the path of the directory with a subdirectory for each recorded release. See record_release_test.go.
+// recordings is the path of the directory with a subdirectory for each recorded release. See api_record_release_test.go.
 const recordings = "testdata/recorded"
 
 // releaseRecording contains the CIDs of the objects created by a release in a namespace.
