@@ -103,7 +103,7 @@ func newRoot() *cobra.Command {
 	}
 	conn.addFlags(root.PersistentFlags())
 	for _, newCommand := range []func(*connection) *cobra.Command{
-		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand,
+		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand, newAdmissionScriptsCommand,
 		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
 	} {
 		root.AddCommand(newCommand(conn))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -118,31 +119,39 @@ type provisioner struct {
 	namespace string
 }
 
+// PolicyParameters returns the ConfigMaps that the admission policy requires in a namespace: the programs of the CPI, and the limits in
+// manifests/admission-limits.yaml with these changes. root is the root of the repository.
+func PolicyParameters(root string, changes map[string]string) ([]*corev1.ConfigMap, error) {
+	const path = "manifests/admission-limits.yaml"
+	raw, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		return nil, err
+	}
+	var limits corev1.ConfigMap
+	if err := yaml.Unmarshal(raw, &limits); err != nil {
+		return nil, err
+	}
+	for key, value := range changes {
+		if _, known := limits.Data[key]; !known {
+			return nil, fmt.Errorf("%s does not contain the key %s", path, key)
+		}
+		limits.Data[key] = value
+	}
+	return []*corev1.ConfigMap{manifest.AdmissionScripts(), &limits}, nil
+}
+
 // createNamespace creates the namespace with the CPI's permissions, and the ConfigMaps that the policy requires.
 func (p provisioner) createNamespace(ctx context.Context, root string, labels, limits map[string]string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
 	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	for path, changes := range map[string]map[string]string{
-		"manifests/admission-scripts.yaml": nil,
-		"manifests/admission-limits.yaml":  limits,
-	} {
-		raw, err := os.ReadFile(root + "/" + path)
-		if err != nil {
-			return err
-		}
-		var settings corev1.ConfigMap
-		if err := yaml.Unmarshal(raw, &settings); err != nil {
-			return err
-		}
-		for key, value := range changes {
-			if _, known := settings.Data[key]; !known {
-				return fmt.Errorf("%s does not contain the key %s", path, key)
-			}
-			settings.Data[key] = value
-		}
-		if _, err := p.cluster.CoreV1().ConfigMaps(p.namespace).Create(ctx, &settings, metav1.CreateOptions{}); err != nil {
+	parameters, err := PolicyParameters(root, limits)
+	if err != nil {
+		return err
+	}
+	for _, parameter := range parameters {
+		if _, err := p.cluster.CoreV1().ConfigMaps(p.namespace).Create(ctx, parameter, metav1.CreateOptions{}); err != nil {
 			return err
 		}
 	}

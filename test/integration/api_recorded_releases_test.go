@@ -191,8 +191,8 @@ func ownerUIDs(object metav1.Object) []types.UID {
 	return uids
 }
 
-// allowFormerScripts adds the scripts of the recorded release's helper Pods to the admission policy, as manifests/admission-scripts.yaml
-// requires while two releases are in use.
+// allowFormerScripts adds the scripts of the recorded release's helper Pods to the admission policy, which is necessary while
+// two releases are in use.
 func (env testEnv) allowFormerScripts(ctx context.Context) {
 	GinkgoHelper()
 	scripts, err := cluster.CoreV1().ConfigMaps(env.namespace).Get(ctx, "bosh-cpi-scripts", metav1.GetOptions{})

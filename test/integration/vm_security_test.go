@@ -8,8 +8,8 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/test/attacks"
 	"bosh-kubernetes-cpi/test/embedded"
 )
 
@@ -39,14 +39,10 @@ var admissionPolicyLabels = map[string]string{"bosh.cloudfoundry.org/admission-p
 // the CPI.
 func createAdmissionConfigMaps(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	for path, change := range map[string]map[string]string{"manifests/admission-scripts.yaml": nil, "manifests/admission-limits.yaml": suiteAdmissionLimits} {
-		var settings corev1.ConfigMap
-		Expect(yaml.Unmarshal([]byte(readRepoFile(path)), &settings)).To(Succeed())
-		for key, value := range change {
-			Expect(settings.Data).To(HaveKey(key), path)
-			settings.Data[key] = value
-		}
-		_, err := cluster.CoreV1().ConfigMaps(namespace).Create(ctx, &settings, metav1.CreateOptions{})
+	parameters, err := attacks.PolicyParameters("../..", suiteAdmissionLimits)
+	Expect(err).NotTo(HaveOccurred())
+	for _, parameter := range parameters {
+		_, err := cluster.CoreV1().ConfigMaps(namespace).Create(ctx, parameter, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
 }

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+func newAdmissionScriptsCommand(*connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "admission-scripts",
+		Short: "Print the programs that the admission policy allows",
+		Long: "Print the ConfigMap with the programs that the attachment and helper Pods of this release run, without sending a request. The\n" +
+			"admission policy allows no others.\n\n" +
+			"Apply it before you deploy a new release of the CPI. While Pods of the former release run, keep its programs in the ConfigMap\n" +
+			"under other keys, for example attach.former for attach.",
+		Example: `  # Allow the programs of this release
+  kubectl bosh admission-scripts | kubectl apply -n bosh -f -`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			content, err := yaml.Marshal(manifest.AdmissionScripts())
+			if err != nil {
+				return err
+			}
+			_, err = command.OutOrStdout().Write(content)
+			return err
+		},
+	}
+}
