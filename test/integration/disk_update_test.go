@@ -7,6 +7,7 @@ import (
 	"maps"
 	"net/http"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -31,6 +32,9 @@ func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map
 	disk := env.mustCall(ctx, "create_disk", 64, merged, nil).Text()
 	env.mustCall(ctx, "attach_disk", vm, disk)
 	env.mustCall(ctx, "detach_disk", vm, disk)
+	// A simulated Pod can run before its PVC is bound.
+	Eventually(func() corev1.PersistentVolumeClaimPhase { return env.getPVC(ctx, disk).Status.Phase }).WithContext(ctx).
+		WithPolling(20 * time.Millisecond).Should(Equal(corev1.ClaimBound))
 	return disk
 }
 
