@@ -15,20 +15,6 @@ import (
 // change.
 type hotPlugStrategy struct{ s *Session }
 
-// ensurePod creates the VM Pod. An existing Pod of the same name is from an earlier attempt with the same agent ID: ensurePod adopts it
-// if the request is the same, and replaces it otherwise.
-func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
-	pod, _, err := call.EnsureOwned(p.s.Call, p.s.Pods, vm.Pod().Pod, call.AdoptIf(func(existing *corev1.Pod) (bool, error) {
-		if kube.IsActive(existing) && manifest.DigestOf(existing) == vm.Digest {
-			p.s.Log.Info("adopting the Pod of an earlier attempt", "pod", existing.Name)
-			return true, nil
-		}
-		p.s.Log.Info("replacing the Pod of an earlier attempt", "pod", existing.Name)
-		return false, p.s.removeVM(manifest.VMPod{Pod: existing})
-	}))
-	return manifest.VMPod{Pod: pod}, err
-}
-
 // persist does nothing: the VM keeps its Pod.
 func (hotPlugStrategy) persist(manifest.VMPod, manifest.TemplateChange) error { return nil }
 
