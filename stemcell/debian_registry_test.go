@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // scripts/test installs Debian's registry if possible. Without it, these specs are omitted.

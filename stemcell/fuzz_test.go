@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // FuzzCID checks that Image returns an error or a valid image reference, and that no architecture of a CID contains a separator.

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 var _ = Describe("A light stemcell", func() {
@@ -202,7 +202,7 @@ var _ = Describe("The configuration", func() {
 	It("provides the nodes' credentials only for images in the configured registry", func() {
 		options := validOptions()
 		options.Registry.Username, options.Registry.Password = "bosh", "sesame"
-		options.Registry.PullRepository = "pull.test/stemcells"
+		options.Registry.PullRepository = "pull.test/harness/stemcells"
 		options.Registry.PullSecret = stemcell.PullSecret{Name: "stemcells", Username: "nodes", Password: "read"}
 		Expect(options.Validate()).To(Succeed())
 		name, content, err := options.PullSecret("pull.test/stemcells@" + digestOf(nil))

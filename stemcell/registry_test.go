@@ -9,7 +9,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 func cancelableContext(ctx context.Context) (context.Context, func()) { return context.WithCancel(ctx) }

@@ -13,7 +13,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 func TestStemcell(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/collect"
 	"bosh-kubernetes-cpi/cpi/preflight"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 var _ = Describe("kubectl bosh check", func() {

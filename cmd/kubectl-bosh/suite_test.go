@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 func TestKubectlBosh(t *testing.T) {
@@ -72,7 +72,7 @@ func startNode(ctx context.Context) {
 	pki := filepath.Join(controlPlane.Dir, "pki")
 	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
 		"kwok", "--kubeconfig", controlPlane.Kubeconfig("admin"), "--manage-all-nodes",
-		"--config", "../../test/simulated/kwok.yaml", "--config", kubeletConfig,
+		"--config", "../../test/harness/simulated/kwok.yaml", "--config", kubeletConfig,
 		"--node-ip", "127.0.0.1", "--node-port", strconv.Itoa(port), "--server-address", "127.0.0.1:" + strconv.Itoa(port),
 		"--tls-cert-file", filepath.Join(pki, "apiserver.crt"), "--tls-private-key-file", filepath.Join(pki, "apiserver.key"),
 		"--cidr", "10.1.0.0/16", "--node-lease-duration-seconds", "40"}}

@@ -16,8 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	clusters "bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
-	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // recordedCluster returns the cluster recorded in up.yml.

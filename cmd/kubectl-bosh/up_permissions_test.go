@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
 const upPermissions = "../../docs/rbac-kubectl-bosh-up.yaml"

@@ -19,7 +19,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi"
 	images "bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // unreachableKubeconfig is a kubeconfig of an unreachable API server: none of these calls sends a request to the cluster.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"path/filepath"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/report"
-	"bosh-kubernetes-cpi/test/requestlog"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/requestlog"
 )
 
 // costRecorder records the cost of calls by method. It measures times with a director that is directly connected to the API server, and

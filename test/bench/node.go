@@ -16,8 +16,8 @@ import (
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/report"
-	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // realNode is a node of the embedded cluster, started by scripts/bench, with a director in a separate namespace.

@@ -13,7 +13,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/bench/report"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // objectSizes returns how many bytes each object of the VM template occupies in etcd.

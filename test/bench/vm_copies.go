@@ -17,7 +17,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // copyWorkers is the number of parallel workers that write copies.

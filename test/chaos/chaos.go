@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // Environment is the environment of a chaos test.

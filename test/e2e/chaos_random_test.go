@@ -17,7 +17,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/test/chaos"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // Defaults for CHAOS_VMS and CHAOS_MINUTES.

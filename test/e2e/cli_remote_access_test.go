@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/proxy"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // remoteClient is a network namespace from which only the API server can be reached, but no Pod or node.

@@ -12,7 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // One environment changes its disk several times, to cover migrations between all pairs of volume modes.

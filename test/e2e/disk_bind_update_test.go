@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // The agent cannot migrate a disk to or from a directory. update_disk copies the files without the agent.

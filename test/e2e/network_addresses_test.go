@@ -15,8 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // Uses the real Calico. BOSH requires that a VM gets and keeps the address chosen by the director.

@@ -14,7 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // nodeProfile describes the node for the VMs of a testEnv.

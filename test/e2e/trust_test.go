@@ -21,7 +21,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/attacks"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // diskSecret is the content of a file on another VM's disk.

@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/clock"
+	"bosh-kubernetes-cpi/test/harness/clock"
 )
 
 var _ = Describe("A call from a host with a wrong clock", func() {

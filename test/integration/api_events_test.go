@@ -15,7 +15,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
 // listCPIEvents returns the Events recorded by the CPI in the namespace, selected as operators select them.

@@ -6,7 +6,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/requestlog"
+	"bosh-kubernetes-cpi/test/harness/requestlog"
 )
 
 var _ = Describe("Lists and watches", func() {

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // recordings is the path of the directory with a subdirectory for each recorded release. See api_record_release_test.go.

@@ -15,7 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
 // faultSpec is a fault that can be injected at one request of a call.

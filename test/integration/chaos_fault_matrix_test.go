@@ -16,8 +16,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // A run without FAULTS tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, so that

@@ -19,9 +19,9 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/history"
+	"bosh-kubernetes-cpi/test/chaos/history"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // Parameters of a history. HISTORY_CALLS replaces historyCalls.

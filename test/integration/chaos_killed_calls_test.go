@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
 // interruptCall makes the call, and kills its process after the API server handled the nth request. Killing it before request n+1 leaves

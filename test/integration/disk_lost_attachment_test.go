@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 var _ = Describe("A disk in use with an attachment Pod that was deleted", func() {

@@ -7,7 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/test/simulated"
+	"bosh-kubernetes-cpi/test/harness/simulated"
 )
 
 const snapshotErrorType = "Bosh::Clouds::NotImplemented"

@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/preflight"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // checkReport contains the results of -check by name, their order, and the exit status.

@@ -8,7 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/cpi/preflight"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // healthyNodeFacts is the probe output of a node that meets all requirements.

@@ -27,9 +27,9 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/cpi/preflight"
-	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/stemcells"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // directorForUser returns the director of the environment with a kubeconfig for this user. It bypasses the proxy.

@@ -28,10 +28,10 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/test/apiproxy"
-	"bosh-kubernetes-cpi/test/director"
-	"bosh-kubernetes-cpi/test/embedded"
-	"bosh-kubernetes-cpi/test/simulated"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
+	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
+	"bosh-kubernetes-cpi/test/harness/simulated"
 )
 
 func TestIntegration(t *testing.T) {

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/attacks"
-	"bosh-kubernetes-cpi/test/embedded"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // readRepoFile returns the content of a file in the repository.

@@ -14,7 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	caller "bosh-kubernetes-cpi/test/director"
+	caller "bosh-kubernetes-cpi/test/harness/director"
 )
 
 const longTest = 5 * time.Minute

@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	tarballs "bosh-kubernetes-cpi/test/stemcells"
+	tarballs "bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // directorVM contains the objects of a director's VM created by create-env.

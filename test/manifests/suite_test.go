@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"bosh-kubernetes-cpi/test/embedded"
-	"bosh-kubernetes-cpi/test/simulated"
+	"bosh-kubernetes-cpi/test/harness/embedded"
+	"bosh-kubernetes-cpi/test/harness/simulated"
 )
 
 func TestManifests(t *testing.T) {

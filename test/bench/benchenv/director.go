@@ -10,7 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/test/bench/report"
-	"bosh-kubernetes-cpi/test/director"
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // Director calls the CPI like a BOSH director, and returns the usage of each call.

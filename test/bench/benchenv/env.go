@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"bosh-kubernetes-cpi/test/embedded"
-	"bosh-kubernetes-cpi/test/simulated"
+	"bosh-kubernetes-cpi/test/harness/embedded"
+	"bosh-kubernetes-cpi/test/harness/simulated"
 )
 
 // nodeCount is the number of nodes. It is large enough to distribute Pods, and small enough not to affect the results.
