@@ -31,7 +31,7 @@ func newDownCommand(conn *connection) *cobra.Command {
 			"down asks for confirmation, and runs `bosh delete-env` with the files in the directory. Then it deletes the Services that\n" +
 			"outlive the director's VM, the RBAC objects, and the namespace if it is empty. It keeps objects that up did not create.\n" +
 			"It also keeps the directory, which contains passwords and keys.\n\n" +
-			"down fails if the namespace has VMs or disks of the director's deployments. Delete the deployments first, or use --force.",
+			"down fails if the namespace has VMs or disks other than the director's own. Delete the deployments first, or use --force.",
 		Example: `  # Delete the director created from the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,
 		Args: cobra.NoArgs,

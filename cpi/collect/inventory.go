@@ -13,7 +13,7 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// inventory contains the objects of a director in the namespace that can be orphaned, or that show whether others are.
+// inventory contains a director's objects in the namespace: those that can be orphaned, and those that show whether others are.
 type inventory struct {
 	pods     []*corev1.Pod
 	services []*corev1.Service
@@ -124,7 +124,8 @@ func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
 	})
 }
 
-// vmPods returns the Pods of all VMs. For a VM with disk_strategy: recreate without a Pod it returns the Pod that would be created.
+// vmPods returns the Pods of all VMs. For a VM that has disk_strategy: recreate but no Pod, it returns the Pod that
+// would be created.
 func (inv inventory) vmPods() []manifest.VMPod {
 	vmPods := manifest.VMPods(inv.pods)
 	for _, template := range inv.podTemplates {

@@ -32,8 +32,8 @@ type Service struct {
 	PublishNotReadyAddresses bool
 }
 
-// Object returns the Service for its first VM. Unless Keep is set, it is owned by the Pods of all its VMs: Kubernetes deletes it
-// with the last of them, even if a call is interrupted, and never earlier.
+// Object returns the Service for its first VM. Unless Keep is set, it is owned by this VM's Pod, and JoinPatch adds further owners:
+// Kubernetes deletes it with the last of them, even if a call is interrupted, and never earlier.
 func (s Service) Object(pod VMPod, director string) *corev1.Service {
 	return &corev1.Service{
 		ObjectMeta: s.meta(pod, director),

@@ -96,8 +96,8 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// servicesDrainSeconds is how many seconds a VM behind Services keeps serving when its Pod is deleted. By default, the kube-proxy
-// of each node takes a second to remove the VM from the endpoints.
+// servicesDrainSeconds is how many seconds a VM behind Services keeps serving when its Pod is deleted. By default, kube-proxy on
+// each node takes up to a second to stop routing to a VM that was removed from the endpoints.
 const servicesDrainSeconds = 3
 
 // preStopCommand returns the command that shuts the VM down before its container is stopped.
@@ -216,8 +216,8 @@ func mountLXCFS(pod *corev1.Pod, lxcfs string) {
 	})
 }
 
-// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that does not report for five minutes: the VMs may
-// still run, and BOSH decides whether to replace them.
+// nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that stops reporting, which it otherwise does after
+// five minutes: the VMs may still run, and BOSH decides whether to replace them.
 var nodeFailureTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},

@@ -13,7 +13,7 @@ type diskState struct {
 	deletedBy   int64 // latest time of the deletion, if an attach_disk returned DiskNotFound; otherwise 0
 }
 
-// trace is the part of a call that other calls can observe until the call ends. The trace of a killed call does not expire.
+// trace is the part of a call that other calls can observe until the call ends, or indefinitely if it was killed.
 type trace struct {
 	vm      string // "" if there is no trace
 	callEnd int64  // latest end of the call
@@ -39,7 +39,7 @@ func (d diskState) nextStates(c Call) (states []diskState) {
 	return states
 }
 
-// statesAtCall returns the states that the call may find, because traces expire. It returns none if the disk must already be deleted.
+// statesAtCall returns the states that the call may find: a trace may have expired by then. It returns none if the disk must already be deleted.
 func (d diskState) statesAtCall(c Call) []diskState {
 	withoutTrace := d
 	withoutTrace.trace = trace{}
