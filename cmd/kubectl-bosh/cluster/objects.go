@@ -175,7 +175,7 @@ func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 		return err == nil || apierrors.IsForbidden(err), err
 	})
 	if err != nil && !apierrors.IsForbidden(err) {
-		return fmt.Errorf("the controller manager did not create ServiceAccount %s/%s in time: %w",
+		return fmt.Errorf("cannot find ServiceAccount %s/%s, which the controller manager creates in each namespace: %w",
 			c.Client.Namespace, name, err)
 	}
 	return nil
@@ -223,7 +223,7 @@ func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token st
 		return err == nil, err
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("no token was added to Secret %s/%s in time: %w", c.Client.Namespace, name, err)
+		return "", nil, fmt.Errorf("cannot read the token of Secret %s/%s: %w", c.Client.Namespace, name, err)
 	}
 	return token, caData, nil
 }
