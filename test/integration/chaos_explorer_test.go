@@ -314,8 +314,11 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	}
 
 	undisturbed := x.event.name == "" // except by both calls
+	var second director.Response
 	if reached {
-		undisturbed = env.runSecondCall(ctx, x, release, step) && undisturbed
+		var returned bool
+		second, returned = env.runSecondCall(ctx, x, release, step)
+		undisturbed = returned && undisturbed
 	}
 	response := <-first
 	env.firstCall = explorerCall{}
@@ -323,6 +326,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	now := step("after " + x.first.name)
 	if undisturbed {
 		env.expectConsistentOnce(x.first, states, response, now)
+		env.expectStillConsistent(x, reached, response, second, now)
 		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx)) }).WithContext(ctx).WithTimeout(10*time.Second).
 			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls returned")
 		if x.second.independent && reached {
@@ -343,30 +347,34 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 }
 
 // runSecondCall runs the second call and applies the cluster event while the first call is held. Then it releases the first call.
-// undisturbed is false if the first call was released before the second one returned.
-func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, release func(), step func(string) namespaceState) (undisturbed bool) {
+// returned is false if the first call was released before the second one returned.
+func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, release func(), step func(string) namespaceState) (
+	response director.Response, returned bool) {
+
 	env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 	second, states := env.startSecondCall(ctx, x)
-	var response director.Response
-	undisturbed = true
+	returned = true
 	select {
 	case response = <-second:
 	case <-time.After(heldCallTimeout):
-		undisturbed = false
+		returned = false
 		release()
 		response = <-second
 	}
 	env.recordResponse(x.second, response)
 	now := step("after " + x.second.name)
-	if undisturbed && x.event.name == "" {
+	if returned && x.event.name == "" {
 		env.expectConsistentOnce(x.second, append(states, now), response, now)
+	}
+	if x.setup.slow && x.second.equals(x.first) && x.event.name == "" {
+		Expect(response.Error).To(BeNil(), func() string { return "the retry failed because the first call timed out\n" + env.describe(now) })
 	}
 	if x.event.name != "" {
 		x.event.apply(ctx, env)
 		step("after " + x.event.name)
 	}
 	release()
-	return undisturbed
+	return response, returned
 }
 
 // retryCalls retries both calls once.
@@ -491,6 +499,16 @@ func (env *explorerTestEnv) expectSoloOutcome(x interleaving, previous, now name
 		owners = append(owners, vmOne)
 	}
 	Expect(owners).To(ContainElement(now.owner(env.disk)), "%s failed: %v\n%s", x.first.name, response.Error, env.describe(now))
+}
+
+// expectStillConsistent fails if the first call returned an error, but undid what the second one returned.
+func (env *explorerTestEnv) expectStillConsistent(x interleaving, reached bool, first, second director.Response, now namespaceState) {
+	if !reached || first.Error == nil || x.third != nil {
+		return
+	}
+	Expect(x.second.check(env, now, second)).To(BeEmpty(), func() string {
+		return x.first.name + " failed, but undid the result of " + x.second.name + "\n" + env.describe(now)
+	})
 }
 
 // startExplorerCall starts a call, and sends its response to the returned channel.
