@@ -43,13 +43,13 @@ type ConfigOptions struct {
 func (o ConfigOptions) checkHostAccess(access kube.HostAccess) error {
 	for _, command := range access.Commands {
 		if !slices.Contains(o.AllowedCommands, command.Name) {
-			return fmt.Errorf("%s cannot run %q from a cpi-config; put a token or a certificate into the kubeconfig "+
+			return fmt.Errorf("cpi-config: %s must not run program %q; put a token or a certificate into the kubeconfig "+
 				"(token, client-certificate-data), or list the program in cpi_config.allowed_commands of cpi.json", command.Field, command.Name)
 		}
 	}
 	for _, file := range access.Files {
 		if !slices.Contains(o.AllowedFiles, file.Name) {
-			return fmt.Errorf("%s cannot read file %q from a cpi-config; use its content "+
+			return fmt.Errorf("cpi-config: %s must not refer to file %q of this host; use its content "+
 				"(kubeconfig, token, …-data), or list the file in cpi_config.allowed_files of cpi.json", file.Field, file.Name)
 		}
 	}

@@ -52,17 +52,17 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).NotTo(HaveOccurred())
 	},
 		Entry("a program", kubeconfigSection("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
-			`users[u].user.exec cannot run "aws"`, ConfigOptions{AllowedCommands: []string{"aws"}}),
+			`users[u].user.exec must not run program "aws"`, ConfigOptions{AllowedCommands: []string{"aws"}}),
 		Entry("an auth provider", kubeconfigSection("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
-			`users[u].user.auth-provider cannot run "auth-provider gcp"`, ConfigOptions{AllowedCommands: []string{"auth-provider gcp"}}),
+			`users[u].user.auth-provider must not run program "auth-provider gcp"`, ConfigOptions{AllowedCommands: []string{"auth-provider gcp"}}),
 		Entry("a token file", kubeconfigSection("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
-			`users[u].user.tokenFile cannot read file "/etc/shadow"`, ConfigOptions{AllowedFiles: []string{"/etc/shadow"}}),
+			`users[u].user.tokenFile must not refer to file "/etc/shadow"`, ConfigOptions{AllowedFiles: []string{"/etc/shadow"}}),
 		Entry("a client certificate and key", kubeconfigSection("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
-			`users[u].user.client-certificate cannot read file "/c"`, ConfigOptions{AllowedFiles: []string{"/c", "/k"}}),
+			`users[u].user.client-certificate must not refer to file "/c"`, ConfigOptions{AllowedFiles: []string{"/c", "/k"}}),
 		Entry("a certificate authority", kubeconfigSection("clusters: [{name: c, cluster: {server: 'https://x', certificate-authority: /ca}}]"),
-			`clusters[c].cluster.certificate-authority cannot read file "/ca"`, ConfigOptions{AllowedFiles: []string{"/ca"}}),
+			`clusters[c].cluster.certificate-authority must not refer to file "/ca"`, ConfigOptions{AllowedFiles: []string{"/ca"}}),
 		Entry("a kubeconfig file", map[string]any{"kubeconfig_path": "/home/bosh/kubeconfig"},
-			`kubernetes.kubeconfig_path cannot read file "/home/bosh/kubeconfig"`, ConfigOptions{AllowedFiles: []string{"/home/bosh/kubeconfig"}}),
+			`kubernetes.kubeconfig_path must not refer to file "/home/bosh/kubeconfig"`, ConfigOptions{AllowedFiles: []string{"/home/bosh/kubeconfig"}}),
 	)
 
 	It("may contain a proxy and inline credentials", func() {
@@ -77,7 +77,7 @@ var _ = Describe("A cpi-config", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		_, err := config.withOverrides([]byte(`{"cpi_config": {"allowed_files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))
-		Expect(err).To(MatchError(ContainSubstring("cannot read file")))
+		Expect(err).To(MatchError(ContainSubstring("must not refer to file")))
 	})
 
 	It("replaces Pod labels as a whole, and keeps Pod annotations", func() {

@@ -112,7 +112,7 @@ func apiServerURL(host, port, file string) (string, error) {
 	case errors.Is(err, fs.ErrNotExist):
 		return inClusterURL, nil
 	case err != nil:
-		return "", fmt.Errorf("cannot read the API server's address; set kubernetes.kubeconfig: %w", err)
+		return "", fmt.Errorf("cannot read the API server's address: %w; set kubernetes.kubeconfig", err)
 	}
 	return strings.TrimSpace(string(content)), nil
 }

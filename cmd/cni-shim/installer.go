@@ -63,7 +63,7 @@ func runInstaller(ctx context.Context, command string, args []string) error {
 	switch {
 	case flags.NArg() > 0:
 		return fmt.Errorf("%s: unexpected argument %q", command, flags.Arg(0))
-	case options.interval < 0:
+	case options.watch && options.interval <= 0:
 		return errors.New("-interval must be positive")
 	case options.watch:
 		return options.Watch(ctx, options.interval, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
@@ -71,7 +71,7 @@ func runInstaller(ctx context.Context, command string, args []string) error {
 	return options.runOnce(ctx, command)
 }
 
-// newFlagSet returns the flags of the command. A zero value selects the default.
+// newFlagSet returns the flags of the command. An empty value selects the default.
 func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	flags := flag.NewFlagSet("cni-shim "+command, flag.ContinueOnError)
 	flags.Usage = func() {
@@ -101,8 +101,7 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 	case "install":
 		flags.BoolVar(&o.watch, "watch", false, "keep running, renew the token, "+
 			"and update the shim when the node's network configuration changes")
-		flags.DurationVar(&o.interval, "interval", 0, "with -watch: interval between checks for changes "+
-			"(default: "+defaultInterval.String()+")")
+		flags.DurationVar(&o.interval, "interval", defaultInterval, "with -watch: interval between checks for changes")
 	case "uninstall":
 		flags.BoolVar(&o.wait, "wait", false, "keep running after the files are removed, until terminated")
 	}
@@ -114,7 +113,6 @@ func (o *installerFlags) applyDefaults() {
 	o.ConfigDir = cmp.Or(o.ConfigDir, defaultConfigDir)
 	o.Server = cmp.Or(o.Server, install.InClusterServer())
 	o.ServiceAccount = cmp.Or(o.ServiceAccount, defaultServiceAccount)
-	o.interval = cmp.Or(o.interval, defaultInterval)
 	if o.subnets != "" {
 		o.Subnets = strings.Split(o.subnets, ",")
 	}

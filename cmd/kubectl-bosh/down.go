@@ -69,7 +69,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	deployed, err := s.listDeploymentResources(ctx, director)
+	deployed, err := s.listDeployedResources(ctx, director)
 	if err != nil {
 		return err
 	}
@@ -83,8 +83,8 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	return s.tearDown(ctx, director, deployed)
 }
 
-// listDeploymentResources lists the VMs and disks in the namespace that create-env did not create.
-func (s *session) listDeploymentResources(ctx context.Context, director string) ([]string, error) {
+// listDeployedResources lists the VMs and disks in the namespace that create-env did not create.
+func (s *session) listDeployedResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
 	pods, err := s.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})

@@ -98,7 +98,7 @@ func timeOf(callID string) time.Time {
 
 // adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.
 func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
-	patch, err := manifest.Adopt(object, c.ID)
+	patch, err := manifest.AdoptPatch(object, c.ID)
 	if err != nil {
 		return object, err
 	}

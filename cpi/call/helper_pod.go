@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"errors"
 	"strings"
 
@@ -50,11 +51,11 @@ func (c *Call) WaitForHelperPod(code Code, helperPod *corev1.Pod, message string
 		if finished, succeeded := manifest.HelperFinished(current); !finished || succeeded {
 			return finished, nil
 		}
-		reason := ""
+		reason := helperPod.Status.Reason // for example Evicted
 		if terminated := manifest.OwnContainerStatus(helperPod).State.Terminated; terminated != nil {
-			reason = strings.TrimSpace(terminated.Message)
+			reason = cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason)
 		}
-		return false, code.Errorf("%s: %s", message, reason)
+		return false, code.Errorf("%s: %s", message, cmp.Or(reason, "the container failed without a message"))
 	})
 	return c.ExplainTimeout(code, helperPod, err, message)
 }

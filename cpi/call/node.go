@@ -18,10 +18,10 @@ import (
 // node.kubernetes.io/out-of-service, or by deleting the Node) and Kubernetes removed the node's Pods.
 
 // ErrNodeUnreachable reports that a node does not report to the cluster and was not declared to be off.
-var ErrNodeUnreachable = errors.New("its Pods may still be running and writing to their disks")
+var ErrNodeUnreachable = errors.New("the node is unreachable, and its Pods may still be running and writing to their disks")
 
 func nodeUnreachableError(node string, since time.Time) *Error {
-	return CodeNodeUnreachable.Errorf("node %s has been unreachable since %s: %w; restore the node, or, if you are sure that it is off, "+
+	return CodeNodeUnreachable.Errorf("node %s has not reported since %s: %w; restore the node, or, if you are sure that it is off, "+
 		"run `kubectl taint nodes %s %s=nodeshutdown:NoExecute`, then retry",
 		node, since.UTC().Format(time.RFC3339), ErrNodeUnreachable, node, corev1.TaintNodeOutOfService)
 }

@@ -204,7 +204,7 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 		}
 	}
 	for _, template := range inv.podTemplates {
-		if scan.exceedsMinAge(template) && !manifest.HasMetadata(template.Template.Annotations) && !inv.hasNamedPod(template) {
+		if scan.exceedsMinAge(template) && !manifest.HasMetadata(template.Template.Annotations) && !inv.podHasMetadata(template) {
 			scan.add(template, reasonNeverNamed, deleteTemplate(template))
 		}
 	}

@@ -117,8 +117,8 @@ func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, director
 	return found.Items, nil
 }
 
-// hasNamedPod reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.
-func (inv inventory) hasNamedPod(template *corev1.PodTemplate) bool {
+// podHasMetadata reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.
+func (inv inventory) podHasMetadata(template *corev1.PodTemplate) bool {
 	return slices.ContainsFunc(inv.pods, func(pod *corev1.Pod) bool {
 		return kube.OwnedBy(pod, template.UID) && manifest.HasMetadata(pod.Annotations)
 	})

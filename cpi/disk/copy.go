@@ -289,7 +289,7 @@ func (s *Session) releaseFromCopy(disk string, successor manifest.DiskPVC, pod m
 }
 
 func (s *Session) supersededCopyError(disk string) error {
-	return call.CodeHelperDeleted.Errorf("cannot copy disk %s: its copy Pod was deleted by another client; retry", disk)
+	return call.CodeHelperDeleted.Errorf("cannot copy disk %s: a concurrent call or another client deleted the copy; retry", disk)
 }
 
 // findVMForCopy returns a running VM that provides the image of the copy Pod: the VM of the disk's instance, or else any other VM.

@@ -131,7 +131,7 @@ var _ = Describe("The PVC of a disk", func() {
 var _ = Describe("A VM Pod", func() {
 	It("gets annotations if it still has the same UID", func() {
 		pod := runningPod(testVM())
-		patch, err := manifest.AnnotatePod(pod, map[string]string{"example.org/ip": "10.0.0.1"})
+		patch, err := manifest.PodAnnotationsPatch(pod, map[string]string{"example.org/ip": "10.0.0.1"})
 		Expect(applyPatch(pod.Pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
 		Expect(string(patch)).To(ContainSubstring(`"uid":"uid-of-the-vm"`))
 	})

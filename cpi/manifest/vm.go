@@ -275,16 +275,16 @@ func (vm VM) SettingsSecret(files map[string][]byte, pod VMPod) *corev1.Secret {
 	}
 }
 
-// Adopt returns the strategic merge patch that makes the call the owner of another call's object, if the object is unchanged since
+// AdoptPatch returns the strategic merge patch that makes the call the owner of another call's object, if the object is unchanged since
 // it was read.
-func Adopt(object metav1.Object, call string) ([]byte, error) {
+func AdoptPatch(object metav1.Object, call string) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
 	})
 }
 
-// AnnotatePod returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
-func AnnotatePod(pod VMPod, annotations map[string]string) ([]byte, error) {
+// PodAnnotationsPatch returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
+func PodAnnotationsPatch(pod VMPod, annotations map[string]string) ([]byte, error) {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
 }
 

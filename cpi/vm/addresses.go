@@ -43,7 +43,7 @@ func (s *Session) annotateAddresses(pod manifest.VMPod, networks network.Network
 	if len(missing) == 0 {
 		return nil
 	}
-	patch, err := manifest.AnnotatePod(pod, missing)
+	patch, err := manifest.PodAnnotationsPatch(pod, missing)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ import (
 var (
 	errPodTerminated = errors.New("the Pod terminated")
 	errPodStuck      = errors.New("the Pod cannot start without intervention")
-	errUnschedulable = errors.New("no node can run the Pod")
+	errUnschedulable = errors.New("no node could run the Pod")
 	errPodDeleted    = errors.New("deleted by another client")
 	errPlatform      = errors.New("the node cannot run the image, which is for another architecture; set kubernetes.io/arch in " +
 		"cloud_properties.node_selector, or upload the stemcell again while the CPI can reach its registry")
@@ -79,7 +79,7 @@ func (s *Session) waitForBoot(pod manifest.VMPod) error {
 		cancel()
 		switch {
 		case errors.Is(err, kube.ErrTimeout) && unschedulable && s.Ctx.Err() == nil:
-			return fmt.Errorf("%w after %s", errUnschedulable, s.UnschedulableTimeout)
+			return fmt.Errorf("%w, for %s", errUnschedulable, s.UnschedulableTimeout)
 		case booted || err != nil:
 			return err
 		}

@@ -68,7 +68,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 
 // adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
 func (r recreateStrategy) adoptPod(vmPod manifest.VMPod) (manifest.VMPod, error) {
-	patch, err := manifest.AnnotatePod(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
+	patch, err := manifest.PodAnnotationsPatch(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
 	if err != nil {
 		return vmPod, err
 	}

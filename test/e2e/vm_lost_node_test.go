@@ -57,7 +57,7 @@ var _ = Describe("A lost node", Label("vms", "extended", labelSharedKernel), Ser
 
 		By("cutting the node's power")
 		Expect(second.PowerOff(ctx)).To(Succeed())
-		showsRemedy := And(ContainSubstring("node "+second.Name+" has been unreachable since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
+		showsRemedy := And(ContainSubstring("node "+second.Name+" has not reported since "), ContainSubstring("kubectl taint nodes "+second.Name+" "+outOfService+"="))
 		Expect(env.mustFail(ctx, "delete_vm", lostVM.cid).Message).To(showsRemedy)
 		for _, disk := range disks {
 			Expect(env.mustFail(ctx, "detach_disk", lostVM.cid, disk).Message).To(showsRemedy)

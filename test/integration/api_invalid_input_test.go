@@ -199,9 +199,9 @@ var _ = Describe("A configuration", func() {
 			Expect(response.Error).NotTo(BeNil())
 			return response.Error
 		}
-		Expect(callWith("")).To(HaveField("Message", ContainSubstring(`users[u].user.exec cannot run "touch"`)))
+		Expect(callWith("")).To(HaveField("Message", ContainSubstring(`users[u].user.exec must not run program "touch"`)))
 		Expect(ran).NotTo(BeAnExistingFile())
-		Expect(callWith(`,"cpi_config":{"allowed_commands":["touch"]}`)).To(HaveField("Message", Not(ContainSubstring("cannot run"))))
+		Expect(callWith(`,"cpi_config":{"allowed_commands":["touch"]}`)).To(HaveField("Message", Not(ContainSubstring("must not run"))))
 		Expect(ran).To(BeAnExistingFile())
 	})
 })

@@ -112,7 +112,7 @@ var _ = Describe("A node that does not respond", func() {
 	})
 
 	nameNodeAndRemedy := func() OmegaMatcher {
-		return And(ContainSubstring("node "+node+" has been unreachable since "+unreachableSince),
+		return And(ContainSubstring("node "+node+" has not reported since "+unreachableSince),
 			ContainSubstring("kubectl taint nodes "+node+" node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"))
 	}
 	attachmentPod := func(ctx context.Context) *corev1.Pod {

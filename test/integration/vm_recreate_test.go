@@ -182,7 +182,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		env.markNodeUnreachable(ctx, node)
 		env.markPodsNotReady(ctx, vm, disk+"-attachment")
 		previous := getPod(ctx)
-		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has been unreachable"))
+		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("node " + node + " has not reported"))
 		Expect(getPod(ctx).UID).To(Equal(previous.UID))
 		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(ConsistOf(disk))
 		template, err := cluster.CoreV1().PodTemplates(env.namespace).Get(ctx, vm, metav1.GetOptions{})
