@@ -25,13 +25,3 @@ func (c *Call) SetDetail(detail string) {
 		c.Subject.Detail = detail
 	}
 }
-
-// OwnerOf returns a reference to the first owner of the Pod, or the zero value if the Pod has none. The owner of an attachment Pod
-// is the VM Pod, or the PodTemplate of a VM with disk_strategy: recreate.
-func OwnerOf(pod *corev1.Pod) corev1.ObjectReference {
-	if len(pod.OwnerReferences) == 0 {
-		return corev1.ObjectReference{}
-	}
-	owner := pod.OwnerReferences[0]
-	return corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: pod.Namespace, Name: owner.Name, UID: owner.UID}
-}

@@ -236,7 +236,7 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 // attachment Pod.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 	owner, ok := pvc.Owner()
-	vmPod, attachment := inv.findVMPod(owner.VM), inv.findAttachment(pvc.Name)
+	vmPod, attachment := inv.findVMPod(owner.VM), manifest.FindAttachment(inv.pods, pvc.Name)
 	lost, terminating := disk.InspectAttachment(vmPod, attachment)
 	switch {
 	case vmPod.Pod == nil && attachment.Pod == nil && !ok:
@@ -257,12 +257,12 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 
 func (inv inventory) addPDBOrphans(scan *orphanScan) {
 	for _, pdb := range inv.pdbs {
-		members := inv.members(manifest.GroupOf(pdb))
-		if len(members) == 0 {
+		allVMs, activeVMs := inv.countVMs(manifest.GroupOf(pdb))
+		if allVMs == 0 {
 			scan.add(pdb, "its instance group has no VM", deletePDB(pdb))
 			continue
 		}
-		rule, activeVMs := manifest.DisruptionBudgetOf(pdb), len(kube.ActivePods(members))
+		rule := manifest.DisruptionBudgetOf(pdb)
 		if rule == nil || pdb.Spec.MinAvailable == nil || pdb.Spec.MinAvailable.IntVal <= rule.MinAvailableFor(activeVMs) {
 			continue
 		}
@@ -279,10 +279,11 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	switch manifest.RoleOf(pod) {
 	case manifest.RoleAttachment:
-		if !inv.hasOwner(pod) {
-			return "its VM " + manifest.VMOf(pod) + " does not exist"
+		attachment := manifest.AttachmentPod{Pod: pod}
+		if !inv.isVMPresent(attachment) {
+			return "its VM " + attachment.VM() + " does not exist"
 		}
-		if old && manifest.IsGated(pod) && !inv.ownsDisk(pod) {
+		if old && manifest.DiskPod(attachment).IsGated() && !inv.ownsDisk(attachment) {
 			return "orphaned by an interrupted attach_disk"
 		}
 	case manifest.RoleReboot:

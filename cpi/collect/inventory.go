@@ -136,21 +136,11 @@ func (inv inventory) vmPods() []manifest.VMPod {
 	return vmPods
 }
 
-// findAttachment returns the attachment Pod or copy Pod of the disk. It returns a zero Pod if there is none.
-func (inv inventory) findAttachment(diskCID string) manifest.AttachmentPod {
-	for _, pod := range inv.pods {
-		if pod.Name == manifest.AttachmentName(diskCID) {
-			return manifest.AttachmentPod{Pod: pod}
-		}
-	}
-	return manifest.AttachmentPod{}
-}
-
-// ownsDisk reports whether the Pod is the owner of its disk.
-func (inv inventory) ownsDisk(pod *corev1.Pod) bool {
+// ownsDisk reports whether the attachment Pod is the owner of its disk.
+func (inv inventory) ownsDisk(attachment manifest.AttachmentPod) bool {
 	return slices.ContainsFunc(inv.ownedDisks, func(pvc manifest.DiskPVC) bool {
 		owner, _ := pvc.Owner()
-		return owner.Pod == pod.UID
+		return owner.Pod == attachment.UID
 	})
 }
 
@@ -165,13 +155,10 @@ func (inv inventory) findVMPod(vmCID string) manifest.VMPod {
 	return manifest.VMPod{}
 }
 
-func (inv inventory) hasOwner(pod *corev1.Pod) bool {
-	for _, other := range inv.pods {
-		if kube.OwnedBy(pod, other.UID) {
-			return true
-		}
-	}
-	return slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(pod, template.UID) })
+// isVMPresent reports whether the VM Pod or PodTemplate that owns the attachment Pod exists.
+func (inv inventory) isVMPresent(attachment manifest.AttachmentPod) bool {
+	return slices.ContainsFunc(inv.pods, func(other *corev1.Pod) bool { return kube.OwnedBy(attachment, other.UID) }) ||
+		slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(attachment, template.UID) })
 }
 
 func (inv inventory) hasVMBehind(service string) bool {
@@ -183,11 +170,15 @@ func (inv inventory) hasVMBehind(service string) bool {
 	return false
 }
 
-func (inv inventory) members(group string) (members []*corev1.Pod) {
+// countVMs returns the number of VMs in the instance group, and how many of them are active.
+func (inv inventory) countVMs(group string) (all, active int) {
 	for _, vmPod := range inv.vmPods() {
 		if manifest.GroupOf(vmPod) == group {
-			members = append(members, vmPod.Pod)
+			all++
+			if kube.IsActive(vmPod.Pod) {
+				active++
+			}
 		}
 	}
-	return members
+	return all, active
 }

@@ -99,14 +99,14 @@ func (s *Session) rollbackCopy(pvc manifest.DiskPVC, successor string) error {
 // deleteCopyPodIfOwned deletes the disk's copy Pod if this call owns it. gone reports whether there is no copy Pod: any other Pod of
 // its name shows that it was deleted.
 func (s *Session) deleteCopyPodIfOwned(disk string) (gone bool, err error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
-	if errors.Is(err, kube.ErrNotFound) || err == nil && !IsCopyPod(pod) {
+	pod, err := s.getDiskPod(disk)
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !pod.IsCopy() {
 		return true, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	return s.DeletePodIfOwned(pod, call.NeverKeep)
+	return s.DeletePodIfOwned(pod.Pod, call.NeverKeep)
 }
 
 // clearDeletedSuccessor removes the record of a deleted successor from the disk's PVC, unless a VM has the disk.
@@ -131,7 +131,7 @@ func (s *Session) clearDeletedSuccessor(disk, successor string) error {
 // checkCopyable checks, before anything is changed, that the disk is not attached, that its data can be read, and that the
 // requested StorageClass exists. It accepts a copy Pod that copies to the desired successor or is not running.
 func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) error {
-	existing, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
+	existing, err := s.getDiskPod(pvc.Name)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		if err := s.CheckFreeFor(pvc, ""); err != nil {
@@ -139,11 +139,11 @@ func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) err
 		}
 	case err != nil:
 		return err
-	case IsCopyPod(existing) && (manifest.CopyPod{Pod: existing}.CopiedTo() == desired.Name || !copyRunning(existing)):
-	case IsCopyPod(existing):
-		return CopyingError(manifest.CopyPod{Pod: existing})
+	case existing.IsCopy() && (manifest.CopyPod(existing).CopiedTo() == desired.Name || !isReading(manifest.CopyPod(existing))):
+	case existing.IsCopy():
+		return CopyingError(manifest.CopyPod(existing))
 	case existing.DeletionTimestamp != nil:
-		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, manifest.VMOf(existing))
+		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.VM())
 	default:
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
@@ -237,9 +237,11 @@ func (s *Session) runCopyPod(pvc, successor manifest.DiskPVC) (pod manifest.Copy
 	if err != nil {
 		return pod, err
 	}
-	if pod.Pod, err = s.startPod(pod.Pod); err != nil {
+	started, err := s.startPod(manifest.DiskPod(pod))
+	if err != nil {
 		return pod, err
 	}
+	pod = manifest.CopyPod(started)
 	return pod, s.waitForCopy(pod)
 }
 
@@ -320,26 +322,22 @@ func (s *Session) findVMForCopy(pvc manifest.DiskPVC) (vmPod manifest.VMPod, sam
 // successor.
 func (s *Session) ensureCopyPod(desired manifest.Copy) (manifest.CopyPod, error) {
 	desiredPod := desired.Pod()
-	pod, _, err := s.EnsureHelperPod(desiredPod.Pod, func(existing *corev1.Pod) (bool, error) {
+	pod, _, err := s.EnsureHelperPod(desiredPod.Pod, func(pod *corev1.Pod) (bool, error) {
+		existing := manifest.DiskPod{Pod: pod}
 		switch {
 		case existing.DeletionTimestamp != nil:
-			return false, s.WaitForDeletion(existing)
-		case !IsCopyPod(existing):
+			return false, s.WaitForDeletion(pod)
+		case !existing.IsCopy():
 			if superseded, err := s.DeleteSuperseded(existing); superseded || err != nil {
 				return false, err
 			}
-			return false, AttachedError(manifest.AttachmentPod{Pod: existing})
-		case copyFailed(manifest.CopyPod{Pod: existing}) || !slices.Equal(existing.OwnerReferences, desiredPod.OwnerReferences):
-			return false, s.DeletePodAndWait(existing)
+			return false, AttachedError(manifest.AttachmentPod(existing))
+		case manifest.CopyPod(existing).Failed() || !slices.Equal(existing.OwnerReferences, desiredPod.OwnerReferences):
+			return false, s.DeletePodAndWait(pod)
 		}
 		return true, nil
 	})
 	return manifest.CopyPod{Pod: pod}, err
-}
-
-func copyFailed(pod manifest.CopyPod) bool {
-	finished, succeeded := manifest.HelperFinished(pod.Pod)
-	return finished && !succeeded
 }
 
 // waitForCopy waits for the copy Pod to succeed. The Pod must start within StartTimeout.

@@ -188,17 +188,17 @@ func (s *Session) clearCopyRecord(pvc manifest.DiskPVC) (manifest.DiskPVC, error
 // running.
 func (s *Session) deleteCopyPod(disk string) error {
 	for {
-		pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+		pod, err := s.getDiskPod(disk)
 		switch {
-		case errors.Is(err, kube.ErrNotFound) || err == nil && !IsCopyPod(pod):
+		case errors.Is(err, kube.ErrNotFound) || err == nil && !pod.IsCopy():
 			return nil
 		case err != nil:
 			return err
-		case pod.DeletionTimestamp == nil && copyRunning(pod):
-			return CopyingError(manifest.CopyPod{Pod: pod})
+		case pod.DeletionTimestamp == nil && isReading(manifest.CopyPod(pod)):
+			return CopyingError(manifest.CopyPod(pod))
 		}
-		if err = s.Pods.DeleteUnchanged(s.Ctx, pod); err == nil {
-			return s.WaitForDeletion(pod)
+		if err = s.Pods.DeleteUnchanged(s.Ctx, pod.Pod); err == nil {
+			return s.WaitForDeletion(pod.Pod)
 		}
 		if !errors.Is(err, kube.ErrConflict) {
 			return err

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
@@ -20,25 +19,25 @@ import (
 // A Pod that opens the volume is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
 // request to create such a Pod cannot start a Pod that writes to a disk of another owner.
 
-// AssignAndStart makes the attachment Pod the owner of the disk, for the VM, and removes its scheduling gate. validate decides
+// AssignAndStart makes the attachment Pod the owner of the disk, for its VM, and removes its scheduling gate. validate decides
 // whether the VM can become the owner of the disk in its current state. If the Pod already is the owner, AssignAndStart only
 // removes the gate.
-func (s *Session) AssignAndStart(pvc manifest.DiskPVC, vmCID string, pod *corev1.Pod,
-	validate func(manifest.DiskPVC) error) (manifest.DiskPVC, *corev1.Pod, error) {
+func (s *Session) AssignAndStart(pvc manifest.DiskPVC, attachment manifest.AttachmentPod,
+	validate func(manifest.DiskPVC) error) (manifest.DiskPVC, manifest.AttachmentPod, error) {
 
-	owner := manifest.DiskOwner{VM: vmCID, Pod: pod.UID}
+	owner := attachment.OwnerRecord()
 	name := pvc.Name
 	pvc, err := s.assignOwner(pvc, owner, validate, func(current manifest.DiskPVC) ([]byte, error) {
 		return manifest.AssignDisk(current, owner)
 	})
 	if call.DiskNotFound.Is(err) {
-		err = deletedDuringAttachError(name, vmCID)
+		err = deletedDuringAttachError(name, owner.VM)
 	}
 	if err != nil {
-		return pvc, pod, err
+		return pvc, attachment, err
 	}
-	pod, err = s.startPod(pod)
-	return pvc, pod, err
+	started, err := s.startPod(manifest.DiskPod(attachment))
+	return pvc, manifest.AttachmentPod(started), err
 }
 
 func deletedDuringAttachError(cid, vmCID string) error {
@@ -99,8 +98,8 @@ func podDeletedError(name string) error {
 }
 
 // startPod removes the scheduling gate of a Pod that owns its disk.
-func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
-	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
+func (s *Session) startPod(pod manifest.DiskPod) (manifest.DiskPod, error) {
+	if !pod.IsGated() || pod.DeletionTimestamp != nil {
 		return pod, nil
 	}
 	patch, err := manifest.Ungate(pod)
@@ -114,7 +113,7 @@ func (s *Session) startPod(pod *corev1.Pod) (*corev1.Pod, error) {
 	if err != nil {
 		return pod, err
 	}
-	return started, nil
+	return manifest.DiskPod{Pod: started}, nil
 }
 
 // MarkFormatted records that the disk has a filesystem, after the attachment Pod with this UID attached it. It fails if that Pod no
@@ -259,7 +258,7 @@ func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
 
 // checkUnattached returns an error if a VM has the disk, or if a copy Pod is reading it.
 func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(pvc.Name))
+	pod, err := s.getDiskPod(pvc.Name)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return s.CheckFreeFor(pvc, "")
@@ -267,10 +266,10 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		return err
 	case pod.DeletionTimestamp != nil:
 		return s.CheckFreeFor(pvc, "")
-	case IsCopyPod(pod) && !copyRunning(pod):
+	case pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
 		return nil
-	case IsCopyPod(pod):
-		return CopyingError(manifest.CopyPod{Pod: pod})
+	case pod.IsCopy():
+		return CopyingError(manifest.CopyPod(pod))
 	}
 	if superseded, err := s.DeleteSuperseded(pod); superseded || err != nil {
 		if err != nil {
@@ -278,16 +277,22 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		}
 		return s.CheckFreeFor(pvc, "")
 	}
-	return AttachedError(manifest.AttachmentPod{Pod: pod})
+	return AttachedError(manifest.AttachmentPod(pod))
+}
+
+// getDiskPod returns the attachment Pod or the copy Pod of the disk.
+func (s *Session) getDiskPod(disk string) (manifest.DiskPod, error) {
+	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+	return manifest.DiskPod{Pod: pod}, err
 }
 
 // DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk. The call that created the Pod either
 // ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
-func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
-	if !manifest.IsGated(pod) || pod.DeletionTimestamp != nil {
+func (s *Session) DeleteSuperseded(pod manifest.DiskPod) (deleted bool, err error) {
+	if !pod.IsGated() || pod.DeletionTimestamp != nil {
 		return false, nil
 	}
-	pvc, err := s.read(manifest.DiskOf(pod))
+	pvc, err := s.read(pod.Disk())
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return false, err
 	}
@@ -296,7 +301,7 @@ func (s *Session) DeleteSuperseded(pod *corev1.Pod) (deleted bool, err error) {
 			return false, nil
 		}
 	}
-	err = s.Pods.DeleteUnchanged(s.Ctx, pod)
+	err = s.Pods.DeleteUnchanged(s.Ctx, pod.Pod)
 	if errors.Is(err, kube.ErrConflict) {
 		return false, nil
 	}
@@ -322,13 +327,10 @@ func attachedToError(disk, vmCID string) error {
 	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; detach it first", disk, vmCID)
 }
 
-// IsCopyPod reports whether the Pod is a copy Pod. The attachment Pod of the disk would have the same name.
-func IsCopyPod(pod *corev1.Pod) bool { return manifest.HasRole(pod, manifest.RoleCopy) }
-
-// copyRunning reports whether the copy Pod is reading the disk. A copy Pod that is not started can be deleted at any time.
-func copyRunning(pod *corev1.Pod) bool {
-	finished, _ := manifest.HelperFinished(pod)
-	return kube.HasRun(manifest.OwnContainerStatus(pod)) && !finished
+// isReading reports whether the copy Pod is reading the disk. A copy Pod that is not reading can be deleted at any time.
+func isReading(pod manifest.CopyPod) bool {
+	finished, _ := manifest.HelperFinished(pod.Pod)
+	return kube.HasRun(manifest.OwnContainerStatus(pod.Pod)) && !finished
 }
 
 // CopyingError returns the error for a disk that this Pod copies.

@@ -127,17 +127,17 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 // flush runs the flush Pod, which makes the node of an attached disk write cached data to its disks. It does nothing for a disk
 // that is not attached, or that a copy Pod reads.
 func (s *Session) flush(disk string) error {
-	attachment, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+	pod, err := s.getDiskPod(disk)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !kube.Ready(attachment) || attachment.DeletionTimestamp != nil || IsCopyPod(attachment) {
+	if !kube.Ready(pod.Pod) || pod.DeletionTimestamp != nil || pod.IsCopy() {
 		return nil
 	}
-	flushPod := manifest.FlushPod(manifest.AttachmentPod{Pod: attachment}, s.Director)
+	flushPod := manifest.FlushPod(manifest.AttachmentPod(pod), s.Director)
 	return s.RunHelperPod(call.CodeDiskFlushFailed, flushPod, "cannot flush disk "+disk)
 }
 

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -122,13 +121,8 @@ func FinishCopy() ([]byte, error) {
 // Therefore a delayed request to create such a Pod starts nothing if the disk has another owner.
 const OwnerGate = Prefix + "disk-owner"
 
-// IsGated reports whether the Pod has OwnerGate, and so waits to become the owner of its disk.
-func IsGated(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
-}
-
 // Ungate returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
-func Ungate(pod *corev1.Pod) ([]byte, error) {
+func Ungate(pod DiskPod) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": OwnerGate}}},

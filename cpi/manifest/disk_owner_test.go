@@ -67,8 +67,9 @@ var _ = Describe("The owner record of a disk", func() {
 var _ = Describe("A Pod that opens a disk", func() {
 	It("is gated until it owns the disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		Expect(manifest.IsGated(attachment.Pod)).To(BeTrue())
-		patch, err := manifest.Ungate(attachment.Pod)
-		Expect(manifest.IsGated(applyPatch(attachment.Pod, patch, err))).To(BeFalse())
+		pod := manifest.DiskPod(attachment)
+		Expect(pod.IsGated()).To(BeTrue())
+		patch, err := manifest.Ungate(pod)
+		Expect(manifest.DiskPod{Pod: applyPatch(pod.Pod, patch, err)}.IsGated()).To(BeFalse())
 	})
 })

@@ -1,6 +1,8 @@
 package manifest
 
 import (
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -42,6 +44,14 @@ func (vm VMPod) HasBooted() bool {
 	return status.State.Running != nil && status.Started != nil && *status.Started
 }
 
+// State describes the state of the Pod in messages: "being deleted", or its phase.
+func (vm VMPod) State() string {
+	if vm.DeletionTimestamp != nil {
+		return "being deleted"
+	}
+	return string(vm.Status.Phase)
+}
+
 // VMPods returns the VM Pods among the Pods.
 func VMPods(pods []*corev1.Pod) (vmPods []VMPod) {
 	for _, pod := range pods {
@@ -50,6 +60,18 @@ func VMPods(pods []*corev1.Pod) (vmPods []VMPod) {
 		}
 	}
 	return vmPods
+}
+
+// FindVMPod returns the Pod of this name, or a zero Pod if there is none.
+func FindVMPod(pods []*corev1.Pod, vmCID string) VMPod { return VMPod{findPod(pods, vmCID)} }
+
+func findPod(pods []*corev1.Pod, name string) *corev1.Pod {
+	for _, pod := range pods {
+		if pod.Name == name {
+			return pod
+		}
+	}
+	return nil
 }
 
 // An AttachmentPod attaches a disk to a VM while it runs.
@@ -70,6 +92,15 @@ func (a AttachmentPod) IsDirectory() bool { return isDirectory(a) }
 // OwnerRecord returns the owner record of the disk while this Pod attaches it.
 func (a AttachmentPod) OwnerRecord() DiskOwner { return DiskOwner{VM: a.VM(), Pod: a.UID} }
 
+// OwnerReference returns a reference to the Pod's owner: the VM Pod, or the PodTemplate of a VM with disk_strategy: recreate.
+func (a AttachmentPod) OwnerReference() corev1.ObjectReference {
+	if len(a.OwnerReferences) == 0 {
+		return corev1.ObjectReference{}
+	}
+	owner := a.OwnerReferences[0]
+	return corev1.ObjectReference{APIVersion: owner.APIVersion, Kind: owner.Kind, Namespace: a.Namespace, Name: owner.Name, UID: owner.UID}
+}
+
 // AttachmentPods returns the attachment Pods among the Pods.
 func AttachmentPods(pods []*corev1.Pod) (attachments []AttachmentPod) {
 	for _, pod := range pods {
@@ -80,7 +111,29 @@ func AttachmentPods(pods []*corev1.Pod) (attachments []AttachmentPod) {
 	return attachments
 }
 
-// A CopyPod copies a disk to its successor. It has the name of the disk's attachment Pod.
+// FindAttachment returns the attachment Pod or copy Pod of the disk, or a zero Pod if there is none.
+func FindAttachment(pods []*corev1.Pod, diskCID string) AttachmentPod {
+	return AttachmentPod{findPod(pods, AttachmentName(diskCID))}
+}
+
+// A DiskPod is the attachment Pod or the copy Pod of a disk. A disk has only one of them, because they have the same name.
+type DiskPod struct{ *corev1.Pod }
+
+// Disk returns the CID of the disk that is attached or copied.
+func (d DiskPod) Disk() string { return DiskOf(d) }
+
+// VM returns the CID of the VM of an attachment Pod.
+func (d DiskPod) VM() string { return VMOf(d) }
+
+// IsCopy reports whether the Pod is a copy Pod.
+func (d DiskPod) IsCopy() bool { return HasRole(d, RoleCopy) }
+
+// IsGated reports whether the Pod has OwnerGate, and so waits to become the owner of its disk.
+func (d DiskPod) IsGated() bool {
+	return slices.ContainsFunc(d.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
+}
+
+// A CopyPod copies a disk to its successor.
 type CopyPod struct{ *corev1.Pod }
 
 // Disk returns the CID of the disk that is copied.
@@ -88,6 +141,12 @@ func (c CopyPod) Disk() string { return DiskOf(c) }
 
 // CopiedTo returns the CID of the successor.
 func (c CopyPod) CopiedTo() string { return copiedTo(c) }
+
+// Failed reports whether the copy failed.
+func (c CopyPod) Failed() bool {
+	finished, succeeded := HelperFinished(c.Pod)
+	return finished && !succeeded
+}
 
 // PVC is a short name for the embedded object.
 type PVC = corev1.PersistentVolumeClaim

@@ -25,16 +25,20 @@ func admissionChecks() []Check {
 		}
 	}
 	return []Check{
-		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod { return withoutNode(vmPod) })},
-		{"create-attachment", Required, podCheck(sampleObjects.buildAttachmentPod)},
-		{"create-copy", Advised, podCheck(sampleObjects.buildCopyPod)},
+		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod { return withoutNode(vmPod).Pod })},
+		{"create-attachment", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+			return samples.buildAttachmentPod(vmPod).Pod
+		})},
+		{"create-copy", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+			return samples.buildCopyPod(vmPod).Pod
+		})},
 		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, ""))
 		})},
 		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			attachmentPod := samples.buildAttachmentPod(vmPod)
 			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
-			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(manifest.AttachmentPod{Pod: attachmentPod}, ""))
+			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, ""))
 		})},
 		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			vm, err := samples.buildVM()
@@ -59,10 +63,10 @@ func admissionChecks() []Check {
 }
 
 // withoutNode returns the VM Pod before it is scheduled.
-func withoutNode(vmPod manifest.VMPod) *corev1.Pod {
+func withoutNode(vmPod manifest.VMPod) manifest.VMPod {
 	pod := vmPod.DeepCopy()
 	pod.UID, pod.Spec.NodeName, pod.Status = "", "", corev1.PodStatus{}
-	return pod
+	return manifest.VMPod{Pod: pod}
 }
 
 func dryRunCheck(create func(context.Context, sampleObjects, manifest.VMPod) error) func(context.Context, *clusterState) finding {

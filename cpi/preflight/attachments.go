@@ -23,8 +23,8 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 		if !manifest.HasRole(pvc, manifest.RoleDisk) || manifest.VMOf(pvc) == "" {
 			continue
 		}
-		vmPod := manifest.VMPod{Pod: findPod(pods, manifest.VMOf(pvc))}
-		attachment := manifest.AttachmentPod{Pod: findPod(pods, manifest.AttachmentName(pvc.Name))}
+		vmPod := manifest.FindVMPod(pods, manifest.VMOf(pvc))
+		attachment := manifest.FindAttachment(pods, pvc.Name)
 		switch isLost, isTerminating := disk.InspectAttachment(vmPod, attachment); {
 		case isLost:
 			lost = append(lost, pvc.Name+" of VM "+vmPod.Name)

@@ -80,13 +80,3 @@ func listUpTo[T any](
 	})
 	return found, err
 }
-
-// findPod returns the Pod of this name, or nil.
-func findPod(pods []*corev1.Pod, name string) *corev1.Pod {
-	for _, pod := range pods {
-		if pod.Name == name {
-			return pod
-		}
-	}
-	return nil
-}

@@ -22,11 +22,11 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return fail(err.Error(), "correct the configuration")
 	}
-	attachment, err := s.client.Pods.DryRunCreate(ctx, samples.buildAttachmentPod(sampleVMPod))
+	attachment, err := s.client.Pods.DryRunCreate(ctx, samples.buildAttachmentPod(sampleVMPod).Pod)
 	if err != nil {
 		return s.rejectionFinding(err)
 	}
-	vmPod, err := s.client.Pods.DryRunCreate(ctx, withoutNode(sampleVMPod))
+	vmPod, err := s.client.Pods.DryRunCreate(ctx, withoutNode(sampleVMPod).Pod)
 	if err != nil {
 		return s.rejectionFinding(err)
 	}
@@ -34,23 +34,23 @@ func inspectPriorityClass(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callPermissionsFile)
 	}
-	highest, owner := priority(vmPod), "VMs without a priority_class"
+	highest, owner := priority(vmPod.Spec), "VMs without a priority_class"
 	for _, pod := range pods {
-		if manifest.HasRole(pod, manifest.RoleVM) && priority(pod) > highest {
-			highest, owner = priority(pod), "VM "+pod.Name
+		if manifest.HasRole(pod, manifest.RoleVM) && priority(pod.Spec) > highest {
+			highest, owner = priority(pod.Spec), "VM "+pod.Name
 		}
 	}
 	message := fmt.Sprintf("PriorityClass %s has value %d; highest value of VMs: %d (%s)",
-		priorityClass, priority(attachment), highest, owner)
-	if priority(attachment) <= highest {
+		priorityClass, priority(attachment.Spec), highest, owner)
+	if priority(attachment.Spec) <= highest {
 		return fail(message, "raise the value of "+priorityClass+" above the priority of all other Pods on the nodes of VMs")
 	}
 	return pass(message)
 }
 
-func priority(pod *corev1.Pod) int32 {
-	if pod.Spec.Priority == nil {
+func priority(pod corev1.PodSpec) int32 {
+	if pod.Priority == nil {
 		return 0
 	}
-	return *pod.Spec.Priority
+	return *pod.Priority
 }

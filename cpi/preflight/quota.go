@@ -30,15 +30,18 @@ func (s *clusterState) demands(ctx context.Context) ([]demand, error) {
 	if err != nil {
 		return nil, err
 	}
-	return []demand{{"small VMs", quotaUsage(vmPod.Pod)}, {"attachment Pods", quotaUsage(samples.buildAttachmentPod(vmPod))}}, nil
+	attachment := samples.buildAttachmentPod(vmPod)
+	return []demand{
+		{"small VMs", quotaUsage(manifest.OwnContainer(vmPod.Pod).Resources)},
+		{"attachment Pods", quotaUsage(manifest.OwnContainer(attachment.Pod).Resources)},
+	}, nil
 }
 
-// quotaUsage returns the resources of the Pod by their names in ResourceQuotas.
-func quotaUsage(pod *corev1.Pod) corev1.ResourceList {
+// quotaUsage returns the resources of a Pod with one container by their names in ResourceQuotas.
+func quotaUsage(resources corev1.ResourceRequirements) corev1.ResourceList {
 	usage := corev1.ResourceList{
 		corev1.ResourcePods: resource.MustParse("1"), "count/pods": resource.MustParse("1"),
 	}
-	resources := manifest.OwnContainer(pod).Resources
 	for name, amount := range resources.Requests {
 		usage[name], usage["requests."+name] = amount, amount
 	}

@@ -88,18 +88,19 @@ func (s sampleObjects) buildDiskPVC(name string) manifest.DiskPVC {
 	}.PVC()
 }
 
-func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) *corev1.Pod {
-	return s.config.Pods.ApplyToHelperPod(manifest.Attachment{
+func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) manifest.AttachmentPod {
+	desired := manifest.Attachment{
 		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
 		PriorityClass: s.config.Disk.AttachmentPriorityClass,
-	}.Pod().Pod)
+	}
+	return manifest.AttachmentPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
 }
 
-func (s sampleObjects) buildCopyPod(vmPod manifest.VMPod) *corev1.Pod {
+func (s sampleObjects) buildCopyPod(vmPod manifest.VMPod) manifest.CopyPod {
 	successor := s.buildDiskPVC(s.id + "-new")
 	successor.UID = vmPod.UID
 	desired := manifest.Copy{Old: s.buildDiskPVC(s.id), New: successor, VM: vmPod, Node: vmPod.Spec.NodeName}
-	return s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)
+	return manifest.CopyPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
 }
 
 func (s sampleObjects) buildService() manifest.Service {

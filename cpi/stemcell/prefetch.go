@@ -165,20 +165,20 @@ func (s *Session) buildPrefetchDaemonSet(cid string) (*extension.DaemonSet, erro
 	if desired.PullSecrets, err = PullSecrets(options, image); err != nil {
 		return nil, err
 	}
-	return desired.DaemonSet(capLimits(s.PodOptions.ApplyToHelperPod(desired.Pod())))
+	pod := s.PodOptions.ApplyToHelperPod(desired.Pod())
+	capLimits(manifest.OwnContainer(pod).Resources.Limits)
+	return desired.DaemonSet(pod)
 }
 
-// capLimits lowers the helper limits of the Pod to the needs of a sleeping program: there is one Pod on each node, and a quota
-// counts all of them.
-func capLimits(pod *corev1.Pod) *corev1.Pod {
-	limits := manifest.OwnContainer(pod).Resources.Limits
+// capLimits lowers the limits of a helper Pod to the needs of a sleeping program: there is one Pod on each node, and a quota counts
+// all of them.
+func capLimits(limits corev1.ResourceList) {
 	caps := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("32Mi")}
 	for name, limitCap := range caps {
 		if limit, limited := limits[name]; limited && limit.Cmp(limitCap) > 0 {
 			limits[name] = limitCap
 		}
 	}
-	return pod
 }
 
 // prefetchError adds the remedy to a denied request: only prefetching needs permissions for DaemonSets.

@@ -45,7 +45,9 @@ var _ = Describe("stemcell.prefetch", func() {
 
 	It("caps the helper limits, and sets none that helper Pods do not have", func() {
 		limited := func(limits corev1.ResourceList) corev1.ResourceList {
-			return manifest.OwnContainer(capLimits(call.PodOptions{HelperLimits: limits}.ApplyToHelperPod(manifest.Prefetch{}.Pod()))).Resources.Limits
+			pod := call.PodOptions{HelperLimits: limits}.ApplyToHelperPod(manifest.Prefetch{}.Pod())
+			capLimits(manifest.OwnContainer(pod).Resources.Limits)
+			return manifest.OwnContainer(pod).Resources.Limits
 		}
 		Expect(limited(nil)).To(BeEmpty())
 		some := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}

@@ -58,7 +58,7 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 	case vmPod.DeletionTimestamp != nil:
 		return call.NoVM(vmPod.Name)
 	case kube.Finished(vmPod.Pod), vmPod.Spec.NodeName == "":
-		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.Status.Phase)
+		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.State())
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -139,7 +139,7 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		}
 		return disk.CheckNoPendingCopy(current)
 	}
-	pvc, attachment.Pod, err = s.diskSession().AssignAndStart(pvc, vmPod.Name, pod, validate)
+	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, manifest.AttachmentPod{Pod: pod}, validate)
 	return pvc, attachment, owned, err
 }
 
@@ -156,11 +156,11 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
 			existing.Disk(), vmCID)
 		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, message)
-	case disk.IsCopyPod(existing.Pod), vmCID != vmPod.Name:
-		if superseded, err := s.diskSession().DeleteSuperseded(existing.Pod); superseded || err != nil {
+	case manifest.DiskPod(existing).IsCopy(), vmCID != vmPod.Name:
+		if superseded, err := s.diskSession().DeleteSuperseded(manifest.DiskPod(existing)); superseded || err != nil {
 			return false, err
 		}
-		if disk.IsCopyPod(existing.Pod) {
+		if manifest.DiskPod(existing).IsCopy() {
 			return false, disk.CopyingError(manifest.CopyPod(existing))
 		}
 		return false, disk.AttachedError(existing)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
@@ -24,7 +25,7 @@ func (s *Session) Delete(vmCID string) error {
 	if err != nil {
 		return err
 	}
-	template, err := s.findTemplate(vmCID, found.Items)
+	template, err := s.findTemplate(vmCID, manifest.VMPods(found.Items))
 	if err != nil {
 		return err
 	}
@@ -35,7 +36,7 @@ func (s *Session) Delete(vmCID string) error {
 		}
 		return err
 	}
-	s.setDeleteSubject(found.Items, template)
+	s.setDeleteSubject(manifest.VMPods(found.Items), template, manifest.AttachmentPods(found.Items))
 	s.waitForKilledAttachments(selection, found)
 	deletion := vmDeletion{session: s, template: template, requested: map[types.UID]bool{}}
 	remaining := found.Items
@@ -60,36 +61,36 @@ const containerRestartTimeout = time.Minute
 // waitForKilledAttachments waits until killed attachment containers run again. An attachment Pod that is deleted while its container is
 // not running leaves its loop device or its mount on the node, and no other node can attach the volume.
 func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.ObjectList[*corev1.Pod]) {
-	if !slices.ContainsFunc(found.Items, isKilledAttachment) {
+	if !slices.ContainsFunc(manifest.AttachmentPods(found.Items), isKilled) {
 		return
 	}
 	bounded, cancel := s.withTimeout(containerRestartTimeout)
 	defer cancel()
 	err := bounded.WaitForPods(s.WatchNode(kube.NodeOf(found.Items)), selection, &found, func(present []*corev1.Pod) (bool, error) {
-		return !slices.ContainsFunc(present, isKilledAttachment), nil
+		return !slices.ContainsFunc(manifest.AttachmentPods(present), isKilled), nil
 	})
 	if err != nil {
 		s.Log.Warn("an attachment Pod of the VM was killed and does not restart; its volume may stay attached to the node", "error", err)
 	}
 }
 
-// isKilledAttachment reports whether the Pod is an attachment Pod with a container that was killed and is not running again.
-func isKilledAttachment(pod *corev1.Pod) bool {
-	status := manifest.OwnContainerStatus(pod)
+// isKilled reports whether the attachment Pod's container was killed and is not running again.
+func isKilled(attachment manifest.AttachmentPod) bool {
+	status := manifest.OwnContainerStatus(attachment.Pod)
 	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
-	return manifest.HasRole(pod, manifest.RoleAttachment) && pod.DeletionTimestamp == nil && !kube.Finished(pod) &&
+	return attachment.DeletionTimestamp == nil && !kube.Finished(attachment.Pod) &&
 		status.State.Running == nil && terminated != nil && kube.Aborted(terminated)
 }
 
 // setDeleteSubject sets the subject of the call: the VM Pod, the PodTemplate, or the owner of an attachment Pod, whichever exists.
-func (s *Session) setDeleteSubject(pods []*corev1.Pod, template *corev1.PodTemplate) {
-	switch vmPods := manifest.VMPods(pods); {
+func (s *Session) setDeleteSubject(vmPods []manifest.VMPod, template *corev1.PodTemplate, attachments []manifest.AttachmentPod) {
+	switch {
 	case len(vmPods) > 0:
 		s.SetSubject(s.Pods.Reference(vmPods[0].Pod))
 	case template != nil:
 		s.SetSubject(s.PodTemplates.Reference(template))
-	default:
-		s.SetSubject(call.OwnerOf(pods[0]))
+	case len(attachments) > 0:
+		s.SetSubject(attachments[0].OwnerReference())
 	}
 }
 
@@ -110,23 +111,27 @@ func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
 		return err
 	}
 	for _, pod := range present {
-		if d.requested[pod.UID] {
-			continue
-		}
-		d.requested[pod.UID] = true
-		if err := d.session.Pods.Delete(d.session.Ctx, pod); err != nil {
-			return err
+		if d.isFirstRequest(pod) {
+			if err := d.session.Pods.Delete(d.session.Ctx, pod); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
+// isFirstRequest reports whether the deletion of the object was not requested before.
+func (d *vmDeletion) isFirstRequest(object metav1.Object) bool {
+	requested := d.requested[object.GetUID()]
+	d.requested[object.GetUID()] = true
+	return !requested
+}
+
 func (d *vmDeletion) deleteVMPod(vmPod manifest.VMPod) error {
 	s := d.session
-	if d.requested[vmPod.UID] {
+	if !d.isFirstRequest(vmPod) {
 		return nil
 	}
-	d.requested[vmPod.UID] = true
 	if err := s.Pods.Delete(s.Ctx, vmPod.Pod); err != nil {
 		return err
 	}
@@ -135,10 +140,9 @@ func (d *vmDeletion) deleteVMPod(vmPod manifest.VMPod) error {
 
 func (d *vmDeletion) deleteTemplate() error {
 	s := d.session
-	if d.template == nil || d.requested[d.template.UID] {
+	if d.template == nil || !d.isFirstRequest(d.template) {
 		return nil
 	}
-	d.requested[d.template.UID] = true
 	if err := s.PodTemplates.Delete(s.Ctx, d.template); err != nil {
 		return err
 	}
@@ -146,8 +150,8 @@ func (d *vmDeletion) deleteTemplate() error {
 }
 
 // findTemplate returns the PodTemplate of a VM with disk_strategy: recreate, even if the VM has no Pod, and nil for any other VM.
-func (s *Session) findTemplate(vmCID string, pods []*corev1.Pod) (*corev1.PodTemplate, error) {
-	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
+func (s *Session) findTemplate(vmCID string, vmPods []manifest.VMPod) (*corev1.PodTemplate, error) {
+	if len(vmPods) > 0 {
 		return vmPods[0].Template(), nil
 	}
 	template, err := s.GetPodTemplate(vmCID)

@@ -23,7 +23,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	if err != nil {
 		return err
 	}
-	s.SetSubject(call.OwnerOf(attachment.Pod))
+	s.SetSubject(attachment.OwnerReference())
 	s.SetDetail("disk " + diskCID)
 	return s.strategy(attachment.HasRecreateStrategy()).detachDisk(vmCID, attachment)
 }

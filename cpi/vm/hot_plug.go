@@ -85,7 +85,7 @@ func (p hotPlugStrategy) assignDisk(
 	vmPod manifest.VMPod, attachment manifest.AttachmentPod,
 ) (isAttached bool, err error) {
 	previous, _ := pvc.Owner()
-	_, _, err = p.s.diskSession().AssignAndStart(pvc, vmPod.Name, attachment.Pod, func(current manifest.DiskPVC) error {
+	_, _, err = p.s.diskSession().AssignAndStart(pvc, attachment, func(current manifest.DiskPVC) error {
 		if owner, _ := current.Owner(); owner != previous {
 			return notAttachedError(pvc.Name, vmPod.Name)
 		}

@@ -33,7 +33,7 @@ func (s *Session) Reboot(vmCID string) error {
 func (p hotPlugStrategy) restartVM(vmPod manifest.VMPod) error {
 	if !kube.IsActive(vmPod.Pod) || vmPod.Spec.NodeName == "" {
 		return call.CodeVMNotRunning.Errorf("cannot reboot VM %s: its Pod is %s; recreate the VM",
-			vmPod.Name, podState(vmPod.Pod))
+			vmPod.Name, vmPod.State())
 	}
 	if err := p.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
@@ -42,14 +42,6 @@ func (p hotPlugStrategy) restartVM(vmPod manifest.VMPod) error {
 		return err
 	}
 	return p.waitForRestart(vmPod)
-}
-
-// podState describes the state of the Pod in messages: "being deleted", or its phase.
-func podState(pod *corev1.Pod) string {
-	if pod.DeletionTimestamp != nil {
-		return "being deleted"
-	}
-	return string(pod.Status.Phase)
 }
 
 // waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot.

@@ -117,7 +117,7 @@ func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim
 	var found []Disk
 	for _, pvc := range pvcs {
 		role := manifest.RoleOf(pvc)
-		attachment := attachmentOf(pvc.Name, pods)
+		attachment := manifest.FindAttachment(pods, pvc.Name)
 		if role != manifest.RoleDisk || manifest.VMOf(pvc) != vm && (attachment.Pod == nil || attachment.VM() != vm) {
 			continue
 		}
@@ -150,15 +150,6 @@ func diskSize(pvc *corev1.PersistentVolumeClaim) string {
 		return resource.NewQuantity(mib<<20, resource.BinarySI).String()
 	}
 	return pvc.Spec.Resources.Requests.Storage().String()
-}
-
-// attachmentOf returns the attachment Pod of the disk. It returns a zero Pod if there is none.
-func attachmentOf(disk string, pods []*corev1.Pod) manifest.AttachmentPod {
-	name := manifest.AttachmentName(disk)
-	if i := slices.IndexFunc(pods, func(pod *corev1.Pod) bool { return pod.Name == name }); i >= 0 {
-		return manifest.AttachmentPod{Pod: pods[i]}
-	}
-	return manifest.AttachmentPod{}
 }
 
 func selects(service *corev1.Service, vmPod manifest.VMPod) bool {
