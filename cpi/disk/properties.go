@@ -14,6 +14,9 @@ import (
 
 // Properties are the cloud_properties of a disk.
 type Properties struct {
+	// Name is the name of a dynamic disk. The director adds it to the properties of the disk type (create_dynamic_disk.rb,
+	// provide_dynamic_disk.rb).
+	Name string `json:"name"`
 	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
 	// VolumeMode is Filesystem (the disk is an image file on the volume, or a directory if Attach is bind) or Block (the disk is
@@ -93,7 +96,7 @@ func (p *Properties) checkAttach() error {
 // buildDisk returns the disk that the properties request.
 func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
-		Name: name, Director: director, SizeMiB: sizeMiB,
+		Name: name, Director: director, SizeMiB: sizeMiB, DynamicDisk: p.Name,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Preallocate: p.Preallocate,
 		AsDirectory: p.Attach == manifest.AttachBind,
 		Labels:      p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,

@@ -22,6 +22,7 @@ type Disk struct {
 	Labels       map[string]string
 	Annotations  map[string]string
 	Filesystem   string
+	DynamicDisk  string // see LabelDynamicDisk
 	Preallocate  bool   // see AnnotationPreallocate
 	Snapshot     string // name of the VolumeSnapshot with the initial content; empty for a blank disk
 	// SnapshotClass is the VolumeSnapshotClass for snapshots of this disk; empty for the cluster's default.
@@ -32,12 +33,18 @@ type Disk struct {
 func (d Disk) PVC() DiskPVC {
 	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
+	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
+	if d.DynamicDisk != "" {
+		meta.Annotations[LabelDynamicDisk] = d.DynamicDisk
+		if label, ok := LabelValue(d.DynamicDisk); ok {
+			meta.Labels[LabelDynamicDisk] = label
+		}
+	}
 	for key, value := range d.Labels {
 		if _, reserved := meta.Labels[key]; !reserved {
 			meta.Labels[key] = value
 		}
 	}
-	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
 	if d.AsDirectory {
 		meta.Annotations[AnnotationAttach] = AttachBind
 	} else {

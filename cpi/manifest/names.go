@@ -25,6 +25,9 @@ const (
 	// LabelVM is on a VM's objects, and on the PVC of a disk while a VM has it: see DiskOwner.
 	LabelVM   = Prefix + "vm"
 	LabelDisk = Prefix + "disk"
+	// LabelDynamicDisk is on the PVC of a dynamic disk if the disk's name is a valid label value. The annotation of the same name always
+	// has the name.
+	LabelDynamicDisk = Prefix + "dynamic-disk"
 	// LabelGroup is on the VM Pods of one instance group, and on their attachment Pods. The annotation of the same name is the
 	// group's name in BOSH.
 	LabelGroup = Prefix + "group"
@@ -138,6 +141,7 @@ var reservedKeys = []string{
 	LabelRole,
 	LabelVM,
 	LabelDisk,
+	LabelDynamicDisk,
 	LabelGroup,
 	LabelRequestedAddresses,
 	LabelCopy,

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 
@@ -22,7 +23,7 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 		store := d.createDisk(ctx, 64, filesystemDisk)
 		vm.attach(ctx, store)
 		vm.run(ctx, "echo kept >/var/vcap/store/file")
-		disks := []string{d.createDisk(ctx, 64, filesystemDisk), d.createDisk(ctx, 96, blockDisk), d.createDisk(ctx, 128, filesystemDisk)}
+		disks := []string{d.createDynamicDisk(ctx, 64, filesystemDisk), d.createDynamicDisk(ctx, 96, blockDisk), d.createDynamicDisk(ctx, 128, filesystemDisk)}
 		mounted, raw, formatted := disks[0], disks[1], disks[2]
 		runConcurrently(func() { vm.attachDynamicDisk(ctx, mounted) }, func() { vm.attachDynamicDisk(ctx, raw) }, func() { vm.attachDynamicDisk(ctx, formatted) })
 		for i, disk := range disks {
@@ -116,6 +117,14 @@ func dynamicDiskPath(disk string) string { return "/var/vcap/data/dynamic_disks/
 // checksumRawDisk returns a command that reads a dynamic disk without a filesystem, bypassing the page cache.
 func checksumRawDisk(disk string) string {
 	return "dd if=" + dynamicDiskPath(disk) + " bs=1M count=8 iflag=direct status=none | b2sum"
+}
+
+// createDynamicDisk creates a dynamic disk like the director, which adds the disk's name to the cloud_properties.
+func (env *testEnv) createDynamicDisk(ctx context.Context, sizeMiB int, properties map[string]any) string {
+	GinkgoHelper()
+	named := maps.Clone(properties)
+	named["name"] = fmt.Sprintf("disk-of-%d", sizeMiB)
+	return env.createDisk(ctx, sizeMiB, named)
 }
 
 // attachDynamicDisk attaches a dynamic disk like the director when a client requests it.
