@@ -21,8 +21,10 @@ const (
 	capacityTimeout = 20 * time.Second
 )
 
+var errNoMatchingNode = errors.New("no node matches its placement, and no autoscaler reported that it adds one")
+
 // watchScaleUp returns a dependency watch for an unschedulable VM. It fails if an autoscaler reports that it adds no node, or if no
-// autoscaler reports anything and the VM is too large for each node.
+// autoscaler reports anything and the VM can never run on a node that exists.
 func (s *Session) watchScaleUp(pod manifest.VMPod) call.DependencyWatch {
 	pod = manifest.VMPod{Pod: pod.DeepCopy()} // the wait updates its own copy concurrently
 	return func(ctx context.Context) error {
@@ -42,7 +44,7 @@ func (s *Session) watchScaleUp(pod manifest.VMPod) call.DependencyWatch {
 			return err
 		}
 		if !autoscaler.ScalesUp {
-			if err := s.checkFitsAnyNode(ctx, pod); err != nil {
+			if err := s.checkPlacement(ctx, pod); err != nil {
 				return err
 			}
 		}
@@ -50,11 +52,14 @@ func (s *Session) watchScaleUp(pod manifest.VMPod) call.DependencyWatch {
 	}
 }
 
-// checkFitsAnyNode fails if the Pod requests more than any node of the cluster has in total.
-func (s *Session) checkFitsAnyNode(ctx context.Context, pod manifest.VMPod) error {
+// checkPlacement fails if no node of the cluster matches the Pod's requirements, or if the Pod requests more than any node has in total.
+func (s *Session) checkPlacement(ctx context.Context, pod manifest.VMPod) error {
 	nodes, err := s.Nodes.List(ctx, kube.Selection{})
 	if err != nil {
 		return err
+	}
+	if requirement := kube.UnmatchedPlacement(pod.Pod, nodes.Items); requirement != "" {
+		return call.CodeVMUnschedulable.Errorf("VM %s did not start: %w: it requires %s", pod.Name, errNoMatchingNode, requirement)
 	}
 	if shortage := kube.UnsatisfiableRequest(pod.Pod, nodes.Items); shortage != "" {
 		return call.CodeVMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",

@@ -57,11 +57,11 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	case err == nil:
 		return vm.Name, nil
 	case vmPod.Pod == nil:
-		return "", creationError(placement.explainRejectedNodes(err))
+		return "", creationError(placement.explain(err))
 	}
 	// The cause comes first, because the first error determines the type of the response, even if the rollback fails, too.
 	return "", errors.Join(
-		creationError(s.explainAddresses(vmPod, request.Networks, placement.explainRejectedNodes(err))),
+		creationError(s.explainAddresses(vmPod, request.Networks, placement.explain(err))),
 		s.rollbackCreate(vmPod),
 	)
 }

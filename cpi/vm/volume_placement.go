@@ -22,6 +22,8 @@ type volumePlacement struct {
 	session  *Session
 	volumes  []*corev1.PersistentVolume // volumes of the VM's disks
 	rejected []string                   // nodes that the scheduler chose and that cannot attach the volumes, each with the reason
+	// locations are the disks with volumes that are not accessible from all nodes, each with the labels of the nodes.
+	locations []string
 }
 
 // ensureOnSuitableNode calls ensurePodAndSettings until the VM Pod is on a node that can attach the volumes. It deletes a Pod on another
@@ -46,12 +48,19 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 	}
 }
 
-// explainRejectedNodes adds the rejected nodes to the error, if there are any.
-func (p *volumePlacement) explainRejectedNodes(err error) error {
-	if err == nil || len(p.rejected) == 0 {
-		return err
+// explain adds the rejected nodes to the error, if there are any. If no node matches the VM's placement, it adds the locations of the
+// volumes.
+func (p *volumePlacement) explain(err error) error {
+	if err == nil {
+		return nil
 	}
-	return fmt.Errorf("%w; nodes that cannot attach its disks: %s", err, strings.Join(p.rejected, "; "))
+	if errors.Is(err, errNoMatchingNode) && len(p.locations) > 0 {
+		err = fmt.Errorf("%w; volumes of its disks: %s", err, strings.Join(p.locations, "; "))
+	}
+	if len(p.rejected) > 0 {
+		err = fmt.Errorf("%w; nodes that cannot attach its disks: %s", err, strings.Join(p.rejected, "; "))
+	}
+	return err
 }
 
 // checkVolumesAttachable returns the node that the scheduler chose for the Pod, and the reason if that node cannot attach the
@@ -107,6 +116,10 @@ func (s *Session) placeNearDisks(vm *manifest.VM, disks []string) (*volumePlacem
 			return nil, err
 		}
 		vm.AddVolumeAffinity(volume)
+		if affinity := volume.Spec.NodeAffinity; affinity != nil && affinity.Required != nil {
+			placement.locations = append(placement.locations,
+				"the volume of disk "+disk+" is accessible only from nodes with "+kube.DescribeNodeSelector(affinity.Required))
+		}
 		if volume.Spec.CSI != nil {
 			placement.volumes = append(placement.volumes, volume)
 		}

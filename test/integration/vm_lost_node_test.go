@@ -178,4 +178,19 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 		Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
 	})
+	It("makes create_vm for the disk fail before its timeout, and the error names the disk and its node", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		onNode := func(node string) map[string]any {
+			return map[string]any{"node_selector": map[string]any{"test/name": node}}
+		}
+		env.mustCall(ctx, "create_vm", "one", stemcellCID, onNode("node-a"), dynamicNetwork(), []string{}, map[string]any{})
+		disk := env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", "agent-one", disk)
+		env.mustCall(ctx, "detach_disk", "agent-one", disk)
+		env.Director = env.directorWithTimeouts(map[string]any{"create_vm": "1m"})
+		failed := env.mustFail(ctx, "create_vm", "two", stemcellCID, onNode("node-b"), dynamicNetwork(), []string{disk}, map[string]any{})
+		Expect(failed.OkToRetry).To(BeFalse())
+		Expect(failed.Message).To(And(ContainSubstring("the node labels test/name=node-b"),
+			MatchRegexp(`the volume of disk `+disk+` is accessible only from nodes with \S+ In \[node-a\]`)))
+	})
 })
