@@ -51,6 +51,14 @@ var _ = Describe("The resources of a VM in /proc", func() {
 		Expect(root.calls()).To(ContainElement("of the VM"))
 	})
 
+	It("do not keep user namespaces from mounting procfs: there is one without covered files", func() {
+		startLXCFS()
+		root.write("usr/sbin/runsvdir-start", "#!/bin/bash\nkill 0\n")
+		root.start(node.VMStart(), "TMPDIR="+root.path("tmp")).wait()
+		Expect(root.calls()).To(ContainElement("mount -t proc -o nosuid,nodev,noexec proc /bosh/nested/proc"))
+		Expect(os.Stat(root.path("bosh/nested"))).To(HaveField("Mode()", os.ModeDir|0o700))
+	})
+
 	It("are the node's while lxcfs is not running, without any restart of the VM", func() {
 		program := startVM()
 		program.waitUntil(hasContent("of the node\n"))

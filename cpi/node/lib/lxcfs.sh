@@ -11,12 +11,21 @@ lxcfs_check_period=${LXCFS_CHECK_PERIOD:-1}
 # and not the whole script.
 start_lxcfs_mounts() {
   [[ -d $root/bosh/lxcfs ]] || return 0
+  mount_uncovered_proc || true
   mount_lxcfs_files ||
     log "/proc reports the node's resources: lxcfs is not mounted at pods.lxcfs_path on the node, or the container is not allowed to mount"
   /bin/bash -euo pipefail -c "
     $(declare -p root lxcfs lxcfs_files mounted_files lxcfs_check_period pause_fd)
     $(declare -f log pause maintain_lxcfs_mounts has_lxcfs_mounts mount_lxcfs_files unmount_lxcfs_files is_readable)
     maintain_lxcfs_mounts" lxcfs-mounts &
+}
+
+# mount_uncovered_proc mounts another procfs, which only root can reach. The kernel lets a process in a new user namespace, for example an
+# unprivileged container of Garden, mount procfs only if there is one in which no file is covered. The files of lxcfs cover some in /proc.
+mount_uncovered_proc() {
+  mkdir -p "$root/bosh/nested/proc"
+  chmod 0700 "$root/bosh/nested"
+  mount -t proc -o nosuid,nodev,noexec proc "$root/bosh/nested/proc" 2>/dev/null
 }
 
 # maintain_lxcfs_mounts unmounts the files when lxcfs stops, because they become unreadable, and mounts them again when lxcfs restarts.
