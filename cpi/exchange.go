@@ -138,7 +138,9 @@ func (s *requestSession) ensureClient() (err error) {
 	if s.Client != nil {
 		return nil
 	}
-	s.Client, err = kube.New(s.config.Kubernetes, manifest.ManagedBy, s.config.Timeouts.Request.Duration)
+	options := s.config.Kubernetes
+	options.OnWarning = func(text string) { s.Log.Warn("warning of the API server", "warning", text) }
+	s.Client, err = kube.New(options, manifest.ManagedBy, s.config.Timeouts.Request.Duration)
 	if err != nil {
 		return call.CodeInvalidConfig.Errorf("%w", err)
 	}

@@ -51,6 +51,9 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 		return nil, err
 	}
 	config.UserAgent = component
+	if options.OnWarning != nil {
+		config.WarningHandler = warnings(options.OnWarning)
+	}
 	client, err := NewFor(config, namespace, retryTimeout)
 	if err != nil {
 		return nil, err

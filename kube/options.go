@@ -24,6 +24,18 @@ type Options struct {
 	Context string `json:"context"`
 	// Namespace is the namespace of all namespaced objects. The default is the namespace of the context or service account.
 	Namespace string `json:"namespace"`
+	// OnWarning receives the API server's warnings, for example about a deprecated field. If it is nil, client-go prints them to stderr.
+	OnWarning func(text string) `json:"-"`
+}
+
+// warnings adapts a function to rest.WarningHandler.
+type warnings func(text string)
+
+// HandleWarningHeader implements rest.WarningHandler. Kubernetes sends warnings with code 299.
+func (w warnings) HandleWarningHeader(code int, _, text string) {
+	if code == 299 && text != "" {
+		w(text)
+	}
 }
 
 // Validate checks the combination of the options. It reads no files and sends no requests.

@@ -145,3 +145,20 @@ var _ = Describe("A server's response", func() {
 		expectRequestError(getPod(ctx, server, trustServer(server)), final, []error{ErrCanceled})
 	})
 })
+
+var _ = Describe("A warning of the API server", func() {
+	It("is passed to OnWarning", func(ctx context.Context) {
+		server := startServer(func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set("Warning", `299 - "spec.externalIPs is deprecated"`)
+			statusResponse(http.StatusNotFound, "NotFound")(w, r)
+		})
+		var received []string
+		kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it}}],
+			clusters: [{name: it, cluster: {server: %q, %s}}]}`, server.URL, trustServer(server))
+		client, err := New(Options{Kubeconfig: kubeconfig, OnWarning: func(text string) { received = append(received, text) }}, "test", 0)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = client.Services.Get(ctx, "web")
+		Expect(err).To(MatchError(ErrNotFound))
+		Expect(received).To(Equal([]string{"spec.externalIPs is deprecated"}))
+	})
+})
