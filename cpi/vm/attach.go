@@ -277,12 +277,17 @@ func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
-// or may have succeeded with it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
+// or may have succeeded with it for a VM that still runs. On a lost node the Pod remains until the VM is deleted; the error of the call
+// reports the node.
 func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
+	vmFinished, err := hotPlugStrategy{cleanup}.vmFinished(attachment.VM())
+	if err != nil {
+		return err
+	}
 	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
-		return attachMayHaveSucceeded(manifest.AttachmentPod{Pod: current})
+		return !vmFinished && attachMayHaveSucceeded(manifest.AttachmentPod{Pod: current})
 	})
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil

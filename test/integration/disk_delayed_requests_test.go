@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
@@ -75,6 +76,30 @@ var _ = Describe("A delayed call", func() {
 			Expect((<-deletion).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+vm)))
 			Expect(env.annotatePod(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
 			Expect((<-attaching).Error).To(BeNil())
+		})
+
+		It("releases the disk if the VM is deleted meanwhile, even if the attachment Pod becomes ready", func(ctx context.Context) {
+			var deletions atomic.Int32
+			rollbackArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
+				annotateNewPod(r, map[string]string{"test/hold": "yes", "test/stays": "yes"})
+				isAttachment := strings.HasSuffix(r.URL.Path, "/"+disk+"-attachment")
+				if isAttachment && r.Method == http.MethodDelete {
+					deletions.Add(1)
+				}
+				return isAttachment && r.Method == http.MethodGet
+			})
+			attaching := startCall(ctx, env.Director, "attach_disk", vm, disk)
+			Eventually(func() *corev1.Pod { return getPod(ctx, disk+"-attachment") }).WithContext(ctx).Should(HaveField("Spec.NodeName", Not(BeEmpty())))
+			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, vm, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})).To(Succeed())
+			Eventually(rollbackArrived).WithContext(ctx).Should(BeClosed(), "the garbage collector deletes the attachment Pod")
+			_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, disk+"-attachment", types.StrategicMergePatchType,
+				[]byte(`{"status":{"conditions":[{"type":"Ready","status":"True"}]}}`), metav1.PatchOptions{}, "status")
+			Expect(err).NotTo(HaveOccurred())
+			allow()
+			Eventually(func() bool { return deletions.Load() > 0 || len(attaching) > 0 }).WithContext(ctx).Should(BeTrue())
+			Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", nil)).To(Succeed())
+			Expect((<-attaching).Error).NotTo(BeNil())
+			Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
 		})
 
 		It("fails at once and leaves no objects if delete_disk deleted the disk meanwhile", func(ctx context.Context) {
