@@ -37,11 +37,11 @@ func cloudConfig(name string, options ...option) template {
 	return config
 }
 
-// usedByCF are the names in a cloud config that cf-deployment and its ops files use. Sources: texts/on-cloud-configs.md and
-// operations/add-persistent-isolation-segment-router.yml in cf-deployment.
+// usedByCF are the names in a cloud config that cf-deployment v58.0.0 and its ops files use. Sources: cf-deployment.yml,
+// texts/on-cloud-configs.md and operations in cf-deployment.
 var usedByCF = map[string][]string{
 	"azs":        {"z1", "z2", "z3"},
-	"vm_types":   {"minimal", "small", "small-highmem", "sharedcpu"},
+	"vm_types":   {"minimal", "small", "medium", "small-highmem", "sharedcpu", "default"},
 	"disk_types": {"5GB", "10GB", "100GB"},
 	"networks":   {"default"},
 	"vm_extensions": {"50GB_ephemeral_disk", "100GB_ephemeral_disk", "cf-router-network-properties", "cf-tcp-router-network-properties",
