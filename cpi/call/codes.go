@@ -132,7 +132,7 @@ var (
 
 // Codes of stemcells.
 var (
-	CodeStemcellNotFound    = newCode("stemcell-not-found", StemcellNotFound)
+	CodeStemcellNotFound    = newCode("stemcell-not-found", CPIError)
 	CodeStemcellInUse       = newCode("stemcell-in-use", CloudError)
 	CodeImageNotFound       = newCode("image-not-found", CloudError)
 	CodeRegistryMissing     = newCode("registry-missing", NotSupported)

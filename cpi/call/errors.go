@@ -13,7 +13,7 @@ import (
 // ErrorKind is the type of an error in a response.
 type ErrorKind string
 
-// Error kinds of the BOSH protocol: lib/cloud/errors.rb of bosh-director, and cloud/errors.go of bosh-cli for StemcellNotFound.
+// Error kinds of the BOSH protocol: those that a director recognizes (KNOWN_RPC_ERRORS in its external_cpi.rb).
 const (
 	CPIError         ErrorKind = "Bosh::Clouds::CpiError"
 	CloudError       ErrorKind = "Bosh::Clouds::CloudError"
@@ -25,7 +25,6 @@ const (
 	DiskNotFound     ErrorKind = "Bosh::Clouds::DiskNotFound"
 	DiskNotAttached  ErrorKind = "Bosh::Clouds::DiskNotAttached"
 	NoDiskSpace      ErrorKind = "Bosh::Clouds::NoDiskSpace"
-	StemcellNotFound ErrorKind = "Bosh::Clouds::StemcellNotFound"
 )
 
 // Error is an error with an ErrorKind and a code. bosh-cpi-go reads the kind with a type assertion, so the outermost error of a

@@ -102,7 +102,7 @@ var _ = Describe("Invalid input", func() {
 		Entry("a network of an unknown type", createVMRequest(`{}`, `{"n":{"type":"magic"}}`), cpiError, "networks.n.type"),
 		Entry("two addresses of the same family", createVMRequest(`{}`, `{"n":{"type":"manual","ip":"10.0.0.1"},"m":{"type":"manual","ip":"10.0.0.2"}}`), "Bosh::Clouds::NotSupported", "m and n"),
 		Entry("an agent ID that is not valid in a Pod name", `{"method":"create_vm","arguments":["A_b","i:1",{},{},[],{}],"api_version":2}`, cpiError, "agent_id"),
-		Entry("a stemcell CID that is not an image reference", `{"method":"create_vm","arguments":["a","no image",{},{},[],{}],"api_version":2}`, "Bosh::Clouds::StemcellNotFound", "no image"),
+		Entry("a stemcell CID that is not an image reference", `{"method":"create_vm","arguments":["a","no image",{},{},[],{}],"api_version":2}`, cpiError, "no image"),
 		Entry("a stemcell with an invalid image reference", `{"method":"create_stemcell","arguments":["i",{"image":"UPPER CASE"}]}`, cpiError, "cloud_properties.image"),
 		Entry("vm_resources without a CPU", `{"method":"calculate_vm_cloud_properties","arguments":[{"ram":1}]}`, cpiError, "cpu"),
 	)
