@@ -69,14 +69,14 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 	flags.StringVar(&o.rootfs, "rootfs", "", "instead of -stemcell: `path` of a root filesystem with a BOSH agent, "+
 		"as a tar archive, optionally gzipped")
 	flags.StringVar(&o.image, "image", "", "instead of -stemcell: stemcell `image` in a registry, "+
-		"for example ghcr.io/cloudfoundry/ubuntu-jammy-stemcell:1.639")
-	flags.StringVar(&o.operatingSystem, "os", "", "operating `system` of the stemcell, for example ubuntu-jammy; required with -rootfs, "+
+		"for example ghcr.io/cloudfoundry/ubuntu-noble-stemcell:1.484")
+	flags.StringVar(&o.operatingSystem, "os", "", "operating `system` of the stemcell, for example ubuntu-noble; required with -rootfs, "+
 		"and with -image unless the image's labels or name contain it")
 	flags.StringVar(&o.version, "version", "", "`version` of the stemcell; required with -rootfs, "+
 		"and with -image unless the image's labels or name contain it")
 	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
 	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
-		"for example registry.example.com/stemcells/ubuntu-jammy; required unless -image is set")
+		"for example registry.example.com/stemcells/ubuntu-noble; required unless -image is set")
 	flags.StringVar(&o.ca, "ca", "", "`file` with the registry's CA certificate (PEM)")
 	flags.StringVar(&o.username, "username", "", "`username` for the registry, with the password in $REGISTRY_PASSWORD; "+
 		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials in Docker's configuration)")

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os/exec"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -162,6 +163,9 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	}
 	printReport(out, "Files in "+dir.Path, written)
 	printLines(out, "Manual alternative", dir.ManualCommands(o.boshProgram(), plan))
+	if err := o.checkManifest(ctx, dir, plan); err != nil {
+		return err
+	}
 	if o.dryRun {
 		fmt.Fprintln(out, "The cluster was not changed (--dry-run).")
 		return nil
@@ -179,6 +183,23 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	}
 	printLines(out, "Next steps", dir.NextSteps(plan))
 	return nil
+}
+
+// checkManifest fails if an ops file does not fit the manifest, or the stemcell does not fit the releases. Without the BOSH CLI, which
+// apply requires, it checks nothing.
+func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) error {
+	if _, err := exec.LookPath(o.boshProgram()); err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	arguments := dir.InterpolateCommand(o.boshProgram(), plan.Settings)
+	manifest, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
+	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
+		return fmt.Errorf("bosh interpolate %s: %s", plan.Manifest, strings.TrimSpace(string(failed.Stderr)))
+	}
+	if err != nil {
+		return fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
+	}
+	return plan.CheckSeries(manifest)
 }
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.

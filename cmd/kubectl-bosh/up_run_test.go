@@ -23,6 +23,7 @@ import (
 // state. VMs in this cluster have no agents. test/e2e runs the real create-env.
 const createEnv = `#!/bin/bash
 set -euo pipefail
+[[ $1 != interpolate ]] || exec bosh "$@"
 printf '%s\n' "$BOSH_ALL_PROXY" "$@" >>calls
 [[ ! -e fails ]] || exit 7
 verb=$1 arguments=()
@@ -192,8 +193,16 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Err).To(gbytes.Say(`error: bosh create-env failed; see its output above`))
 	})
 
+	It("stop before create-env if the stemcell does not fit the compiled releases", func() {
+		ws.write("bosh-deployment/bosh.yml", strings.ReplaceAll(ws.read("bosh-deployment/bosh.yml"), "/bpm.tgz", "/bpm-1.4.38-ubuntu-noble-1.484.tgz"))
+		session := ws.up("--stemcell", "https://example.com/light-bosh-stemcell-1.639-kubernetes-ubuntu-jammy.tgz", "--release-sha1", "1", "--stemcell-sha1", "1")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: the stemcell has operating system ubuntu-jammy, but these releases of .*bosh.yml are compiled for ubuntu-noble: bpm;`))
+		Expect(filepath.Join(ws.dir, "calls")).NotTo(BeAnExistingFile())
+	})
+
 	It("with --no-proxy, run the BOSH CLI without a proxy", func() {
-		ws.write("create-env", "#!/bin/bash\necho \"by ${BOSH_ALL_PROXY:-nothing}\"\n")
+		ws.write("create-env", "#!/bin/bash\n[[ $1 == interpolate ]] || echo \"by ${BOSH_ALL_PROXY:-nothing}\"\n")
 		Expect(ws.up("--no-proxy").Out).To(gbytes.Say("by nothing\n"))
 	})
 

@@ -8,6 +8,20 @@ import (
 
 // BOSHCommand returns the command that runs create-env or delete-env with the files in the directory.
 func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
+	arguments := append(d.manifestCommand(program, verb, settings), "--state", d.filePath(stateFile),
+		"--vars-store", d.filePath(varsStoreFile), "--var-file", "kubeconfig="+d.filePath(kubeconfigFile))
+	if settings.Credentials == CredentialsKubeconfig {
+		arguments = append(arguments, "--var-file", "director_kubeconfig="+d.filePath(directorKubeconfigFile))
+	}
+	return arguments
+}
+
+// InterpolateCommand returns the command that prints the manifest with its ops files applied.
+func (d Dir) InterpolateCommand(program string, settings Settings) []string {
+	return append(d.manifestCommand(program, "interpolate", settings), "--non-interactive")
+}
+
+func (d Dir) manifestCommand(program, verb string, settings Settings) []string {
 	arguments := []string{program, verb, settings.Manifest}
 	for _, opsFile := range settings.OpsFiles {
 		if !filepath.IsAbs(opsFile) {
@@ -15,12 +29,7 @@ func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
 		}
 		arguments = append(arguments, "--ops-file", opsFile)
 	}
-	arguments = append(arguments, "--state", d.filePath(stateFile), "--vars-store", d.filePath(varsStoreFile),
-		"--vars-file", d.filePath(varsFile), "--var-file", "kubeconfig="+d.filePath(kubeconfigFile))
-	if settings.Credentials == CredentialsKubeconfig {
-		arguments = append(arguments, "--var-file", "director_kubeconfig="+d.filePath(directorKubeconfigFile))
-	}
-	return arguments
+	return append(arguments, "--vars-file", d.filePath(varsFile))
 }
 
 // ManualCommands returns the shell commands equivalent to `kubectl bosh up`, using the files in the directory.

@@ -1,0 +1,91 @@
+package environment
+
+import (
+	"archive/tar"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"sigs.k8s.io/yaml"
+)
+
+// compiledFor matches the operating system in the file name of a compiled release or of a stemcell, for example
+// bosh-283.1.6-ubuntu-noble-1.484.tgz.
+var compiledFor = regexp.MustCompile(`-(ubuntu-[a-z]+)(-[0-9.]+)?\.tgz$`)
+
+// CheckSeries returns an error if the manifest has releases that are compiled for another operating system than the stemcell's: their
+// programs may not start, and the BOSH CLI does not compare. manifest is the output of InterpolateCommand.
+func (p *Plan) CheckSeries(manifest []byte) error {
+	series := stemcellSeries(p.Vars.GetString("stemcell_url"))
+	if series == "" {
+		return nil
+	}
+	var content struct {
+		Releases []struct{ Name, URL string }
+	}
+	if err := yaml.Unmarshal(manifest, &content); err != nil {
+		return fmt.Errorf("%s: %w", p.Manifest, err)
+	}
+	var others []string
+	other := ""
+	for _, release := range content.Releases {
+		if compiled := seriesInName(release.URL); compiled != "" && compiled != series {
+			others, other = append(others, release.Name), compiled
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the stemcell has operating system %s, but these releases of %s are compiled for %s: %s; use a stemcell for %[3]s, "+
+		"or add ops files of bosh-deployment that replace them, for example --ops-file bosh-deployment/misc/source-releases/bosh.yml",
+		series, p.Manifest, other, strings.Join(others, ", "))
+}
+
+// stemcellSeries returns the operating system of the stemcell: from its stemcell.MF, or from the name in its URL. It returns "" if the
+// operating system is unknown.
+func stemcellSeries(url string) string {
+	if file, isFile := strings.CutPrefix(url, "file://"); isFile {
+		return operatingSystemOf(file)
+	}
+	return seriesInName(url)
+}
+
+// seriesInName returns the operating system in the file name of a compiled release or a stemcell, or "" if it has none.
+func seriesInName(url string) string {
+	if match := compiledFor.FindStringSubmatch(url); len(match) > 1 {
+		return match[1]
+	}
+	return ""
+}
+
+// operatingSystemOf returns the operating system in the tarball's stemcell.MF. It returns "" for a file that is not a stemcell, which the
+// BOSH CLI reports.
+func operatingSystemOf(tarball string) string {
+	file, err := os.Open(tarball)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	plain, err := gzip.NewReader(file)
+	if err != nil {
+		return ""
+	}
+	for archive := tar.NewReader(plain); ; {
+		header, err := archive.Next()
+		if err != nil {
+			return ""
+		}
+		if path.Clean(header.Name) == "stemcell.MF" {
+			var manifest struct {
+				OperatingSystem string `json:"operating_system"`
+			}
+			content, _ := io.ReadAll(io.LimitReader(archive, 1<<20))
+			_ = yaml.Unmarshal(content, &manifest)
+			return manifest.OperatingSystem
+		}
+	}
+}

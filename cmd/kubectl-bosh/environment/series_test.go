@@ -1,0 +1,65 @@
+package environment
+
+import (
+	"archive/tar"
+	"compress/gzip"
+	"os"
+	"path/filepath"
+	"testing"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+func TestEnvironment(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "environment directories")
+}
+
+var _ = Describe("CheckSeries", func() {
+	const compiledForNoble = `releases:
+- {name: bosh, url: https://example.com/bosh-283.1.6-ubuntu-noble-1.484.tgz}
+- {name: bpm, url: https://example.com/bpm-1.4.38-ubuntu-noble-1.484.tgz}
+- {name: bosh-kubernetes-cpi, url: file:///releases/bosh-kubernetes-cpi.tgz}`
+	check := func(stemcell, manifest string) error {
+		plan := &Plan{Settings: Settings{Manifest: "bosh.yml"}, Vars: Vars{"stemcell_url": stemcell}}
+		return plan.CheckSeries([]byte(manifest))
+	}
+	// writeStemcell writes a stemcell tarball for this operating system, and returns its URL.
+	writeStemcell := func(operatingSystem string) string {
+		GinkgoHelper()
+		file, err := os.Create(filepath.Join(GinkgoT().TempDir(), "stemcell.tgz"))
+		Expect(err).NotTo(HaveOccurred())
+		defer file.Close()
+		content := "{name: s, version: '1', sha1: s, operating_system: " + operatingSystem + ", api_version: 3}"
+		compressed := gzip.NewWriter(file)
+		archive := tar.NewWriter(compressed)
+		Expect(archive.WriteHeader(&tar.Header{Name: "./stemcell.MF", Mode: 0o644, Size: int64(len(content))})).To(Succeed())
+		_, err = archive.Write([]byte(content))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(archive.Close()).To(Succeed())
+		Expect(compressed.Close()).To(Succeed())
+		return "file://" + file.Name()
+	}
+
+	It("names the releases that are compiled for another operating system than the stemcell's, and the remedies", func() {
+		Expect(check(writeStemcell("ubuntu-jammy"), compiledForNoble)).To(MatchError("the stemcell has operating system ubuntu-jammy, " +
+			"but these releases of bosh.yml are compiled for ubuntu-noble: bosh, bpm; use a stemcell for ubuntu-noble, or add ops files of " +
+			"bosh-deployment that replace them, for example --ops-file bosh-deployment/misc/source-releases/bosh.yml"))
+	})
+	It("accepts the operating system of the releases", func() {
+		Expect(check(writeStemcell("ubuntu-noble"), compiledForNoble)).To(Succeed())
+	})
+	It("accepts any operating system if the releases are not compiled", func() {
+		Expect(check(writeStemcell("ubuntu-jammy"), "releases: [{name: bosh, url: https://example.com/bosh-283.1.6.tgz}]")).To(Succeed())
+	})
+	It("reads the operating system from the URL of a stemcell that is not a file", func() {
+		const stemcells = "https://example.com/light-bosh-stemcell-1.484-kubernetes-"
+		Expect(check(stemcells+"ubuntu-jammy.tgz", compiledForNoble)).To(MatchError(ContainSubstring("operating system ubuntu-jammy")))
+		Expect(check(stemcells+"ubuntu-noble.tgz", compiledForNoble)).To(Succeed())
+	})
+	It("accepts a stemcell with an unknown operating system", func() {
+		Expect(check("https://example.com/stemcell.tgz", compiledForNoble)).To(Succeed())
+		Expect(check("file:///missing.tgz", compiledForNoble)).To(Succeed())
+	})
+})
