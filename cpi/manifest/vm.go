@@ -51,7 +51,7 @@ type VM struct {
 	Annotations map[string]string
 	Init        string // path of the init program; if empty, the start script searches for it
 
-	ReadinessProbe *corev1.Probe // nil: ready once booted
+	ReadinessProbe *corev1.Probe // nil: see readinessProbe
 
 	Resources                 corev1.ResourceRequirements
 	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
@@ -168,7 +168,7 @@ func (vm VM) container() corev1.Container {
 			TimeoutSeconds:   10,
 			FailureThreshold: math.MaxInt32, // a VM that boots slowly is not restarted
 		},
-		ReadinessProbe: vm.ReadinessProbe,
+		ReadinessProbe: vm.readinessProbe(),
 		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: vm.preStopCommand()},
 		}},
@@ -229,6 +229,25 @@ func (vm VM) startupProbeCommand() []string {
 		return node.AgentConnected()
 	}
 	return node.AgentRunning()
+}
+
+// jobsStoppedFile exists while the jobs of a VM are stopped by the director: the agent creates it at stop, and removes it at start
+// (monit_job_supervisor.go).
+const jobsStoppedFile = "/var/vcap/monit/stopped"
+
+// readinessProbe returns the requested probe. The default, for a VM behind a Service or in a group with a DisruptionBudget, fails while the
+// director has stopped the VM's jobs: after an update with create-swap-delete, the old VMs exist until the director's next cleanup. Any
+// other VM is ready once it is booted.
+func (vm VM) readinessProbe() *corev1.Probe {
+	if vm.ReadinessProbe != nil || len(vm.Services) == 0 && vm.Budget == nil {
+		return vm.ReadinessProbe
+	}
+	return &corev1.Probe{
+		ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/usr/bin/test", "!", "-e", jobsStoppedFile}}},
+		PeriodSeconds:    5,
+		TimeoutSeconds:   30, // a slow node does not stop the traffic
+		FailureThreshold: 1,
+	}
 }
 
 func initArguments(init string) []string {

@@ -52,7 +52,7 @@ type Properties struct {
 	// Services are the Services that send traffic to the VM.
 	Services []Service `json:"services"`
 	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe, they do so once
-	// the VM is booted.
+	// the VM is booted, until the director stops its jobs.
 	ReadinessProbe *corev1.Probe `json:"readiness_probe"`
 	// DisruptionBudget configures the PodDisruptionBudget of the VM's instance group.
 	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`

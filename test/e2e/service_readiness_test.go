@@ -18,6 +18,39 @@ const listenerJobScript = `perl -MIO::Socket::INET -e '
 	my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
 	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
 
+// readyAddresses returns the addresses to which the Service sends traffic.
+func (env *testEnv) readyAddresses(ctx context.Context, service string) func(Gomega) []string {
+	return func(g Gomega) []string {
+		endpointSlices, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		g.Expect(err).NotTo(HaveOccurred())
+		addresses := []string{}
+		for _, slice := range endpointSlices.Items {
+			for _, endpoint := range slice.Endpoints {
+				if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
+					addresses = append(addresses, endpoint.Addresses...)
+				}
+			}
+		}
+		return addresses
+	}
+}
+
+var _ = Describe("A VM behind a Service, without a readiness_probe", Label("vms"), func() {
+	DescribeTable("receives traffic while the director has not stopped its jobs", func(ctx context.Context, stemcell string) {
+		env := newTestEnv(ctx)
+		vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"services": []any{map[string]any{"name": "web", "ports": []any{8080}}}})
+		readyAddresses := env.readyAddresses(ctx, "web")
+		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(ConsistOf(vm.address))
+		vm.callAgent(ctx, "stop")
+		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(BeEmpty())
+		vm.killInit(ctx)
+		vm.waitForAgent(ctx)
+		Expect(readyAddresses(Default)).To(BeEmpty(), "the jobs stay stopped after a restart")
+		vm.callAgent(ctx, "start")
+		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(ConsistOf(vm.address))
+	}, stemcellEntries("extended"))
+})
+
 var _ = Describe("A VM with a readiness_probe", Label("vms"), func() {
 	It("is created before its job listens, and receives the Service's traffic only while the job listens", func(ctx context.Context) {
 		env := newTestEnv(ctx)
@@ -25,20 +58,7 @@ var _ = Describe("A VM with a readiness_probe", Label("vms"), func() {
 			"services":        []any{map[string]any{"name": "web", "ports": []any{8080}}},
 			"readiness_probe": map[string]any{"tcpSocket": map[string]any{"port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
 		})
-		// readyAddresses returns the addresses to which the Service sends traffic.
-		readyAddresses := func(g Gomega) []string {
-			endpointSlices, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=web"})
-			g.Expect(err).NotTo(HaveOccurred())
-			addresses := []string{}
-			for _, slice := range endpointSlices.Items {
-				for _, endpoint := range slice.Endpoints {
-					if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
-						addresses = append(addresses, endpoint.Addresses...)
-					}
-				}
-			}
-			return addresses
-		}
+		readyAddresses := env.readyAddresses(ctx, "web")
 		Expect(readyAddresses(Default)).To(BeEmpty())
 		vm.run(ctx, listenerJobScript)
 		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(ConsistOf(vm.address))
