@@ -9,8 +9,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // listenerJobScript starts a job that listens on a port.
@@ -18,19 +16,11 @@ const listenerJobScript = `perl -MIO::Socket::INET -e '
 	my $listening = IO::Socket::INET->new(LocalPort => 8080, Listen => 5, ReuseAddr => 1) or die;
 	while (my $client = $listening->accept) { close $client }' </dev/null >/dev/null 2>&1 & echo $! >/var/vcap/data/listener`
 
-// readyAddresses returns the addresses to which the Service sends traffic.
+// readyAddresses returns a function that returns the addresses to which the Service sends traffic.
 func (env *testEnv) readyAddresses(ctx context.Context, service string) func(Gomega) []string {
 	return func(g Gomega) []string {
-		endpointSlices, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+		addresses, err := env.listReadyAddresses(ctx, service)
 		g.Expect(err).NotTo(HaveOccurred())
-		addresses := []string{}
-		for _, slice := range endpointSlices.Items {
-			for _, endpoint := range slice.Endpoints {
-				if endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready {
-					addresses = append(addresses, endpoint.Addresses...)
-				}
-			}
-		}
 		return addresses
 	}
 }

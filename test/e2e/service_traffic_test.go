@@ -125,12 +125,12 @@ func runEvery(ctx context.Context, interval time.Duration, do func()) {
 	}
 }
 
-// refreshEndpoints reads the ready endpoints of the Service.
-func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
-	list, err := t.env.cluster.DiscoveryV1().EndpointSlices(t.env.namespace).List(ctx,
-		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + t.service})
+// listReadyAddresses returns the addresses to which the Service sends traffic, sorted.
+func (env *testEnv) listReadyAddresses(ctx context.Context, service string) ([]string, error) {
+	list, err := env.cluster.DiscoveryV1().EndpointSlices(env.namespace).List(ctx,
+		metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var ready []string
 	for _, slice := range list.Items {
@@ -141,6 +141,15 @@ func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
 		}
 	}
 	slices.Sort(ready)
+	return ready, nil
+}
+
+// refreshEndpoints reads the ready endpoints of the Service.
+func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
+	ready, err := t.env.listReadyAddresses(ctx, t.service)
+	if err != nil {
+		return err
+	}
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	t.endpoints = ready

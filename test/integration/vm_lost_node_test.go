@@ -178,6 +178,7 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 		Expect(env.listObjects(ctx)).To(ConsistOf(previous))
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
 	})
+
 	It("makes create_vm for the disk fail before its timeout, and the error names the disk and its node", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		onNode := func(node string) map[string]any {
