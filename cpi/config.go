@@ -16,7 +16,7 @@ import (
 	images "bosh-kubernetes-cpi/stemcell"
 )
 
-// Config is the content of cpi.json, documented in docs/configuration.md.
+// Config is the content of cpi.json, documented in docs/reference/configuration.md.
 type Config struct {
 	Kubernetes kube.Options          `json:"kubernetes"`
 	Agent      agentsettings.Options `json:"agent"`

@@ -20,8 +20,8 @@ import (
 )
 
 var _ = Describe("Event reasons", func() {
-	It("are documented in docs/operations.md", func() {
-		raw, err := os.ReadFile("../docs/operations.md")
+	It("are documented in docs/guides/operations.md", func() {
+		raw, err := os.ReadFile("../docs/guides/operations.md")
 		Expect(err).NotTo(HaveOccurred())
 		documented := map[string][]string{}
 		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| [^|]+ \\| (\\w+) \\| (\\w+) \\| (\\w*) ?\\|$").FindAllStringSubmatch(string(raw), -1) {

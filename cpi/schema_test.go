@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	propertiesPage   = "../docs/cloud-properties.md"
-	propertiesSchema = "../docs/cloud-properties.schema.json"
+	propertiesPage   = "../docs/reference/cloud-properties.md"
+	propertiesSchema = "../docs/reference/cloud-properties.schema.json"
 )
 
-// documentedProperties are the types of cloud_properties, with their sections in docs/cloud-properties.md.
+// documentedProperties are the types of cloud_properties, with their sections in docs/reference/cloud-properties.md.
 var documentedProperties = []struct {
 	name, section string
 	properties    reflect.Type
@@ -36,7 +36,7 @@ var documentedProperties = []struct {
 	{"stemcell", "Stemcells", reflect.TypeFor[stemcell.Properties](), true},
 }
 
-var _ = Describe("docs/cloud-properties.md", func() {
+var _ = Describe("docs/reference/cloud-properties.md", func() {
 	It("has a row for each property, and for each key of a property with its own section, and no other rows", func() {
 		page := readPage()
 		for _, entry := range documentedProperties {

@@ -55,7 +55,7 @@ const (
 )
 
 // table lists all timeouts with their defaults. Tests compare the configuration, the job's spec and template, and
-// docs/configuration.md with it.
+// docs/reference/configuration.md with it.
 func (t *Timeouts) table() []timeout {
 	rows := []timeout{
 		{keyRequest, &t.Request, kube.DefaultRetryTimeout},

@@ -73,8 +73,8 @@ var _ = Describe("The timeout table", func() {
 		Expect(strings.Fields(list[1])).To(ConsistOf(keys))
 	})
 
-	It("matches docs/configuration.md", func() {
-		rows := regexp.MustCompile("(?m)^\\| `timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(read("../docs/configuration.md"), -1)
+	It("matches docs/reference/configuration.md", func() {
+		rows := regexp.MustCompile("(?m)^\\| `timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(read("../docs/reference/configuration.md"), -1)
 		found := map[string]string{}
 		for _, row := range rows {
 			found[row[1]] = row[2]

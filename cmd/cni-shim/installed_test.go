@@ -99,7 +99,7 @@ var _ = Describe("The installed shim", func() {
 	})
 
 	It("has an uninstall manifest that can be applied over the DaemonSet", func(ctx SpecContext) {
-		manifest, err := os.ReadFile("../../docs/cni-shim/uninstall.yaml")
+		manifest, err := os.ReadFile("../../manifests/cni-shim/uninstall.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(controlPlane.Apply(ctx, string(manifest))).To(Succeed())
 		applyDaemonSet(ctx)

@@ -60,7 +60,7 @@ func writeAccountFiles(ctx context.Context) {
 
 // applyDaemonSet applies the documented manifest, so that the tests use the documented permissions.
 func applyDaemonSet(ctx context.Context) {
-	manifest, err := os.ReadFile("../../docs/cni-shim/daemonset.yaml")
+	manifest, err := os.ReadFile("../../manifests/cni-shim/daemonset.yaml")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(controlPlane.Apply(ctx, string(manifest))).To(Succeed())
 }

@@ -93,7 +93,7 @@ func (s *session) runPreflight(ctx context.Context) error {
 	if err := preflight.Write(s.command.OutOrStdout(), failed, false); err != nil {
 		return err
 	}
-	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and docs/preflight.md, " +
+	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and docs/reference/preflight.md, " +
 		"or skip the checks with --no-check")
 }
 

@@ -127,7 +127,7 @@ func newTestEnv(ctx context.Context) testEnv {
 	Expect(director.WriteConfig(config, controlPlane.Kubeconfig("admin"), e.namespace, nil)).To(Succeed())
 	Expect(controlPlane.Apply(ctx, fmt.Sprintf(storageManifest, e.namespace))).To(Succeed())
 	e.Director = &director.Director{CPI: cpi, Config: config}
-	e.kubeconfig = e.createAccount(ctx, "operator", "../../docs/rbac-kubectl-bosh.yaml")
+	e.kubeconfig = e.createAccount(ctx, "operator", "../../manifests/rbac-kubectl-bosh.yaml")
 	return e
 }
 

@@ -25,7 +25,7 @@ import (
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
-const upPermissions = "../../docs/rbac-kubectl-bosh-up.yaml"
+const upPermissions = "../../manifests/rbac-kubectl-bosh-up.yaml"
 
 // upUser is a user without permissions, who runs up --print-permissions.
 type upUser struct {
@@ -199,7 +199,7 @@ var _ = Describe("kubectl bosh up --print-permissions", func() {
 		Expect(session.Out).To(gbytes.Say("Namespace \\S+: kept: not created by `up`\n"))
 
 		var operator rbacv1.Role
-		content, err := os.ReadFile("../../docs/rbac-kubectl-bosh.yaml")
+		content, err := os.ReadFile("../../manifests/rbac-kubectl-bosh.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(yaml.Unmarshal(content, &operator)).To(Succeed())
 		Expect(u.usedPermissions()).To(ContainElements(permissionsOf(upPermissions, operator.Rules...)), "unused permissions are not granted")
@@ -230,7 +230,7 @@ var _ = Describe("kubectl bosh up --print-permissions", func() {
 	It("explains the permissions, and lists the cluster-wide objects", func() {
 		printed := ws.printPermissions()
 		for line := range strings.SplitSeq(printed, "\n") {
-			Expect(line).NotTo(MatchRegexp(`[- ]bosh$`), "the namespace of docs/rbac.yaml")
+			Expect(line).NotTo(MatchRegexp(`[- ]bosh$`), "the namespace of manifests/rbac.yaml")
 		}
 		Expect(printed).To(HavePrefix("# Permissions of user \"" + user + "\" for \"kubectl bosh up\" and \"down\" in namespace " + ws.namespace + "."))
 		Expect(printed).To(ContainSubstring("# Cluster-wide objects are: "))

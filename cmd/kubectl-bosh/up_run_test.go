@@ -58,10 +58,10 @@ func (ws workspace) down(extraArgs ...string) *gexec.Session {
 	return ws.run("yes\n", append([]string{"down", "--bosh", "./create-env"}, extraArgs...)...)
 }
 
-// documentedRules returns the rules of the Role or the ClusterRole in docs/rbac.yaml.
+// documentedRules returns the rules of the Role or the ClusterRole in manifests/rbac.yaml.
 func documentedRules(kind string) []rbacv1.PolicyRule {
 	GinkgoHelper()
-	content, err := os.ReadFile("../../docs/rbac.yaml")
+	content, err := os.ReadFile("../../manifests/rbac.yaml")
 	Expect(err).NotTo(HaveOccurred())
 	for document := range strings.SplitSeq(string(content), "\n---\n") {
 		var role rbacv1.ClusterRole

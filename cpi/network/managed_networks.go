@@ -62,7 +62,7 @@ func (s *Session) Create(subnet Subnet) ([]any, error) {
 	}
 	if errors.Is(err, kube.ErrNotServed) {
 		return nil, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: "+
-			"the Calico API (crd.projectcalico.org/v1) is not installed: %w; see docs/networks.md", err)
+			"the Calico API (crd.projectcalico.org/v1) is not installed: %w; see docs/guides/networks.md", err)
 	}
 	if err != nil {
 		return nil, err

@@ -196,8 +196,8 @@ var _ = Describe("The addresses of a Pod", func() {
 })
 
 var _ = Describe("The table of network plugins", func() {
-	It("matches the examples in docs/networks.md", func() {
-		raw, err := os.ReadFile("../../docs/networks.md")
+	It("matches the examples in docs/guides/networks.md", func() {
+		raw, err := os.ReadFile("../../docs/guides/networks.md")
 		Expect(err).NotTo(HaveOccurred())
 		documented := map[string][]AddressAnnotation{}
 		for _, example := range regexp.MustCompile("(?s)\n\\*\\*([A-Za-z-]+)\\.\\*\\*[^`]*(?:`[^`\n]+`[^`]*)*```yaml\n(.*?)```").FindAllStringSubmatch(string(raw), -1) {

@@ -28,7 +28,7 @@ const Calico = "Calico"
 var calicoAnnotations = []AddressAnnotation{{Name: "cni.projectcalico.org/ipAddrs", Value: `{{json .IPs}}`}}
 
 // Plugins lists the known plugins by precedence: Calico may enforce policies for another plugin, and Cilium may be chained behind
-// Kube-OVN. docs/networks.md has examples of the annotations; a test compares them.
+// Kube-OVN. docs/guides/networks.md has examples of the annotations; a test compares them.
 func Plugins() []Plugin {
 	return []Plugin{
 		{Name: "the EKS network plugin", DaemonSets: []string{"aws-node"}, NodeKey: "eks.amazonaws.com/", NodeKeyOfCloud: true},

@@ -25,7 +25,7 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/credentials.md")
+		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/guides/credentials.md")
 	case err != nil:
 		return fail(call.AsBOSH(err).Error(),
 			"check the server's URL and CA certificate in kubernetes.kubeconfig, and the network; see "+checkCredentials)
@@ -55,7 +55,7 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig")
 	}
-	const renew = "create new credentials and put them into kubernetes.kubeconfig, see docs/install.md"
+	const renew = "create new credentials and put them into kubernetes.kubeconfig, see docs/guides/install.md"
 	remaining := time.Until(credentials.ExpiresAt)
 	if credentials.Expired(time.Now()) {
 		return fail(fmt.Sprintf("the %s expired on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)

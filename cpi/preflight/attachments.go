@@ -40,7 +40,7 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 		messages = append(messages, "disks in use with an attachment Pod that is being deleted: "+strings.Join(terminating, ", "))
 	}
 	if len(messages) > 0 {
-		return fail(strings.Join(messages, "; "), "find out what deletes or evicts attachment Pods (docs/disks.md); "+
+		return fail(strings.Join(messages, "; "), "find out what deletes or evicts attachment Pods (docs/guides/disks.md); "+
 			"cpi -collect -confirm recreates deleted ones, as does the next call for the VM")
 	}
 	return pass("all disks in use have their attachment Pods")

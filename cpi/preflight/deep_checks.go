@@ -47,7 +47,7 @@ func evaluateStart(probes []nodeProbe) finding {
 		longest = max(longest, probe.took)
 	}
 	if len(failed) > 0 {
-		return fail(strings.Join(failed, "; "), "correct the cause in the message; docs/machines.md has the requirements of nodes")
+		return fail(strings.Join(failed, "; "), "correct the cause in the message; docs/explanation/vms.md has the requirements of nodes")
 	}
 	return pass(fmt.Sprintf("a Pod like a VM Pod ran on %s, in at most %.1f s", nodeNames(probes), longest.Seconds()))
 }
@@ -112,7 +112,7 @@ func evaluateRequestedAddress(probes []nodeProbe) finding {
 		return pass("a Pod that requested " + first.address + " has this address")
 	}
 	return fail("address "+first.address+" was requested on "+first.node+" but not assigned: "+first.addressErr.Error(),
-		"use dynamic networks, or see docs/networks.md for the annotation that the network plugin reads")
+		"use dynamic networks, or see docs/guides/networks.md for the annotation that the network plugin reads")
 }
 
 // splitByFact returns the probes in which the fact is "yes" and "no". It ignores probes without the fact.

@@ -52,7 +52,7 @@ var _ = Describe("The permissions that are checked", func() {
 	})
 })
 
-var _ = Describe("docs/preflight.md", func() {
+var _ = Describe("docs/reference/preflight.md", func() {
 	It("has a row for each check, in the order of the report and with its kind", func() {
 		var expected [][]string
 		for _, check := range Checks() {
@@ -62,14 +62,14 @@ var _ = Describe("docs/preflight.md", func() {
 			expected = append(expected, []string{check.Name, string(check.Kind)})
 		}
 		var rows [][]string
-		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (required|advised) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(content("docs/preflight.md"), -1) {
+		for _, row := range regexp.MustCompile("(?m)^\\| `([a-z-]+)` \\| (required|advised) \\| .+ \\| .+ \\|$").FindAllStringSubmatch(content("docs/reference/preflight.md"), -1) {
 			rows = append(rows, row[1:])
 		}
 		Expect(rows).To(Equal(expected))
 	})
 
 	It("has the supported versions of Kubernetes", func() {
-		Expect(content("docs/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldestMinor, newestMinor))
+		Expect(content("docs/reference/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldestMinor, newestMinor))
 	})
 })
 

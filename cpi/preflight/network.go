@@ -25,7 +25,7 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		return errorFinding(err, callPermissionsFile)
 	}
 	message := "requested by " + strings.Join(requested, ", ")
-	const see = "for static addresses see docs/networks.md: "
+	const see = "for static addresses see docs/guides/networks.md: "
 	plugin := network.PluginOfNodes(nodes)
 	if plugin == nil {
 		return undetermined(message+"; cannot determine the network plugin", see+"the annotation of your plugin, or the CNI shim")
@@ -71,7 +71,7 @@ func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	message := "for all Pods: " + strings.Join(others, ", ")
 	if len(reserved) == 0 {
 		return warn(message+"; reserved ranges: none",
-			"create a reserved range for manual networks, so that other Pods are not assigned its addresses: docs/networks.md")
+			"create a reserved range for manual networks, so that other Pods are not assigned its addresses: docs/guides/networks.md")
 	}
 	return pass(message + "; reserved ranges: " + strings.Join(reserved, ", "))
 }

@@ -105,8 +105,8 @@ func errorFinding(err error, permissionsFile string) finding {
 
 // Files that grant the permissions for calls and checks.
 const (
-	callPermissionsFile     = "docs/rbac.yaml"
-	networkPermissionsFile  = "docs/rbac-networks.yaml"
-	prefetchPermissionsFile = "docs/rbac-prefetch.yaml"
-	checkPermissionsFile    = "docs/rbac-check.yaml"
+	callPermissionsFile     = "manifests/rbac.yaml"
+	networkPermissionsFile  = "manifests/rbac-networks.yaml"
+	prefetchPermissionsFile = "manifests/rbac-prefetch.yaml"
+	checkPermissionsFile    = "manifests/rbac-check.yaml"
 )

@@ -187,5 +187,5 @@ func prefetchError(err error) error {
 		return err
 	}
 	return call.CodePrefetchDenied.Wrap(call.WithMessage(err, "cannot prefetch the stemcell's image: stemcell.prefetch requires the Role of "+
-		"docs/rbac-prefetch.yaml; apply it, or disable stemcell.prefetch, and retry"), false)
+		"manifests/rbac-prefetch.yaml; apply it, or disable stemcell.prefetch, and retry"), false)
 }

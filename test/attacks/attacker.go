@@ -53,7 +53,7 @@ const (
 )
 
 // RBACFiles are the paths of the files with the permissions of the CPI's service account, relative to the root of the repository.
-var RBACFiles = []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml"}
+var RBACFiles = []string{"manifests/rbac.yaml", "manifests/rbac-networks.yaml", "manifests/rbac-prefetch.yaml"}
 
 // resources maps names of resources to those that the CPI uses.
 var resources = map[string]schema.GroupVersionResource{
@@ -180,7 +180,7 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 	})
 }
 
-// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of docs/rbac.yaml.
+// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
 // applyRBAC creates the object in a YAML document of RBACFiles for this namespace.

@@ -1,4 +1,4 @@
-// Package attacks contains attacks with the token of the CPI's service account, and attacks by root in a VM. docs/trust.md lists them. The
+// Package attacks contains attacks with the token of the CPI's service account, and attacks by root in a VM. docs/explanation/security.md lists them. The
 // tests try each attack with and without the admission policy: the tests of this package with an API server only, the tests of test/e2e
 // with real nodes.
 package attacks
@@ -16,7 +16,7 @@ import (
 // Attack is an attempt to misuse the token.
 type Attack struct {
 	Name   string // what the attacker creates or does
-	Group  string // heading of its table in docs/trust.md
+	Group  string // heading of its table in docs/explanation/security.md
 	Source string // "LIST: ENTRY" of the published list that describes it, or empty
 	Note   string // what the attacker gains, or the reason or mitigation of a possible attack
 

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PossibleTable returns the table in docs/trust.md of the attacks that the policy allows with any limits.
+// PossibleTable returns the table in docs/explanation/security.md of the attacks that the policy allows with any limits.
 func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
@@ -17,7 +17,7 @@ func PossibleTable() string {
 	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// LimitableTable returns the table in docs/trust.md of the attacks that the policy allows with the default limits and rejects with others.
+// LimitableTable returns the table in docs/explanation/security.md of the attacks that the policy allows with the default limits and rejects with others.
 func LimitableTable() string {
 	var rows [][]string
 	for _, attack := range All() {
@@ -29,7 +29,7 @@ func LimitableTable() string {
 	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
 }
 
-// RejectedTables returns the tables in docs/trust.md of the attacks that fail, with a heading for each group.
+// RejectedTables returns the tables in docs/explanation/security.md of the attacks that fail, with a heading for each group.
 func RejectedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
@@ -54,7 +54,7 @@ func RejectedTables() string {
 	return strings.TrimSuffix(tables.String(), "\n")
 }
 
-// EscapesTable returns the table in docs/trust.md of the escapes by root in a VM.
+// EscapesTable returns the table in docs/explanation/security.md of the escapes by root in a VM.
 func EscapesTable() string {
 	header := []string{"escape"}
 	for _, kind := range VMKinds() {
@@ -90,7 +90,7 @@ func markdownTable(header []string, rows [][]string) string {
 	return table.String()
 }
 
-// Summary returns the number of attacks, of those that the policy or RBAC rejects, and of those that docs/trust.md lists as possible.
+// Summary returns the number of attacks, of those that the policy or RBAC rejects, and of those that docs/explanation/security.md lists as possible.
 func Summary() string {
 	total, failing, succeeding := Count()
 	return fmt.Sprintf("attacks: %d refused: %d listed: %d", total, failing, succeeding)

@@ -10,9 +10,9 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const trustDocPath = root + "/docs/trust.md"
+const trustDocPath = root + "/docs/explanation/security.md"
 
-var _ = Describe("docs/trust.md", func() {
+var _ = Describe("docs/explanation/security.md", func() {
 	for name, table := range map[string]func() string{
 		"possible": PossibleTable, "bounded": LimitableTable, "rejected": RejectedTables, "escapes": EscapesTable,
 	} {

@@ -243,7 +243,7 @@ func readAttacks() []Attack {
 	}
 }
 
-// networkAttacks returns attacks that require the permissions in docs/rbac-networks.yaml.
+// networkAttacks returns attacks that require the permissions in manifests/rbac-networks.yaml.
 func networkAttacks() []Attack {
 	create := func(resourceName, name string, labels map[string]any, spec map[string]any) TryFunc {
 		return func(ctx context.Context, a *Attacker) error {
@@ -266,9 +266,9 @@ func networkAttacks() []Attack {
 		rejected("unmanaged-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
 			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
 		rejected("address-pool", "address pool for all Pods of the cluster", "", "addresses of other networks, for all Pods", create("ippools", "pool-two", cpiLabels, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "all()"})),
-		possible("address pool of any range, for Pods that request its addresses", "", "omit docs/rbac-networks.yaml if no network is `managed`", create("ippools", "pool-two", cpiLabels,
+		possible("address pool of any range, for Pods that request its addresses", "", "omit manifests/rbac-networks.yaml if no network is `managed`", create("ippools", "pool-two", cpiLabels,
 			map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
-		possible("reservation of all addresses", "", "omit docs/rbac-networks.yaml if no network is `managed`", create("ipreservations", "reservation-two", cpiLabels,
+		possible("reservation of all addresses", "", "omit manifests/rbac-networks.yaml if no network is `managed`", create("ipreservations", "reservation-two", cpiLabels,
 			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
 	}
 }

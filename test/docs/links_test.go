@@ -71,7 +71,7 @@ var _ = Describe("Lists of pages", func() {
 				}
 			}
 		},
-		Entry("for operators", "README.md", "docs/*.md", "docs/reference/*.md", "*.md", "src/*.md"),
+		Entry("for operators", "README.md", "docs/guides/*.md", "docs/reference/*.md", "docs/explanation/*.md", "*.md", "src/*.md"),
 		Entry("for developers", "docs/development/README.md", "docs/development/*.md"),
 		Entry("of decisions", "docs/development/decisions/README.md", "docs/development/decisions/*.md"),
 	)

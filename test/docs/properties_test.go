@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	configurationPage = "docs/configuration.md"
+	configurationPage = "docs/reference/configuration.md"
 	jobSpec           = "jobs/kubernetes_cpi/spec"
 )
 
@@ -37,7 +37,7 @@ func documentedProperties() map[string]string {
 	return defaults
 }
 
-var _ = Describe("docs/configuration.md", func() {
+var _ = Describe("docs/reference/configuration.md", func() {
 	var spec struct {
 		Properties map[string]struct {
 			Default any `json:"default"`

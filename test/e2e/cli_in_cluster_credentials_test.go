@@ -20,7 +20,7 @@ import (
 // applyRBAC creates the documented service account and its permissions in the namespace.
 func (env *testEnv) applyRBAC(ctx context.Context) {
 	GinkgoHelper()
-	raw, err := os.ReadFile("../../docs/rbac.yaml")
+	raw, err := os.ReadFile("../../manifests/rbac.yaml")
 	Expect(err).NotTo(HaveOccurred())
 	manifests := regexp.MustCompile(`(?m)([- ])bosh$`).ReplaceAllString(string(raw), "${1}"+env.namespace)
 	kubectl := []string{"--kubeconfig", env.kubeconfig, "--namespace", env.namespace, "apply", "-f", "-"}

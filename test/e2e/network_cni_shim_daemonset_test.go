@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// shimManifests are the manifests in docs/cni-shim with the settings that docs/networks.md requires.
+// shimManifests are the manifests in docs/cni-shim with the settings that docs/guides/networks.md requires.
 type shimManifests struct {
 	plane                   *embedded.ControlPlane
 	daemonset, uninstallJob string

@@ -28,7 +28,7 @@ import (
 const diskSecret = "on-the-disk-of-another-vm"
 
 // Runs the attacks of test/attacks, and the attacks of root in a VM, on real nodes.
-var _ = Describe("The attacks of docs/trust.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
+var _ = Describe("The attacks of docs/explanation/security.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
 		env      *testEnv
 		target   attacks.EscapeTarget

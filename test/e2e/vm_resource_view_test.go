@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// Verifies the differences from a VM on another IaaS that docs/machines.md lists.
+// Verifies the differences from a VM on another IaaS that docs/explanation/vms.md lists.
 var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 	const memory = 768 // MiB
 

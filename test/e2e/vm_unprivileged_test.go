@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-// minimalCapabilities are the additional capabilities that VMs of a stemcell require to boot. docs/trust.md lists what they allow.
+// minimalCapabilities are the additional capabilities that VMs of a stemcell require to boot. docs/explanation/security.md lists what they allow.
 var minimalCapabilities = map[string][]string{
 	"E2E_STEMCELL": {"SYS_ADMIN"},
 	withSystemd:    {"SYS_ADMIN", "SYS_NICE"}, // the agent starts auditd, which changes its priority

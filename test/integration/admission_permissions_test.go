@@ -22,8 +22,8 @@ import (
 
 // rbacFiles grant the permissions of all specs. checkRBACFile grants additional permissions for some preflight checks.
 var (
-	rbacFiles     = []string{"../../docs/rbac.yaml", "../../docs/rbac-networks.yaml", "../../docs/rbac-prefetch.yaml"}
-	checkRBACFile = "../../docs/rbac-check.yaml"
+	rbacFiles     = []string{"../../manifests/rbac.yaml", "../../manifests/rbac-networks.yaml", "../../manifests/rbac-prefetch.yaml"}
+	checkRBACFile = "../../manifests/rbac-check.yaml"
 )
 
 // createServiceAccount creates the documented service account in the namespace, with exactly the documented permissions, and returns a
@@ -59,7 +59,7 @@ func userMay(ctx context.Context, user string, permission authorizationv1.Resour
 	return err == nil && result.Status.Allowed, err
 }
 
-// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of docs/rbac.yaml.
+// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
 // applyRBAC creates the RBAC objects in these YAML documents, for the namespace.
@@ -82,12 +82,12 @@ func applyRBAC(ctx context.Context, namespace, raw string) {
 }
 
 var _ = Describe("The permissions of a second director in the cluster", func() {
-	// command returns the command at the top of docs/rbac.yaml for this file and this namespace, without the verb of kubectl.
+	// command returns the command at the top of manifests/rbac.yaml for this file and this namespace, without the verb of kubectl.
 	command := func(file, namespace string) string {
 		GinkgoHelper()
-		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("docs/rbac.yaml"))
+		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("manifests/rbac.yaml"))
 		Expect(found).NotTo(BeEmpty())
-		return strings.ReplaceAll(strings.ReplaceAll(found[1], "docs/rbac.yaml", file), "cf", namespace) + " | kubectl --namespace " + namespace + " "
+		return strings.ReplaceAll(strings.ReplaceAll(found[1], "manifests/rbac.yaml", file), "cf", namespace) + " | kubectl --namespace " + namespace + " "
 	}
 	run := func(ctx context.Context, command string) {
 		GinkgoHelper()
@@ -117,9 +117,9 @@ var _ = Describe("The permissions of a second director in the cluster", func() {
 		Expect(serviceAccountMay(ctx, namespaces[0], permission)).To(BeTrue())
 		run(ctx, command(file, namespaces[0])+"delete -f -")
 	},
-		Entry("rbac.yaml", "docs/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
-		Entry("rbac-networks.yaml", "docs/rbac-networks.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "crd.projectcalico.org", Resource: "ippools"}),
-		Entry("rbac-check.yaml", "docs/rbac-check.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}),
+		Entry("rbac.yaml", "manifests/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
+		Entry("rbac-networks.yaml", "manifests/rbac-networks.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "crd.projectcalico.org", Resource: "ippools"}),
+		Entry("rbac-check.yaml", "manifests/rbac-check.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}),
 	)
 })
 

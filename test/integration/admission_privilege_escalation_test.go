@@ -124,12 +124,12 @@ func rbacSubjects(ctx context.Context, env testEnv) []rbacSubject {
 	GinkgoHelper()
 	// The CPI, with the optional permissions for preflight checks.
 	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
-	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml").
+	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "manifests/rbac.yaml", "manifests/rbac-networks.yaml", "manifests/rbac-prefetch.yaml", "manifests/rbac-check.yaml").
 		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 
 	// A user of the commands of kubectl bosh for VMs.
-	operator := newUserSubject(ctx, env, "operator", "docs/rbac-kubectl-bosh.yaml")
-	applyRBAC(ctx, env.namespace, readRBACFiles("../../docs/rbac-kubectl-bosh.yaml")+"\n---\n"+fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
+	operator := newUserSubject(ctx, env, "operator", "manifests/rbac-kubectl-bosh.yaml")
+	applyRBAC(ctx, env.namespace, readRBACFiles("../../manifests/rbac-kubectl-bosh.yaml")+"\n---\n"+fmt.Sprintf(`apiVersion: rbac.authorization.k8s.io/v1
 kind: RoleBinding
 metadata: {name: operator}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: bosh-operator}
@@ -138,7 +138,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	operator.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "pods", Subresource: "exec", Namespace: env.namespace})
 
 	// A user of kubectl bosh up with the output of --print-permissions.
-	upUser := newUserSubject(ctx, env, "up-user", "docs/rbac-kubectl-bosh-up.yaml")
+	upUser := newUserSubject(ctx, env, "up-user", "manifests/rbac-kubectl-bosh-up.yaml")
 	plugin := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 	build := exec.CommandContext(ctx, "go", "build", "-o", plugin, "bosh-kubernetes-cpi/cmd/kubectl-bosh")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -151,13 +151,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: %q}]
 	upUser.waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
 
 	// The CNI shim on the nodes, and its installer.
-	daemonSet := readRepoFile("docs/cni-shim/daemonset.yaml")
+	daemonSet := readRepoFile("manifests/cni-shim/daemonset.yaml")
 	permissions, _, found := strings.Cut(daemonSet, "---\napiVersion: apps/v1\n")
 	Expect(found).To(BeTrue(), "the service accounts and the permissions are before the DaemonSet")
 	Expect(plane.Apply(ctx, permissions)).To(Succeed())
-	shim := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim", "docs/cni-shim/daemonset.yaml").
+	shim := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim", "manifests/cni-shim/daemonset.yaml").
 		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "get", Resource: "pods", Namespace: env.namespace})
-	installer := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim-installer", "docs/cni-shim/daemonset.yaml").
+	installer := newServiceAccountSubject(ctx, "bosh-cni-shim", "bosh-cni-shim-installer", "manifests/cni-shim/daemonset.yaml").
 		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "create", Resource: "serviceaccounts", Subresource: "token", Name: "bosh-cni-shim", Namespace: "bosh-cni-shim"})
 	return []rbacSubject{cpi, operator, upUser, shim, installer}
 }
@@ -232,13 +232,13 @@ var _ = Describe("Every role that this project ships", func() {
 				return err
 			})).To(Succeed())
 		}
-		Expect(shipped).To(ConsistOf("docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-prefetch.yaml", "docs/rbac-check.yaml",
-			"docs/rbac-kubectl-bosh.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"))
+		Expect(shipped).To(ConsistOf("manifests/rbac.yaml", "manifests/rbac-networks.yaml", "manifests/rbac-prefetch.yaml", "manifests/rbac-check.yaml",
+			"manifests/rbac-kubectl-bosh.yaml", "manifests/rbac-kubectl-bosh-up.yaml", "manifests/cni-shim/daemonset.yaml"))
 	})
 
 	It("grants only read access to cluster-scoped objects, except for the IPPools and IPReservations of managed networks", func() {
 		var writable []string
-		for _, path := range []string{"docs/rbac.yaml", "docs/rbac-networks.yaml", "docs/rbac-check.yaml", "docs/rbac-kubectl-bosh-up.yaml", "docs/cni-shim/daemonset.yaml"} {
+		for _, path := range []string{"manifests/rbac.yaml", "manifests/rbac-networks.yaml", "manifests/rbac-check.yaml", "manifests/rbac-kubectl-bosh-up.yaml", "manifests/cni-shim/daemonset.yaml"} {
 			for document := range strings.SplitSeq(readRepoFile(path), "\n---\n") {
 				var role rbacv1.ClusterRole
 				Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
@@ -253,7 +253,7 @@ var _ = Describe("Every role that this project ships", func() {
 				}
 			}
 		}
-		Expect(writable).To(ConsistOf("docs/rbac-networks.yaml: ippools", "docs/rbac-networks.yaml: ipreservations"))
+		Expect(writable).To(ConsistOf("manifests/rbac-networks.yaml: ippools", "manifests/rbac-networks.yaml: ipreservations"))
 	})
 })
 

@@ -95,7 +95,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 	It("do not fail without optional permissions, and name the file that grants them", func(ctx context.Context) {
 		report := runCheck(ctx, env.Director)
 		for _, name := range []string{"quotas", "limit-ranges", "pod-slots", "attach-limits"} {
-			Expect(report.results[name]).To(matchResult(preflight.Unknown, "access denied", "docs/rbac-check.yaml"), name)
+			Expect(report.results[name]).To(matchResult(preflight.Unknown, "access denied", "manifests/rbac-check.yaml"), name)
 		}
 		Expect(report.status).To(BeZero())
 	})
@@ -105,7 +105,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(status).To(BeZero())
 		Expect(string(out)).To(MatchRegexp(`(?m)^CHECK +KIND +RESULT +DETAIL AND ADVICE$`))
 		Expect(string(out)).To(MatchRegexp(`(?m)^api-version +advised +ok +v1\.`))
-		Expect(string(out)).To(MatchRegexp(`(?m)^quotas +required +unknown +access denied.*\n +→ to enable this check, apply docs/rbac-check.yaml$`))
+		Expect(string(out)).To(MatchRegexp(`(?m)^quotas +required +unknown +access denied.*\n +→ to enable this check, apply manifests/rbac-check.yaml$`))
 		GinkgoWriter.Println(string(out))
 	})
 
@@ -157,11 +157,11 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+env.namespace, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' docs/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
+			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' manifests/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
 			HaveKeyWithValue("permissions-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
 			HaveKeyWithValue("permissions-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
-			HaveKeyWithValue("permissions-networks", matchResult(preflight.Fails, "ippools", "docs/rbac-networks.yaml")),
-			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "docs/rbac-networks.yaml")),
+			HaveKeyWithValue("permissions-networks", matchResult(preflight.Fails, "ippools", "manifests/rbac-networks.yaml")),
+			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "manifests/rbac-networks.yaml")),
 		))
 		Expect(runCheck(ctx, env.Director).status).To(Equal(1))
 	})

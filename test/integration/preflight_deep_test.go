@@ -42,7 +42,7 @@ var _ = Describe("The deep check", func() {
 		d := env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{
 			"test/waiting": "ErrImagePull", "test/message": `failed to pull image "registry.example.com/stemcell": not found`}})
 		report := runCheck(ctx, d, "-deep")
-		Expect(report.results["run-vm"]).To(matchResult(preflight.Fails, "not found", "docs/machines.md"))
+		Expect(report.results["run-vm"]).To(matchResult(preflight.Fails, "not found", "docs/explanation/vms.md"))
 		Expect(report.results["loop-devices"].Verdict).To(Equal(preflight.Unknown))
 		Expect(report.status).To(Equal(1))
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())

@@ -157,7 +157,7 @@ var _ = Describe("A prefetched stemcell", func() {
 		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))
 		Expect(runCheck(ctx, env.Director).results["permissions-prefetch"]).To(matchResult(preflight.OK, "daemonsets", ""))
 		Expect(cluster.RbacV1().RoleBindings(env.namespace).Delete(ctx, "bosh-cpi-prefetch", metav1.DeleteOptions{})).To(Succeed())
-		nameMissingPermission := HaveField("Error", HaveField("Message", And(ContainSubstring("docs/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
+		nameMissingPermission := HaveField("Error", HaveField("Message", And(ContainSubstring("manifests/rbac-prefetch.yaml"), ContainSubstring("daemonsets.apps"))))
 		Eventually(func() (director.Response, error) { return env.Call(ctx, "delete_stemcell", stemcellCID) }).WithContext(ctx).Should(nameMissingPermission)
 		image, properties := writeHeavyImage()
 		failed, err := env.Call(ctx, "create_stemcell", image, properties)
@@ -165,7 +165,7 @@ var _ = Describe("A prefetched stemcell", func() {
 		Expect(failed).To(nameMissingPermission)
 		Expect(registry.UploadCounts()).To(BeEmpty())
 		Expect(env.Call(ctx, "create_stemcell", "image", lightStemcell)).To(nameMissingPermission)
-		Expect(runCheck(ctx, env.Director).results["permissions-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "docs/rbac-prefetch.yaml"))
+		Expect(runCheck(ctx, env.Director).results["permissions-prefetch"]).To(matchResult(preflight.Fails, "missing: daemonsets (get, list, create, delete)", "manifests/rbac-prefetch.yaml"))
 		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 

@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	installPage     = repositoryRoot + "/docs/install.md"
-	cloudConfigPage = repositoryRoot + "/docs/cloud-config.md"
+	installPage     = repositoryRoot + "/docs/guides/install.md"
+	cloudConfigPage = repositoryRoot + "/docs/guides/cloud-config.md"
 )
 
 var codeBlockPattern = regexp.MustCompile("(?ms)^```(\\w+)\n(.*?\n)```$")
@@ -87,7 +87,7 @@ bosh() {
 kubectl() { echo 10.96.0.10; } # the address of the cluster DNS
 `
 
-var _ = Describe("docs/install.md", func() {
+var _ = Describe("docs/guides/install.md", func() {
 	It("has commands that render the director's manifest and the configs in all variants", func(ctx context.Context) {
 		r := newDocReader()
 		Expect(os.WriteFile(filepath.Join(r.dir, "bosh-cpi.kubeconfig"), []byte(kubeconfig), 0o600)).To(Succeed())
@@ -151,12 +151,12 @@ var _ = DescribeTable("The links of a page lead to existing files and headings",
 		}
 	}
 },
-	Entry("docs/install.md", installPage),
-	Entry("docs/cloud-config.md", cloudConfigPage),
+	Entry("docs/guides/install.md", installPage),
+	Entry("docs/guides/cloud-config.md", cloudConfigPage),
 	Entry("manifests/README.md", manifestPath("README.md")),
 )
 
-var _ = Describe("docs/cloud-config.md", func() {
+var _ = Describe("docs/guides/cloud-config.md", func() {
 	It("has examples with valid cloud_properties", func() {
 		for _, block := range codeBlocks(cloudConfigPage, "", "yaml") {
 			var config map[string][]map[string]any

@@ -15,20 +15,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// expectProperties validates cloud_properties against docs/cloud-properties.schema.json. kind is vm, disk or stemcell.
+// expectProperties validates cloud_properties against docs/reference/cloud-properties.schema.json. kind is vm, disk or stemcell.
 func expectProperties(properties any, kind string) {
 	GinkgoHelper()
 	if properties == nil {
 		return
 	}
-	raw, err := os.ReadFile(repositoryRoot + "/docs/cloud-properties.schema.json")
+	raw, err := os.ReadFile(repositoryRoot + "/docs/reference/cloud-properties.schema.json")
 	Expect(err).NotTo(HaveOccurred())
 	var parsed schema
 	Expect(json.Unmarshal(raw, &parsed)).To(Succeed())
 	Expect(parsed.violations("#/$defs/"+kind, "cloud_properties", properties)).To(BeEmpty())
 }
 
-// schema is a JSON Schema, restricted to the keywords that docs/cloud-properties.schema.json uses.
+// schema is a JSON Schema, restricted to the keywords that docs/reference/cloud-properties.schema.json uses.
 type schema struct {
 	Definitions map[string]schemaRule `json:"$defs"`
 }

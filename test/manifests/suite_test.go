@@ -35,7 +35,7 @@ const (
 	jobDir         = repositoryRoot + "/jobs/kubernetes_cpi"
 )
 
-// namespace is the namespace in docs/rbac.yaml.
+// namespace is the namespace in manifests/rbac.yaml.
 const namespace = "bosh"
 
 var (
@@ -43,7 +43,7 @@ var (
 	program    string // path of the CPI
 	plane      *embedded.ControlPlane
 	cluster    kubernetes.Interface
-	kubeconfig string // kubeconfig of the service account in docs/rbac.yaml
+	kubeconfig string // kubeconfig of the service account in manifests/rbac.yaml
 )
 
 var _ = BeforeSuite(func(ctx context.Context) {
@@ -88,7 +88,7 @@ func startCluster(ctx context.Context) {
 	}).WithContext(ctx).Should(Succeed())
 }
 
-// applyRBAC runs the commands of an administrator in docs/install.md.
+// applyRBAC runs the commands of an administrator in docs/guides/install.md.
 func applyRBAC(ctx context.Context) {
 	GinkgoHelper()
 	r := newDocReader()

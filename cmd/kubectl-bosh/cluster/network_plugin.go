@@ -87,7 +87,7 @@ func (c *Cluster) detectByNodes(ctx context.Context) (NetworkPlugin, error) {
 	return NetworkPlugin{*plugin, "annotations or labels of nodes"}, nil
 }
 
-// inspectReservedRanges finds the reserved ranges of Calico; see docs/networks.md.
+// inspectReservedRanges finds the reserved ranges of Calico; see docs/guides/networks.md.
 func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection) (string, error) {
 	if result.NetworkPlugin.Name != network.Calico {
 		return "unknown: detected only with " + network.Calico, nil

@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
-	"bosh-kubernetes-cpi/docs"
+	"bosh-kubernetes-cpi/manifests"
 )
 
-// Account is the service account in docs/rbac.yaml. TokenSecret is the Secret with a token of the account that does not expire.
+// Account is the service account in manifests/rbac.yaml. TokenSecret is the Secret with a token of the account that does not expire.
 const (
 	Account     = cluster.Account
 	TokenSecret = cluster.TokenSecret
@@ -22,17 +22,17 @@ const (
 
 const separator = "---\n"
 
-// renderPermissions returns the plan's namespace, the objects in docs/rbac.yaml for it, and the Secret for the director's token if the
+// renderPermissions returns the plan's namespace, the objects in manifests/rbac.yaml for it, and the Secret for the director's token if the
 // director uses one. The namespace has no Pod Security label: applying the file must not change which Pods an existing namespace
 // admits.
 func (p *Plan) renderPermissions() string {
-	return fmt.Sprintf("# Permissions of the director's CPI: docs/rbac.yaml for namespace %[1]s.\n"+
+	return fmt.Sprintf("# Permissions of the director's CPI: manifests/rbac.yaml for namespace %[1]s.\n"+
 		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + cpiPermissions(p.Namespace, p.Credentials)
 }
 
 // cpiPermissions returns the objects that grant the CPI its permissions in a namespace.
 func cpiPermissions(namespace, credentials string) string {
-	objects := withNamespace(docs.Permissions, namespace)
+	objects := withNamespace(manifests.Permissions, namespace)
 	if credentials == CredentialsKubeconfig {
 		objects += separator + withNamespace(tokenSecret, namespace)
 	}
@@ -52,7 +52,7 @@ type: kubernetes.io/service-account-token
 // OperatorPermissions returns the objects that an administrator applies to let a user run `up` and `down` in the namespace, and nothing
 // else: the namespace, the permissions of the CPI, and the permissions of the user, with comments.
 func OperatorPermissions(user, namespace, credentials string) string {
-	operator := withNamespace(docs.PermissionsOfUp, namespace)
+	operator := withNamespace(manifests.PermissionsOfUp, namespace)
 	// Bindings are separate for each user: applying the objects for another user must not change their subjects.
 	operator = bindingName.ReplaceAllStringFunc(operator, func(head string) string {
 		kind, name, _ := strings.Cut(head, "  name: ")
@@ -83,7 +83,7 @@ const permissionsHead = `# Permissions of user %[1]q for "kubectl bosh up" and "
 # Cluster-wide objects are: the namespace; ClusterRole bosh-cpi-%[2]s, with which the CPI reads nodes, volumes and storage classes;
 # ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
-# The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/trust.md describes them,
+# The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/explanation/security.md describes them,
 # and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change permissions.
 ---
 # VM Pods are privileged; this label admits them to the namespace.

@@ -46,7 +46,7 @@ func remedy(err error) string {
 	case errors.Is(err, ErrNotRunning):
 		return "; see `kubectl bosh ps` and `kubectl describe pod`"
 	case errors.Is(err, kube.ErrRejected), strings.Contains(err.Error(), "forbidden"):
-		return "; docs/kubectl-bosh.md lists the required permissions"
+		return "; docs/reference/kubectl-bosh.md lists the required permissions"
 	case strings.Contains(err.Error(), "connection refused") && !errors.Is(err, syscall.ECONNREFUSED):
 		return "; nothing listens on this port of the VM's loopback interface: " +
 			"the process is not running yet, or does not listen on 0.0.0.0 or 127.0.0.1"
