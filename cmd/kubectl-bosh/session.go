@@ -93,8 +93,8 @@ func (s *session) runPreflight(ctx context.Context) error {
 	if err := preflight.Write(s.command.OutOrStdout(), failed, false); err != nil {
 		return err
 	}
-	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and docs/reference/preflight.md, " +
-		"or skip the checks with --no-check")
+	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and " +
+		"docs/reference/preflight.md, or skip the checks with --no-check")
 }
 
 // waitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are

@@ -151,8 +151,8 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
 		{"no PriorityClass with name", "create the PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
-		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, see docs/explanation/security.md; " +
-			"if it restricts images, set -image to the image of a stemcell"},
+		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
+			"see docs/explanation/security.md; if it restricts images, set -image to the image of a stemcell"},
 		{"maximum", "raise the maximum of the namespace's LimitRange, or lower pods.helper_limits"},
 		{"minimum", "lower the minimum of the namespace's LimitRange, or raise pods.helper_limits"},
 		{"cannot create resource", "grant the permission: " +

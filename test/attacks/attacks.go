@@ -1,6 +1,6 @@
-// Package attacks contains attacks with the token of the CPI's service account, and attacks by root in a VM. docs/explanation/security.md lists them. The
-// tests try each attack with and without the admission policy: the tests of this package with an API server only, the tests of test/e2e
-// with real nodes.
+// Package attacks contains attacks with the token of the CPI's service account, and attacks by root in a VM. Tables in the docs list them.
+// The tests try each attack with and without the admission policy: the tests of this package with an API server only, the tests of
+// test/e2e with real nodes.
 package attacks
 
 import (

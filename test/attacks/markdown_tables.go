@@ -17,7 +17,8 @@ func PossibleTable() string {
 	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// LimitableTable returns the table in docs/explanation/security.md of the attacks that the policy allows with the default limits and rejects with others.
+// LimitableTable returns the table in docs/explanation/security.md of the attacks that the policy allows with the default limits, and
+// rejects with others.
 func LimitableTable() string {
 	var rows [][]string
 	for _, attack := range All() {
@@ -29,7 +30,7 @@ func LimitableTable() string {
 	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
 }
 
-// RejectedTables returns the tables in docs/explanation/security.md of the attacks that fail, with a heading for each group.
+// RejectedTables returns the tables in docs/development/rejected-attacks.md of the attacks that fail, with a heading for each group.
 func RejectedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
@@ -49,7 +50,7 @@ func RejectedTables() string {
 	var tables strings.Builder
 	header := []string{"attack", "without the policy", "rejected by", "gain", "source"}
 	for _, group := range groups {
-		fmt.Fprintf(&tables, "#### %s\n\n%s\n", group, markdownTable(header, rows[group]))
+		fmt.Fprintf(&tables, "## %s\n\n%s\n", group, markdownTable(header, rows[group]))
 	}
 	return strings.TrimSuffix(tables.String(), "\n")
 }
@@ -90,7 +91,7 @@ func markdownTable(header []string, rows [][]string) string {
 	return table.String()
 }
 
-// Summary returns the number of attacks, of those that the policy or RBAC rejects, and of those that docs/explanation/security.md lists as possible.
+// Summary returns the number of attacks, of those that the policy or RBAC rejects, and of those that the docs list as possible.
 func Summary() string {
 	total, failing, succeeding := Count()
 	return fmt.Sprintf("attacks: %d refused: %d listed: %d", total, failing, succeeding)

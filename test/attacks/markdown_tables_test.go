@@ -10,15 +10,16 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-const trustDocPath = root + "/docs/explanation/security.md"
+const (
+	securityPage        = root + "/docs/explanation/security.md"
+	rejectedAttacksPage = root + "/docs/development/rejected-attacks.md"
+)
 
-var _ = Describe("docs/explanation/security.md", func() {
-	for name, table := range map[string]func() string{
-		"possible": PossibleTable, "bounded": LimitableTable, "rejected": RejectedTables, "escapes": EscapesTable,
-	} {
-		It(`contains the generated table "`+name+`"`, func() {
+var _ = Describe("The security pages", func() {
+	DescribeTable("contain the generated table",
+		func(name, page string, table func() string) {
 			tablePattern := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
-			raw, err := os.ReadFile(trustDocPath)
+			raw, err := os.ReadFile(page)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(tablePattern.Match(raw)).To(BeTrue())
 			expected := tablePattern.ReplaceAllStringFunc(string(raw), func(match string) string {
@@ -26,12 +27,16 @@ var _ = Describe("docs/explanation/security.md", func() {
 				return parts[1] + table() + parts[2]
 			})
 			if os.Getenv("UPDATE_GOLDEN") != "" {
-				Expect(os.WriteFile(trustDocPath, []byte(expected), 0o644)).To(Succeed())
+				Expect(os.WriteFile(page, []byte(expected), 0o644)).To(Succeed())
 				raw = []byte(expected)
 			}
 			Expect(expected).To(Equal(string(raw)), "to update it, run: UPDATE_GOLDEN=1 scripts/test ./test/attacks")
-		})
-	}
+		},
+		Entry(nil, "possible", securityPage, PossibleTable),
+		Entry(nil, "bounded", securityPage, LimitableTable),
+		Entry(nil, "escapes", securityPage, EscapesTable),
+		Entry(nil, "rejected", rejectedAttacksPage, RejectedTables),
+	)
 })
 
 var _ = Describe("The attacks", func() {

@@ -83,8 +83,8 @@ const permissionsHead = `# Permissions of user %[1]q for "kubectl bosh up" and "
 # Cluster-wide objects are: the namespace; ClusterRole bosh-cpi-%[2]s, with which the CPI reads nodes, volumes and storage classes;
 # ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
-# The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/explanation/security.md describes them,
-# and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change permissions.
+# The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/explanation/security.md
+# describes them, and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change permissions.
 ---
 # VM Pods are privileged; this label admits them to the namespace.
 apiVersion: v1
