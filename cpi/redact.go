@@ -21,8 +21,8 @@ func redact(raw []byte) string {
 	if err := json.Unmarshal(raw, &document); err != nil {
 		return fmt.Sprintf("(%d bytes that are not JSON)", len(raw))
 	}
-	if hash, ok := document.(map[string]any); ok && hash["method"] == "create_vm" {
-		if arguments, ok := hash["arguments"].([]any); ok && len(arguments) == 6 {
+	if request, ok := document.(map[string]any); ok && request["method"] == "create_vm" {
+		if arguments, ok := request["arguments"].([]any); ok && len(arguments) == 6 {
 			arguments[5] = "<redacted>" // env: certificates, passwords
 		}
 	}
@@ -39,26 +39,26 @@ func redact(raw []byte) string {
 var secretWords = []string{"password", "secret", "token", "private", "credential", "kubeconfig", "mbus", "cert", "key", "env"}
 
 // redactValue replaces secret values recursively.
-func redactValue(document any) any {
-	switch value := document.(type) {
+func redactValue(value any) any {
+	switch value := value.(type) {
 	case map[string]any:
-		clean := make(map[string]any, len(value))
+		redacted := make(map[string]any, len(value))
 		for key, inner := range value {
 			if isSecretKey(key) {
-				clean[key] = "<redacted>"
+				redacted[key] = "<redacted>"
 			} else {
-				clean[key] = redactValue(inner)
+				redacted[key] = redactValue(inner)
 			}
 		}
-		return clean
+		return redacted
 	case []any:
-		clean := make([]any, len(value))
+		redacted := make([]any, len(value))
 		for i, inner := range value {
-			clean[i] = redactValue(inner)
+			redacted[i] = redactValue(inner)
 		}
-		return clean
+		return redacted
 	}
-	return document
+	return value
 }
 
 func isSecretKey(key string) bool {

@@ -13,9 +13,9 @@ func LabelService(name string) string { return servicePrefix + name }
 
 // Service describes a Kubernetes Service that routes to one or more VMs.
 type Service struct {
-	Name  string
-	Fixed bool // the operator chose the name: other VMs may share the Service
-	Keep  bool // the Service stays when its last VM is deleted
+	Name       string
+	CustomName bool // the operator chose the name: other VMs may share the Service
+	Keep       bool // the Service stays when its last VM is deleted
 
 	Type              corev1.ServiceType
 	ClusterIP         string // "None" for a headless Service; if empty, the cluster assigns one

@@ -14,7 +14,7 @@ import (
 
 func webService() manifest.Service {
 	return manifest.Service{
-		Name: "web", Fixed: true, Type: corev1.ServiceTypeNodePort, ExternalIPs: []string{"192.0.2.1"},
+		Name: "web", CustomName: true, Type: corev1.ServiceTypeNodePort, ExternalIPs: []string{"192.0.2.1"},
 		Ports:  []corev1.ServicePort{{Name: "tcp-80", Port: 80, TargetPort: intstr.FromInt32(8080), Protocol: corev1.ProtocolTCP}},
 		Labels: map[string]string{"tier": "web", manifest.LabelRole: "ignored"}, Annotations: map[string]string{"note": "a"},
 	}

@@ -80,8 +80,8 @@ func validateMigration(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments [
 	for _, other := range attachments {
 		diskCID := other.Disk()
 		if diskCID != pvc.Name && (pvc.IsDirectory() || other.IsDirectory()) {
-			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the VM has disk %s, one of them has attach: bind, "+
-				"and the agent cannot migrate data from or to such a disk; set director.enable_cpi_update_disk so that the CPI copies it",
+			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: disk %s is attached, and the agent "+
+				"cannot migrate data from or to a disk with attach: bind; set director.enable_cpi_update_disk so that the CPI copies the disk",
 				pvc.Name, vmPod.Name, diskCID)
 		}
 	}

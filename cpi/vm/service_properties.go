@@ -160,7 +160,7 @@ func buildServices(vmCID string, properties []Service, networks network.Networks
 // build validates the properties, and returns the Service. key is the position of the properties in the request, for errors.
 func (s Service) build(key, defaultName string) (manifest.Service, error) {
 	built := manifest.Service{
-		Name: s.Name, Fixed: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
+		Name: s.Name, CustomName: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
 		LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges, Labels: s.Labels, Annotations: s.Annotations,
 		ExternalTrafficPolicy: s.ExternalTrafficPolicy, SessionAffinity: s.SessionAffinity, PublishNotReadyAddresses: s.PublishNotReadyAddresses,
 	}

@@ -27,7 +27,7 @@ func (s *Session) ensureServices(services []manifest.Service, pod manifest.VMPod
 // fixed name, which usually exists. It first tries to create a Service named after the VM, which usually does not exist.
 func (s *Session) ensureService(service manifest.Service, pod manifest.VMPod) error {
 	desired := service.Object(pod, s.Director)
-	if !service.Fixed {
+	if !service.CustomName {
 		if _, err := s.Services.Create(s.Ctx, desired); !errors.Is(err, kube.ErrExists) {
 			return err
 		}

@@ -37,7 +37,7 @@ var _ = Describe("A VM's Services", func() {
 		Expect(services).To(HaveExactElements(
 			manifest.Service{Name: "agent-a", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{
 				port("tcp-80", 80, 80, corev1.ProtocolTCP), port("udp-53", 53, 5353, corev1.ProtocolUDP)}},
-			And(HaveField("Name", "web"), HaveField("Fixed", true)),
+			And(HaveField("Name", "web"), HaveField("CustomName", true)),
 			And(HaveField("Name", "agent-a-2"), HaveField("ClusterIP", "None"), HaveField("Ports", BeEmpty())),
 		))
 	})
