@@ -71,7 +71,8 @@ var _ = Describe("Lists of pages", func() {
 				}
 			}
 		},
-		Entry("for operators", "README.md", "docs/guides/*.md", "docs/reference/*.md", "docs/explanation/*.md", "*.md", "src/*.md"),
+		Entry("of the repository", "README.md", "docs/README.md", "docs/getting-started.md", "*.md"),
+		Entry("for operators", "docs/README.md", "docs/getting-started.md", "docs/guides/*.md", "docs/reference/*.md", "docs/explanation/*.md"),
 		Entry("for developers", "docs/development/README.md", "docs/development/*.md"),
 		Entry("of decisions", "docs/development/decisions/README.md", "docs/development/decisions/*.md"),
 	)
