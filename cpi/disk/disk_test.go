@@ -3,18 +3,14 @@ package disk
 import (
 	"encoding/json"
 	"strings"
-	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
-
-func TestDisk(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "disks")
-}
 
 var _ = Describe("The name of a dynamic disk", func() {
 	// buildPVC returns the PVC for cloud_properties as a director sends them for a dynamic disk.
@@ -37,5 +33,98 @@ var _ = Describe("The name of a dynamic disk", func() {
 		pvc := buildPVC(name)
 		Expect(pvc.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/dynamic-disk"))
 		Expect(pvc.Annotations).To(HaveKeyWithValue("bosh.cloudfoundry.org/dynamic-disk", name))
+	})
+})
+
+var _ = Describe("Properties of a disk", func() {
+	DescribeTable("are rejected with the key and the remedy", func(properties, message string) {
+		_, err := parseProperties(json.RawMessage(properties))
+		Expect(err).To(And(haveCode(call.CodeInvalidProperty), MatchError(ContainSubstring(message))))
+	},
+		Entry(nil, `{"storage_clas": "x"}`, `unknown field "storage_clas"`),
+		Entry(nil, `{"volume_mode": "File"}`, `volume_mode "File" is not valid; use Filesystem or Block`),
+		Entry(nil, `{"attach": "hot"}`, `attach "hot" is not valid; use device or bind`),
+		Entry(nil, `{"attach": "bind", "volume_mode": "Block"}`, "mutually exclusive"),
+		Entry(nil, `{"attach": "bind", "filesystem": "xfs"}`, "mutually exclusive"),
+		Entry(nil, `{"filesystem": "btrfs"}`, `filesystem "btrfs" is not valid; use ext4 or xfs`),
+		Entry(nil, `{"preallocate": true, "volume_mode": "Block"}`, "preallocate applies only to disks that are image files"),
+		Entry(nil, `{"access_modes": ["ReadOnlyMany"]}`, `"ReadOnlyMany" is not valid`),
+		Entry(nil, `{"labels": {"a b": "c"}}`, "cloud_properties.labels"),
+	)
+})
+
+var _ = Describe("A disk", func() {
+	var env *testEnv
+	BeforeEach(func() { env = newTestEnv() })
+
+	It("is a PVC that requests space for the image file", func() {
+		pvc := env.pvc(env.createDisk(fast))
+		Expect(SizeOf(pvc)).To(Equal(int64(64)))
+		request := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
+		Expect(request.Value() >> 20).To(Equal(manifest.PVCSizeMiB(64, corev1.PersistentVolumeFilesystem, false)))
+		Expect(env.Subject.Object.Name).To(Equal(pvc.Name))
+	})
+
+	DescribeTable("is not created with an invalid request", func(size int64, properties string, code call.Code) {
+		_, err := env.Create(size, json.RawMessage(properties), nil)
+		Expect(err).To(haveCode(code))
+		Expect(env.api.Names("persistentvolumeclaims")).To(BeEmpty())
+	},
+		Entry("of the size", int64(0), `{}`, call.CodeInvalidRequest),
+		Entry("of a property", int64(64), `{"filesystem": "btrfs"}`, call.CodeInvalidProperty),
+	)
+
+	It("exists until its PVC is deleted", func() {
+		cid := env.createDisk(fast)
+		Expect(env.Has(cid)).To(BeTrue())
+		Expect(env.Delete(cid)).To(Succeed())
+		Expect(env.Has(cid)).To(BeFalse())
+		Expect(env.Delete(cid)).To(haveCode(call.CodeDiskNotFound))
+	})
+
+	It("is not a PVC of something else", func() {
+		cid := env.createDisk(fast)
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Labels, manifest.LabelRole) })
+		Expect(env.Has(cid)).To(BeFalse())
+		Expect(env.Delete(cid)).To(haveCode(call.CodeDiskNotFound))
+		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
+	})
+
+	It("exists while a VM has it, even if its PVC is being deleted", func() {
+		cid := env.createDisk(fast)
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+		env.attach(cid, env.createVM("vm-1"))
+		Expect(env.PVCs.Delete(env.Ctx, env.pvc(cid).PVC)).To(Succeed())
+		Expect(env.Has(cid)).To(BeTrue())
+		_, err := env.GetPVC(cid)
+		Expect(err).To(haveCode(call.CodeDiskNotFound))
+		_, err = env.ReleaseAll("vm-1")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.Has(cid)).To(BeFalse())
+	})
+
+	It("is not deleted while a VM has it", func() {
+		cid := env.createDisk(fast)
+		attachment := env.attach(cid, env.createVM("vm-1"))
+		Expect(env.Delete(cid)).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("attached to VM vm-1"))))
+		Expect(env.Pods.Delete(env.Ctx, attachment.Pod)).To(Succeed())
+		Expect(env.Delete(cid)).To(haveCode(call.CodeDiskInUse), "the owner record counts, not the attachment Pod")
+	})
+
+	It("is deleted although an attachment Pod that never started exists", func() {
+		cid := env.createDisk(fast)
+		vm := env.createVM("vm-1")
+		desired := manifest.Attachment{Disk: cid, Mode: corev1.PersistentVolumeFilesystem, VM: vm, Director: "director"}.Pod()
+		_, err := env.Pods.Create(env.Ctx, desired.Pod)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.Delete(cid)).To(Succeed())
+		Expect(env.api.Names("pods")).To(ConsistOf("vm-1"))
+	})
+
+	It("gets the metadata of the director", func() {
+		cid := env.createDisk(fast)
+		Expect(env.SetMetadata(cid, map[string]any{"deployment": "cf"})).To(Succeed())
+		Expect(env.pvc(cid).Labels).To(HaveKeyWithValue(manifest.Prefix+"deployment", "cf"))
+		Expect(env.SetMetadata("disk-none", map[string]any{})).To(haveCode(call.CodeDiskNotFound))
 	})
 })

@@ -84,7 +84,8 @@ const permissionsHead = `# Permissions of user %[1]q for "kubectl bosh up" and "
 # ClusterRole bosh-up-%[2]s, with which the user inspects the cluster; and the bindings of both. All others are in the namespace.
 #
 # The user can request a token of the CPI, which grants all permissions of the CPI in the namespace. docs/explanation/security.md
-# describes them, and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change permissions.
+# describes them, and how an admission policy limits them. No object grants permissions in other namespaces, or permission to change
+# permissions.
 ---
 # VM Pods are privileged; this label admits them to the namespace.
 apiVersion: v1

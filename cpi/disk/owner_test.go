@@ -1,0 +1,143 @@
+package disk
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+var _ = Describe("The owner of a disk", func() {
+	var env *testEnv
+	var cid string
+	var vm manifest.VMPod
+
+	BeforeEach(func() {
+		env = newTestEnv()
+		cid, vm = env.createDisk(fast), env.createVM("vm-1")
+	})
+
+	It("is the VM with the attachment Pod that starts", func() {
+		attachment := env.attach(cid, vm)
+		Expect(manifest.DiskPod(attachment).IsGated()).To(BeFalse())
+		owner, ok := env.pvc(cid).Owner()
+		Expect(ok).To(BeTrue())
+		Expect(owner).To(Equal(manifest.DiskOwner{VM: "vm-1", Pod: attachment.UID}))
+		Expect(env.OwningVM(env.pvc(cid))).To(Equal("vm-1"))
+		Expect(env.ListOwnedBy("vm-1")).To(ConsistOf(HaveField("Name", cid)))
+	})
+
+	It("is decided again if the PVC changed", func() {
+		stale := env.pvc(cid)
+		attachment := env.attach(cid, vm)
+		_, err := env.Release(cid, attachment.OwnerRecord())
+		Expect(err).NotTo(HaveOccurred())
+		validated := 0
+		_, _, err = env.AssignAndStart(stale, attachment, func(manifest.DiskPVC) error { validated++; return nil })
+		Expect(err).NotTo(HaveOccurred())
+		Expect(validated).To(Equal(2))
+	})
+
+	It("stays the same if another VM became the owner in the meantime", func() {
+		stale := env.pvc(cid)
+		attachment := env.attach(cid, vm)
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+			pvc.Labels[manifest.LabelVM], pvc.Annotations[manifest.AnnotationOwner] = "vm-2", "uid-of-other"
+		})
+		env.createVM("vm-2")
+		_, _, err := env.AssignAndStart(stale, attachment, func(current manifest.DiskPVC) error { return env.CheckFreeFor(current, "vm-1") })
+		Expect(err).To(haveCode(call.CodeDiskInUse))
+		Expect(env.OwningVM(env.pvc(cid))).To(Equal("vm-2"))
+	})
+
+	It("is not an attachment Pod that was deleted after a conflict", func() {
+		stale := env.pvc(cid)
+		attachment := env.attach(cid, vm)
+		Expect(env.Pods.Delete(env.Ctx, attachment.Pod)).To(Succeed())
+		_, err := env.Release(cid, attachment.OwnerRecord())
+		Expect(err).NotTo(HaveOccurred())
+		_, _, err = env.AssignAndStart(stale, attachment, func(manifest.DiskPVC) error { return nil })
+		Expect(err).To(haveCode(call.CodeHelperDeleted))
+	})
+
+	It("cannot be recorded on a deleted disk", func() {
+		stale := env.pvc(cid)
+		attachment := env.attach(cid, vm)
+		Expect(env.PVCs.Delete(env.Ctx, env.pvc(cid).PVC)).To(Succeed())
+		_, _, err := env.AssignAndStart(stale, attachment, func(manifest.DiskPVC) error { return nil })
+		Expect(err).To(And(haveCode(call.CodeDiskNotFound), MatchError(ContainSubstring("deleted by a concurrent call"))))
+	})
+
+	It("is released only by the call that knows it", func() {
+		attachment := env.attach(cid, vm)
+		other := manifest.DiskOwner{VM: "vm-2", Pod: "uid-of-other"}
+		Expect(env.Release(cid, other)).To(Equal(attachment.OwnerRecord()))
+		Expect(env.Release(cid, attachment.OwnerRecord())).To(BeZero())
+		Expect(env.OwningVM(env.pvc(cid))).To(BeEmpty())
+	})
+
+	It("is released with all disks of a VM", func() {
+		env.attach(cid, vm)
+		Expect(env.ReleaseAll("vm-1")).To(BeTrue())
+		Expect(env.ReleaseAll("vm-1")).To(BeFalse())
+	})
+
+	It("is none if the VM's Pod finished", func() {
+		env.attach(cid, vm)
+		finish(env, "vm-1")
+		Expect(env.OwningVM(env.pvc(cid))).To(BeEmpty())
+	})
+
+	It("is an error with the repair if the VM does not exist", func() {
+		env.attach(cid, vm)
+		Expect(env.Pods.Delete(env.Ctx, vm.Pod)).To(Succeed())
+		_, err := env.OwningVM(env.pvc(cid))
+		Expect(err).To(And(haveCode(call.CodeDiskOwnerMissing), MatchError(ContainSubstring("bosh delete-vm vm-1"))))
+	})
+
+	It("is an error with the repair if the record is invalid", func() {
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations[manifest.AnnotationOwner] = "uid-of-other" })
+		Expect(env.CheckFreeFor(env.pvc(cid), "vm-1")).To(And(haveCode(call.CodeDiskOwnerInvalid), MatchError(ContainSubstring("kubectl bosh collect"))))
+		_, err := env.Release(cid, manifest.DiskOwner{VM: "vm-1", Pod: "uid"})
+		Expect(err).To(haveCode(call.CodeDiskOwnerInvalid))
+	})
+
+	It("records that the disk has a filesystem, while its Pod owns the disk", func() {
+		attachment := env.attach(cid, vm)
+		Expect(env.MarkFormatted(env.pvc(cid), "vm-1", "uid-of-other")).To(haveCode(call.CodeDiskBusy))
+		Expect(env.MarkFormatted(env.pvc(cid), "vm-1", attachment.UID)).To(Succeed())
+		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
+	})
+
+	It("is not changed by an attachment Pod that never started", func() {
+		pvc := env.pvc(cid)
+		desired := manifest.Attachment{Disk: cid, Mode: pvc.VolumeMode(), VM: vm, Director: "director"}.Pod()
+		pod, err := env.Pods.Create(env.Ctx, desired.Pod)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.DeleteSuperseded(manifest.DiskPod{Pod: pod})).To(BeTrue())
+		Expect(env.DeleteSuperseded(manifest.DiskPod{Pod: pod})).To(BeTrue(), "it is gone")
+		started := env.attach(cid, vm)
+		Expect(env.DeleteSuperseded(manifest.DiskPod(started))).To(BeFalse())
+	})
+
+	DescribeTable("has an attachment that is", func(change func(*manifest.VMPod, *manifest.AttachmentPod), lost, terminating bool) {
+		attachment := env.attach(cid, vm)
+		change(&vm, &attachment)
+		isLost, isTerminating := InspectAttachment(vm, attachment)
+		Expect(isLost).To(Equal(lost))
+		Expect(isTerminating).To(Equal(terminating))
+	},
+		Entry("complete", func(*manifest.VMPod, *manifest.AttachmentPod) {}, false, false),
+		Entry("lost", func(_ *manifest.VMPod, a *manifest.AttachmentPod) { a.Pod = nil }, true, false),
+		Entry("terminating", func(_ *manifest.VMPod, a *manifest.AttachmentPod) { a.DeletionTimestamp = new(metav1.Now()) }, false, true),
+		Entry("not necessary, because the VM is gone", func(v *manifest.VMPod, a *manifest.AttachmentPod) { v.Pod, a.Pod = nil, nil }, false, false),
+	)
+})
+
+// finish ends a Pod.
+func finish(env *testEnv, name string) {
+	updatePod(env, name, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+}

@@ -1,0 +1,98 @@
+package disk
+
+import (
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+var _ = Describe("resize_disk", func() {
+	var env *testEnv
+	BeforeEach(func() { env = newTestEnv() })
+
+	It("expands the volume, and then records the size", func() {
+		cid := env.createDisk(fast)
+		Expect(env.Resize(cid, 128)).To(Succeed())
+		pvc := env.pvc(cid)
+		Expect(SizeOf(pvc)).To(Equal(int64(128)))
+		capacity := pvc.Status.Capacity[corev1.ResourceStorage]
+		Expect(capacity.Value() >> 20).To(Equal(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem, false)))
+		Expect(env.Resize(cid, 128)).To(Succeed(), "the size is the same")
+	})
+
+	DescribeTable("changes nothing if", func(code call.Code, message, properties string, size int64, prepare func(cid string)) {
+		cid := env.createDisk(properties)
+		prepare(cid)
+		Expect(env.Resize(cid, size)).To(And(haveCode(code), MatchError(ContainSubstring(message))))
+		Expect(env.pvc(cid).RecordedSize()).To(BeElementOf("64", ""))
+	},
+		Entry("the size is invalid", call.CodeInvalidRequest, "must be greater than 0", fast, int64(0), func(string) {}),
+		Entry("the disk would shrink", call.CodeDiskResizeUnsupported, "from 64 MiB to 32 MiB", fast, int64(32), func(string) {}),
+		Entry("the StorageClass does not allow it", call.CodeDiskResizeUnsupported, "does not set allowVolumeExpansion", fixed, int64(128), func(string) {}),
+		Entry("the StorageClass does not exist", call.CodeDiskResizeUnsupported, "StorageClass gone not found", `{"storage_class": "gone"}`, int64(128),
+			func(string) {}),
+		Entry("the PVC has no StorageClass", call.CodeDiskResizeUnsupported, "has no StorageClass", `{}`, int64(128), func(string) {}),
+		Entry("there is no volume yet", call.CodeDiskResizeUnsupported, "attach it to a VM first", fast, int64(128), func(cid string) {
+			env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+				env.api.Simulate = nil
+				pvc.Status.Phase = corev1.ClaimPending
+			})
+		}),
+		Entry("a VM has the disk", call.CodeDiskInUse, "attached to VM vm-1", fast, int64(128), func(cid string) { env.attach(cid, env.createVM("vm-1")) }),
+		Entry("the PVC is not of this CPI", call.CodeDiskNotManaged, "is missing or invalid", fast, int64(128), func(cid string) {
+			env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, manifest.AnnotationSize) })
+		}),
+	)
+
+	Describe("with a resizer that reports its state", func() {
+		var cid string
+		var status corev1.PersistentVolumeClaimStatus
+		BeforeEach(func() {
+			cid = env.createDisk(fast)
+			bind := env.api.Simulate
+			env.api.Simulate = func(obj *object) bool {
+				if obj.GetKind() != "PersistentVolumeClaim" {
+					return bind(obj)
+				}
+				return reportExpansion(obj, status)
+			}
+		})
+		allocated := func(pending corev1.ClaimResourceStatus) corev1.PersistentVolumeClaimStatus {
+			size := corev1.ResourceList{corev1.ResourceStorage: quantity(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem, false))}
+			return corev1.PersistentVolumeClaimStatus{
+				AllocatedResources:        size,
+				AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: pending},
+			}
+		}
+
+		It("succeeds if only the expansion on the node remains", func() {
+			status = allocated(corev1.PersistentVolumeClaimNodeResizePending)
+			Expect(env.Resize(cid, 128)).To(Succeed())
+			Expect(env.pvc(cid).RecordedSize()).To(Equal("128"))
+		})
+
+		It("succeeds if the filesystem is expanded when the disk is attached", func() {
+			status = corev1.PersistentVolumeClaimStatus{Conditions: []corev1.PersistentVolumeClaimCondition{
+				{Type: corev1.PersistentVolumeClaimFileSystemResizePending, Status: corev1.ConditionTrue},
+			}}
+			Expect(env.Resize(cid, 128)).To(Succeed())
+		})
+
+		It("fails if the driver cannot expand the volume", func() {
+			status = allocated(corev1.PersistentVolumeClaimControllerResizeInfeasible)
+			Expect(env.Resize(cid, 128)).To(haveCode(call.CodeDiskResizeFailed))
+			Expect(env.pvc(cid).RecordedSize()).To(Equal("64"))
+		})
+
+		It("times out with the last report of the resizer", func() {
+			env.Session = env.newSession(shortTimeout)
+			status = corev1.PersistentVolumeClaimStatus{Conditions: []corev1.PersistentVolumeClaimCondition{
+				{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "quota exceeded"},
+			}}
+			Expect(env.Resize(cid, 128)).To(And(haveCode(call.CodeDiskResizeTimeout), MatchError(ContainSubstring("quota exceeded"))))
+		})
+	})
+})
