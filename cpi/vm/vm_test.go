@@ -3,7 +3,6 @@ package vm
 import (
 	"encoding/json"
 	"errors"
-	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -15,11 +14,6 @@ import (
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
-
-func TestVM(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "vm")
-}
 
 var _ = Describe("A VM's cloud_properties", func() {
 	build := func(raw string) manifest.VM {

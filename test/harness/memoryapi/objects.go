@@ -35,6 +35,17 @@ func Update[T runtime.Object](s *Server, resource, namespace, name string, typed
 	s.store(k, ToObject(typed), watch.Modified)
 }
 
+// Get reads an object into typed. It panics if the object does not exist.
+func (s *Server) Get(resource, namespace, name string, typed runtime.Object) {
+	s.mutex.Lock()
+	defer s.mutex.Unlock()
+	obj := s.objects[key{resource, namespace, name}]
+	if obj == nil {
+		panic(fmt.Sprintf("there is no %s %s/%s", resource, namespace, name))
+	}
+	FromObject(obj, typed)
+}
+
 // Names returns the names of all objects of a resource.
 func (s *Server) Names(resource string) (names []string) {
 	s.mutex.Lock()
@@ -67,7 +78,10 @@ func FromObject(obj *Object, typed runtime.Object) {
 	}
 }
 
-// StartPods is a function for Simulate. It schedules each Pod without scheduling gates to the node, and makes it ready at once.
+const podIP = "10.0.0.1"
+
+// StartPods is a function for Simulate. It schedules each Pod without scheduling gates to the node, and makes it ready at once, with the
+// address 10.0.0.1.
 func StartPods(node string) func(obj *Object) bool {
 	return func(obj *Object) bool {
 		if obj.GetKind() != "Pod" || obj.GetDeletionTimestamp() != nil {
@@ -79,13 +93,13 @@ func StartPods(node string) func(obj *Object) bool {
 			return false
 		}
 		pod.Spec.NodeName = node
-		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: "10.0.0.1", Conditions: []corev1.PodCondition{
+		pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, PodIP: podIP, PodIPs: []corev1.PodIP{{IP: podIP}}, Conditions: []corev1.PodCondition{
 			{Type: corev1.PodScheduled, Status: corev1.ConditionTrue}, {Type: corev1.ContainersReady, Status: corev1.ConditionTrue},
 			{Type: corev1.PodReady, Status: corev1.ConditionTrue},
 		}}
 		for _, container := range pod.Spec.Containers {
 			pod.Status.ContainerStatuses = append(pod.Status.ContainerStatuses, corev1.ContainerStatus{
-				Name: container.Name, Ready: true, State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+				Name: container.Name, Ready: true, Started: new(true), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			})
 		}
 		obj.Object = ToObject(&pod).Object
@@ -119,4 +133,28 @@ func Terminate(obj *Object, exitCode int32) {
 		pod.Status.ContainerStatuses[i].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode}}
 	}
 	obj.Object = ToObject(&pod).Object
+}
+
+// EndEphemeralContainers ends the ephemeral containers of a Pod that have not ended, with this exit code and message. It returns
+// whether there are any.
+func EndEphemeralContainers(obj *Object, exitCode int32, message string) bool {
+	var pod corev1.Pod
+	FromObject(obj, &pod)
+	if len(pod.Spec.EphemeralContainers) == len(pod.Status.EphemeralContainerStatuses) {
+		return false
+	}
+	ended := map[string]bool{}
+	for _, status := range pod.Status.EphemeralContainerStatuses {
+		ended[status.Name] = true
+	}
+	for _, container := range pod.Spec.EphemeralContainers {
+		if !ended[container.Name] {
+			pod.Status.EphemeralContainerStatuses = append(pod.Status.EphemeralContainerStatuses, corev1.ContainerStatus{
+				Name:  container.Name,
+				State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Message: message}},
+			})
+		}
+	}
+	obj.Object = ToObject(&pod).Object
+	return true
 }

@@ -133,7 +133,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		case query.Get("watch") != "":
 			s.watch(w, r, selected, query.Get("resourceVersion"))
 		default:
-			respond(w, http.StatusOK, s.list(t, selected))
+			list := s.list(t, selected)
+			if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+				list["kind"], list["apiVersion"] = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+			}
+			respond(w, http.StatusOK, list)
 		}
 		return
 	}

@@ -1,0 +1,164 @@
+package vm
+
+import (
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
+	"bosh-kubernetes-cpi/cpi/manifest"
+)
+
+var _ = Describe("attach_disk", func() {
+	var env *testEnv
+	var vm, cid string
+	BeforeEach(func() {
+		env = newTestEnv()
+		vm, cid = env.createVM(`{}`), env.createDisk(`{}`)
+	})
+
+	It("succeeds again for the same VM, with the same Pod", func() {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		uid := env.pod(manifest.AttachmentName(cid)).UID
+		env.Session = env.newSession(time.Minute)
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod(manifest.AttachmentName(cid)).UID).To(Equal(uid))
+		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
+	})
+
+	It("fails for another VM", func() {
+		other, err := env.Create(request("two", `{}`))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(other, cid)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(vm, cid)
+		Expect(err).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring(other))))
+		Expect(env.GetDisks(vm)).To(BeEmpty())
+	})
+
+	It("deletes an attachment Pod that does not start in time, and frees the disk", func() {
+		simulate := env.api.Simulate
+		env.api.Simulate = func(obj *object) bool {
+			return obj.GetLabels()[manifest.LabelRole] != manifest.RoleAttachment && simulate(obj)
+		}
+		env.Session = env.newSession(shortTimeout)
+		_, err := env.Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskAttachTimeout))
+		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(BeZero())
+	})
+
+	It("replaces an attachment Pod that ended", func() {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		name := manifest.AttachmentName(cid)
+		uid := env.pod(name).UID
+		env.updatePod(name, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod(name).UID).NotTo(Equal(uid))
+	})
+
+	It("accepts a copy of a disk, and deletes the original", func() {
+		successor, err := (&disk.Session{Call: env.Call, StartTimeout: time.Minute}).Update(cid, 32, []byte(`{}`))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(vm, successor)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(successor))
+	})
+
+	DescribeTable("changes nothing if", func(code call.Code, prepare func()) {
+		prepare()
+		_, err := env.Attach(vm, cid)
+		Expect(err).To(haveCode(code))
+		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+	},
+		Entry("the VM does not exist", call.CodeVMNotFound, func() { vm = "agent-none" }),
+		Entry("the disk does not exist", call.CodeDiskNotFound, func() { cid = "disk-none" }),
+		Entry("the VM ended", call.CodeVMNotRunning, func() {
+			env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		}),
+		Entry("the VM is being deleted", call.CodeVMNotFound, func() {
+			env.updatePod(vm, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.org/wait"} })
+			env.deletePod(vm)
+		}),
+		Entry("the agent cannot migrate the data of a disk with attach: bind", call.CodeDiskAttachUnsupported, func() {
+			_, err := env.Attach(vm, env.createDisk(`{"attach": "bind"}`))
+			Expect(err).NotTo(HaveOccurred())
+		}),
+	)
+
+	DescribeTable("rejects a disk that a VM with disk_strategy: recreate does not support", func(properties string) {
+		recreated, err := env.Create(request("two", recreate))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(recreated, env.createDisk(properties))
+		Expect(err).To(haveCode(call.CodeDiskAttachUnsupported))
+	},
+		Entry("an image file", `{}`),
+		Entry("a volume for one Pod", `{"volume_mode": "Block", "access_modes": ["ReadWriteOncePod"]}`),
+	)
+})
+
+var _ = Describe("detach_disk", func() {
+	var env *testEnv
+	var vm, cid string
+	BeforeEach(func() {
+		env = newTestEnv()
+		vm, cid = env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("keeps a disk that is in use attached, and names its users", func() {
+		env.check.exitCode, env.check.message = 2, "mounted on /var/vcap/store"
+		Expect(env.Detach(vm, cid)).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("mounted on /var/vcap/store"))))
+		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+		env.check.exitCode = 0
+		Expect(env.Detach(vm, cid)).To(Succeed())
+	})
+
+	It("recreates an attachment Pod that another client deleted, to check the disk", func() {
+		env.deletePod(manifest.AttachmentName(cid))
+		env.check.exitCode = 2
+		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
+		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
+	})
+
+	It("needs no check if the VM ended", func() {
+		env.check.exitCode = 2
+		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		Expect(env.Detach(vm, cid)).To(Succeed())
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(BeZero())
+	})
+
+	DescribeTable("fails if", func(code call.Code, prepare func()) {
+		prepare()
+		Expect(env.Detach(vm, cid)).To(haveCode(code))
+	},
+		Entry("the VM does not have the disk", call.CodeDiskNotAttached, func() { cid = env.createDisk(`{}`) }),
+		Entry("the disk does not exist", call.CodeDiskNotFound, func() { cid = "disk-none" }),
+		Entry("the VM does not exist", call.CodeVMNotFound, func() { vm, cid = "agent-none", env.createDisk(`{}`) }),
+	)
+})
+
+var _ = Describe("get_disks", func() {
+	It("recreates attachment Pods that another client deleted", func() {
+		env := newTestEnv()
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.deletePod(manifest.AttachmentName(cid))
+		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
+	})
+})

@@ -1,0 +1,311 @@
+package vm
+
+import (
+	"encoding/json"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
+)
+
+const recreate = `{"disk_strategy": "recreate", "ephemeral_disk": {"size": 64}}`
+
+var _ = Describe("create_vm", func() {
+	var env *testEnv
+	BeforeEach(func() { env = newTestEnv() })
+
+	It("creates a Pod, and a Secret that it owns, with the agent's settings", func() {
+		vm := env.createVM(`{}`)
+		Expect(vm).To(Equal("agent-one"))
+		secret, err := env.Secrets.Get(env.Ctx, vm)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", env.pod(vm).UID)))
+		Expect(env.Subject.Object.Name).To(Equal(vm))
+	})
+
+	It("requests the dynamic address of the Pod, so that the VM keeps it", func() {
+		Expect(env.pod(env.createVM(`{}`)).Annotations).To(HaveKeyWithValue(manifest.AnnotationRequestedAddresses, "10.0.0.1"))
+	})
+
+	It("adopts the VM of an earlier attempt with the same request", func() {
+		vm := env.createVM(`{}`)
+		uid := env.pod(vm).UID
+		env.Session = env.newSession(shortTimeout)
+		env.createVM(`{}`)
+		Expect(env.pod(vm).UID).To(Equal(uid))
+		Expect(manifest.CallOf(env.pod(vm))).To(Equal(env.ID))
+	})
+
+	It("replaces the VM of an earlier attempt with another request", func() {
+		vm := env.createVM(`{}`)
+		uid := env.pod(vm).UID
+		env.createVM(`{"cpu": 1}`)
+		Expect(env.pod(vm).UID).NotTo(Equal(uid))
+	})
+
+	DescribeTable("rejects an invalid request before it creates anything", func(code call.Code, message string, change func(*Request)) {
+		invalid := request("one", `{}`)
+		change(&invalid)
+		_, err := env.Create(invalid)
+		Expect(err).To(And(haveCode(code), MatchError(ContainSubstring(message))))
+		Expect(env.objects()).To(BeEmpty())
+	},
+		Entry("agent ID", call.CodeInvalidRequest, "agent_id", func(r *Request) { r.AgentID = "A_b" }),
+		Entry("stemcell", call.CodeStemcellNotFound, "stemcell", func(r *Request) { r.Stemcell = "a b" }),
+		Entry("property", call.CodeInvalidProperty, "cloud_properties", func(r *Request) { r.Properties = json.RawMessage(`{"cpus": 1}`) }),
+		Entry("group", call.CodeInvalidProperty, "env.bosh.group", func(r *Request) { r.Env = json.RawMessage(`{"bosh": {"group": 1}}`) }),
+		Entry("budget", call.CodeInvalidProperty, "exactly one of", func(r *Request) { r.Properties = json.RawMessage(`{"disruption_budget": {}}`) }),
+		Entry("budget without a group", call.CodeInvalidProperty, "requires env.bosh.group", func(r *Request) {
+			r.Properties, r.Env = json.RawMessage(`{"disruption_budget": {"max_unavailable": 1}}`), nil
+		}),
+		Entry("network for disk_strategy: recreate", call.CodeInvalidProperty, "keep_dynamic_addresses", func(r *Request) {
+			r.Properties, env.Network.KeepDynamicAddresses = json.RawMessage(recreate), false
+		}),
+	)
+
+	DescribeTable("deletes the VM if it does not start", func(code call.Code, retry bool, start func(status *corev1.PodStatus)) {
+		env.startVM = start
+		env.Session = env.newSession(shortTimeout)
+		_, err := env.Create(request("one", `{}`))
+		Expect(err).To(haveCode(code))
+		Expect(call.AsBOSH(err).CanRetry()).To(Equal(retry))
+		Expect(env.objects()).To(BeEmpty())
+	},
+		Entry("in time", call.CodeVMStartTimeout, true, func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }),
+		Entry("because its init process ends", call.CodeVMStartFailed, true, func(s *corev1.PodStatus) { s.Phase = corev1.PodFailed }),
+		Entry("because its image is invalid", call.CodeVMStartFailed, false, func(s *corev1.PodStatus) {
+			s.ContainerStatuses[0] = corev1.ContainerStatus{Name: s.ContainerStatuses[0].Name, State: corev1.ContainerState{
+				Waiting: &corev1.ContainerStateWaiting{Reason: "InvalidImageName"},
+			}}
+		}),
+	)
+
+	It("keeps a VM that a repeated call adopted when the first call fails", func() {
+		env.startVM = func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }
+		first, second := env.newSession(shortTimeout), env.newSession(2*shortTimeout)
+		failed := make(chan error)
+		go func() {
+			_, err := first.Create(request("one", `{}`))
+			failed <- err
+		}()
+		Eventually(env.objects).Should(ContainElement("pods/agent-one"))
+		go func() {
+			_, err := second.Create(request("one", `{}`))
+			failed <- err
+		}()
+		Eventually(func() string { return manifest.CallOf(env.pod("agent-one")) }).Should(Equal(second.ID))
+		Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
+		Expect(env.objects()).To(ContainElement("pods/agent-one"))
+		Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
+		Expect(env.objects()).To(BeEmpty())
+	})
+
+	static := func(agent string) Request {
+		r := request(agent, `{}`)
+		Expect(json.Unmarshal([]byte(`{"default": {"type": "manual", "ip": "10.0.0.1"}}`), &r.Networks)).To(Succeed())
+		return r
+	}
+
+	It("deletes the VM if it does not get the requested address", func() {
+		env.startVM = func(s *corev1.PodStatus) { s.PodIP, s.PodIPs = "10.0.0.9", []corev1.PodIP{{IP: "10.0.0.9"}} }
+		_, err := env.Create(static("one"))
+		Expect(err).To(And(haveCode(call.CodeAddressNotAssigned), MatchError(ContainSubstring("requires 10.0.0.1"))))
+		Expect(env.objects()).To(BeEmpty())
+	})
+
+	It("deletes an orphaned VM with the same address, and no other", func() {
+		for _, agent := range []string{"orphan", "next"} {
+			_, err := env.Create(static(agent))
+			Expect(err).NotTo(HaveOccurred())
+		}
+		Expect(env.api.Names("pods")).To(ConsistOf("agent-next"))
+		Expect(env.SetMetadata("agent-next", map[string]any{"job": "web"})).To(Succeed())
+		_, err := env.Create(static("third"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.api.Names("pods")).To(ConsistOf("agent-next", "agent-third"))
+	})
+
+	It("avoids a node that cannot attach the volumes of the VM's disks", func() {
+		cid := env.createDisk(`{}`)
+		env.api.Add("persistentvolumes", "", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume-" + cid},
+			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
+				CSI: &corev1.CSIPersistentVolumeSource{Driver: "csi", VolumeHandle: cid},
+			}}})
+		env.api.Add("csinodes", "", &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: storagev1.CSINodeSpec{
+			Drivers: []storagev1.CSINodeDriver{{Name: "csi", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(0))}}},
+		}})
+		var attempts int
+		simulate := env.api.Simulate
+		env.api.Simulate = func(obj *object) bool { // the scheduler chooses a node without a limit after the first attempt
+			if obj.GetLabels()[manifest.LabelRole] == manifest.RoleVM {
+				if attempts++; attempts > 2 {
+					return memoryapi.StartPods("node-2")(obj)
+				}
+			}
+			return simulate(obj)
+		}
+		env.addNode("node-2")
+		r := request("one", `{}`)
+		r.Disks = []string{cid, "disk-none"}
+		_, err := env.Create(r)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod("agent-one").Spec.NodeName).To(Equal("node-2"))
+		Expect(env.pod("agent-one").Spec.Affinity.NodeAffinity).NotTo(BeNil())
+	})
+
+	Describe("with Services and a disruption budget", func() {
+		const properties = `{"services": [{"name": "web", "ports": [{"port": 80}]}], "disruption_budget": {"min_available": 1}}`
+
+		It("creates them once for all VMs of the group", func() {
+			env.createVM(properties)
+			_, err := env.Create(request("two", properties))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(env.objects()).To(ContainElement("services/web"))
+			service, err := env.Services.Get(env.Ctx, "web")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(service.OwnerReferences).To(HaveLen(2))
+		})
+
+		It("rejects a Service of another director", func() {
+			env.createVM(properties)
+			env.Session = env.newSession(shortTimeout)
+			env.Director = "other"
+			_, err := env.Create(request("two", properties))
+			Expect(err).To(haveCode(call.CodeServiceExists))
+			Expect(env.api.Names("pods")).To(ConsistOf("agent-one"))
+		})
+
+		It("adapts the budget to the size of the group", func() {
+			const maxUnavailable = `{"disruption_budget": {"max_unavailable": 1}}`
+			env.createVM(maxUnavailable)
+			_, err := env.Create(request("two", maxUnavailable))
+			Expect(err).NotTo(HaveOccurred())
+			budgets, err := env.PodDisruptionBudgets()
+			Expect(err).NotTo(HaveOccurred())
+			minAvailable := func() string {
+				GinkgoHelper()
+				list, err := budgets.List(env.Ctx, selectAll)
+				Expect(err).NotTo(HaveOccurred())
+				for _, budget := range list.Items {
+					if manifest.DisruptionBudgetOf(budget) != nil {
+						return describeBudget(budget)
+					}
+				}
+				return ""
+			}
+			two := minAvailable()
+			Expect(env.Delete("agent-two")).To(Succeed())
+			Expect(minAvailable()).NotTo(Equal(two))
+		})
+	})
+})
+
+func describeBudget(budget *policyv1.PodDisruptionBudget) string {
+	raw, err := json.Marshal(budget.Spec)
+	Expect(err).NotTo(HaveOccurred())
+	return string(raw)
+}
+
+var _ = Describe("A VM", func() {
+	var env *testEnv
+	BeforeEach(func() { env = newTestEnv() })
+
+	for _, properties := range []string{`{}`, recreate} {
+		Describe("with "+properties, func() {
+			It("exists until it is deleted", func() {
+				vm := env.createVM(properties)
+				Expect(env.Has(vm)).To(BeTrue())
+				Expect(env.Delete(vm)).To(Succeed())
+				Expect(env.Has(vm)).To(BeFalse())
+				Expect(env.Delete(vm)).To(haveCode(call.CodeVMNotFound))
+				Expect(env.objects()).To(BeEmpty())
+			})
+
+			It("gets the metadata of the director", func() {
+				vm := env.createVM(properties)
+				Expect(env.SetMetadata(vm, map[string]any{"job": "web"})).To(Succeed())
+				Expect(env.pod(vm).Labels).To(HaveKeyWithValue(manifest.Prefix+"job", "web"))
+				Expect(env.SetMetadata("agent-none", map[string]any{})).To(haveCode(call.CodeVMNotFound))
+			})
+
+			It("restarts", func() {
+				vm := env.createVM(properties)
+				Expect(env.Reboot(vm)).To(Succeed())
+				Expect(env.Has(vm)).To(BeTrue())
+			})
+
+			It("gets a disk, and loses it", func() {
+				vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				Expect(env.Attach(vm, cid)).To(Equal(DiskHint{Path: manifest.DevicePath(cid)}))
+				Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+				Expect(env.Detach(vm, cid)).To(Succeed())
+				Expect(env.GetDisks(vm)).To(BeEmpty())
+				Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+			})
+
+			It("releases its disks when it is deleted", func() {
+				vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				_, err := env.Attach(vm, cid)
+				Expect(err).NotTo(HaveOccurred())
+				Expect(env.Delete(vm)).To(Succeed())
+				Expect(env.objects()).To(BeEmpty())
+				owner, ok := env.pvc(cid).Owner()
+				Expect(ok).To(BeTrue())
+				Expect(owner).To(BeZero())
+			})
+		})
+	}
+
+	It("does not exist under the name of another Pod", func() {
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		attachment := manifest.AttachmentName(cid)
+		Expect(env.Has(attachment)).To(BeFalse())
+		Expect(env.Reboot(attachment)).To(haveCode(call.CodeVMNotFound))
+	})
+
+	It("cannot be rebooted after its Pod ended", func() {
+		vm := env.createVM(`{}`)
+		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		Expect(env.Reboot(vm)).To(haveCode(call.CodeVMNotRunning))
+		Expect(env.Reboot("agent-none")).To(haveCode(call.CodeVMNotFound))
+	})
+
+	It("releases its disks even if nothing else of it exists", func() {
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.deletePod(vm)
+		Expect(env.objects()).To(BeEmpty(), "the garbage collector deletes the attachment Pod")
+		Expect(env.Delete(vm)).To(Succeed())
+		Expect(env.Delete(vm)).To(haveCode(call.CodeVMNotFound))
+	})
+
+	It("with disk_strategy: recreate gets a new Pod if it is missing", func() {
+		vm := env.createVM(recreate)
+		uid := env.pod(vm).UID
+		env.deletePod(vm)
+		Expect(env.Has(vm)).To(BeTrue())
+		Expect(env.pod(vm).UID).NotTo(Equal(uid))
+	})
+
+	It("with disk_strategy: recreate fails if its new Pod has another address", func() {
+		vm := env.createVM(recreate)
+		env.startVM = func(s *corev1.PodStatus) { s.PodIP, s.PodIPs = "10.0.0.9", []corev1.PodIP{{IP: "10.0.0.9"}} }
+		Expect(env.Reboot(vm)).To(haveCode(call.CodeVMAddressChanged))
+	})
+
+	It("is as large as vm_resources", func() {
+		Expect(Calculate(Resources{CPU: 1, RAM: 2, EphemeralDisk: 3})).To(Equal(Calculated{CPU: 1, Memory: 2, EphemeralDisk: 3}))
+		_, err := Calculate(Resources{CPU: 1})
+		Expect(err).To(haveCode(call.CodeInvalidRequest))
+	})
+})
