@@ -12,7 +12,7 @@ import (
 
 var errPrecondition = errors.New("the object has been modified")
 
-// Add stores an object, for example a StorageClass. It panics if the name exists, or the kind is unknown.
+// Add stores an object, for example a StorageClass. It keeps a UID and a creation time that are set. It panics if the name exists.
 func (s *Server) Add(resource, namespace string, typed runtime.Object) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()

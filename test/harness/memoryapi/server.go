@@ -114,6 +114,10 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if s.Intercept != nil && s.Intercept(w, r) {
 		return
 	}
+	if r.URL.Path == "/version" {
+		respond(w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3", "major": "1", "minor": "36"})
+		return
+	}
 	t, ok := parsePath(r.URL.Path)
 	if !ok {
 		respondError(w, apierrors.NewNotFound(schema.GroupResource{}, r.URL.Path))
@@ -228,8 +232,12 @@ func (s *Server) add(resource, namespace string, obj *Object) (*Object, error) {
 		return nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: k.resource}, k.name)
 	}
 	obj.SetNamespace(namespace)
-	obj.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version+1)))
-	obj.SetCreationTimestamp(metav1.Now())
+	if obj.GetUID() == "" {
+		obj.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version+1)))
+	}
+	if created := obj.GetCreationTimestamp(); created.IsZero() {
+		obj.SetCreationTimestamp(metav1.Now())
+	}
 	s.store(k, obj, watch.Added)
 	return s.objects[k], nil
 }

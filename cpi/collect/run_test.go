@@ -1,0 +1,150 @@
+package collect
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
+)
+
+var _ = Describe("Collect", func() {
+	var api *memoryapi.Server
+	var collector Collector
+
+	BeforeEach(func() {
+		api = memoryapi.Start()
+		DeferCleanup(api.Close)
+		collector = Collector{Director: "d", MinAge: time.Minute}
+	})
+
+	// add stores an object of the director, created an hour ago.
+	add := func(resource string, object interface {
+		runtime.Object
+		metav1.Object
+	}) {
+		object.SetNamespace("bosh")
+		object.SetUID(types.UID("uid-of-" + object.GetName()))
+		object.SetCreationTimestamp(metav1.NewTime(time.Now().Add(-time.Hour)))
+		api.Add(resource, "bosh", object)
+	}
+	collect := func(ctx context.Context) map[string]string {
+		GinkgoHelper()
+		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		Expect(err).NotTo(HaveOccurred())
+		results, err := collector.Collect(ctx, client)
+		Expect(err).NotTo(HaveOccurred())
+		outcomes := map[string]string{}
+		for _, result := range results {
+			outcomes[result.Kind+"/"+result.Name] = result.Outcome
+		}
+		return outcomes
+	}
+	addOrphans := func() {
+		vm := manifest.VM{Name: "agent-a", Director: "d", Group: "g", Budget: &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}}
+		pod := vm.Pod()
+		original := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
+		add("pods", pod.Pod)
+		add("services", (manifest.Service{Name: "web"}).Object(pod, "d"))
+		add("persistentvolumeclaims", manifest.Disk{Name: "disk-2", Director: "d"}.Successor(original).PVC)
+		add("podtemplates", manifest.VM{Name: "agent-b", Director: "d"}.PodTemplate())
+		add("volumesnapshots", manifest.VolumeSnapshot("snapshot-1", "d", original, manifest.Metadata{}))
+		add("poddisruptionbudgets", (&manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}).Object(manifest.VM{Name: "x", Director: "d", Group: "gone"}, pod, 1))
+		missing := manifest.Disk{Name: "disk-3", Director: "d"}.PVC()
+		missing.Labels[manifest.LabelVM], missing.Annotations[manifest.AnnotationOwner] = "agent-c", "uid"
+		add("persistentvolumeclaims", missing.PVC)
+		desired := manifest.Prefetch{Director: "d", Stemcell: "sc"}
+		set, err := desired.DaemonSet(desired.Pod())
+		Expect(err).NotTo(HaveOccurred())
+		add("daemonsets", set)
+	}
+	resources := []string{"pods", "services", "podtemplates", "volumesnapshots", "poddisruptionbudgets", "daemonsets"}
+
+	It("lists orphaned resources, and changes nothing without Confirm", func(ctx context.Context) {
+		addOrphans()
+		Expect(collect(ctx)).To(And(HaveLen(8), HaveKeyWithValue("Pod/agent-a", "would be deleted"),
+			HaveKeyWithValue("PersistentVolumeClaim/disk-3", "would be released")))
+		for _, resource := range resources {
+			Expect(api.Names(resource)).To(HaveLen(1), resource)
+		}
+	})
+
+	It("deletes and repairs them with Confirm", func(ctx context.Context) {
+		addOrphans()
+		collector.Confirm = true
+		Expect(collect(ctx)).To(And(HaveLen(8), HaveKeyWithValue("Pod/agent-a", "deleted"), HaveKeyWithValue("PersistentVolumeClaim/disk-3", "released")))
+		for _, resource := range resources {
+			Expect(api.Names(resource)).To(BeEmpty(), resource)
+		}
+		Expect(api.Names("persistentvolumeclaims")).To(ConsistOf("disk-3"), "a disk is never deleted")
+		Expect(collect(ctx)).To(BeEmpty())
+	})
+
+	It("keeps an object of another director, and one that may belong to a running call", func(ctx context.Context) {
+		addOrphans()
+		collector.Confirm, collector.MinAge = true, 2*time.Hour
+		Expect(collect(ctx)).NotTo(HaveKey("PersistentVolumeClaim/disk-2"))
+		collector.Director, collector.MinAge = "other", time.Minute
+		Expect(collect(ctx)).To(BeEmpty())
+	})
+
+	It("keeps prefetch DaemonSets if the configuration is assumed", func(ctx context.Context) {
+		addOrphans()
+		collector.ConfigAssumed = true
+		Expect(collect(ctx)).NotTo(HaveKey(HavePrefix("DaemonSet/")))
+	})
+
+	It("attaches a disk again whose attachment Pod was deleted", func(ctx context.Context) {
+		vm := manifest.VM{Name: "agent-a", Director: "d"}.Pod()
+		vm.Annotations[manifest.AnnotationMetadata] = "{}"
+		vm.Spec.NodeName, vm.Status.Phase = "node-1", corev1.PodRunning
+		add("pods", vm.Pod)
+		disk := manifest.Disk{Name: "disk-1", Director: "d", SizeMiB: 64}.PVC()
+		disk.Labels[manifest.LabelVM], disk.Annotations[manifest.AnnotationOwner] = "agent-a", "uid"
+		add("persistentvolumeclaims", disk.PVC)
+		collector.Confirm = true
+		Expect(collect(ctx)).To(Equal(map[string]string{"PersistentVolumeClaim/disk-1": "attached again"}))
+		Expect(api.Names("pods")).To(ConsistOf("agent-a", "disk-1-attachment"))
+	})
+
+	It("reports a failure, and continues with the other resources", func(ctx context.Context) {
+		addOrphans()
+		api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			denied := r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/services/web")
+			if denied {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return denied
+		}
+		collector.Confirm = true
+		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		Expect(err).NotTo(HaveOccurred())
+		results, err := collector.Collect(ctx, client)
+		Expect(err).To(MatchError(ContainSubstring("Service bosh/web")))
+		Expect(results).To(And(HaveLen(8), ContainElement(And(HaveField("Name", "web"), HaveField("Outcome", "failed")))))
+		Expect(api.Names("pods")).To(BeEmpty())
+	})
+
+	DescribeTable("writes a report", func(confirm bool, results []Result, expected string) {
+		out := &bytes.Buffer{}
+		collector.Out, collector.Confirm = out, confirm
+		Expect(collector.writeReport(results, true)).To(Succeed())
+		Expect(out.String()).To(Equal(expected))
+	},
+		Entry("without results", false, nil, "no orphaned resources\n"),
+		Entry("with the flag that applies it", false, []Result{{"Pod", "bosh", "a", "1h", "no VM", "would be deleted"}},
+			"Pod bosh/a (1h old): no VM: would be deleted\nnothing was changed; run with -confirm to apply\n"),
+		Entry("with outcomes", true, []Result{{"Pod", "bosh", "a", "1h", "no VM", "deleted"}}, "Pod bosh/a (1h old): no VM: deleted\n"),
+	)
+})
