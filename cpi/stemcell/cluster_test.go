@@ -1,0 +1,105 @@
+package stemcell
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
+)
+
+var _ = Describe("Stemcells in the cluster", func() {
+	const light = "registry.example.org/stemcell@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+	var api *memoryapi.Server
+	BeforeEach(func() {
+		api = memoryapi.Start()
+		DeferCleanup(api.Close)
+	})
+	newSession := func(ctx context.Context, director string, options images.Options) *Session {
+		GinkgoHelper()
+		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		Expect(err).NotTo(HaveOccurred())
+		return &Session{Options: options, Connect: func() error { return nil }, Call: &call.Call{
+			Ctx: ctx, Client: client, ID: call.NewID(), Director: director, Log: slog.New(slog.DiscardHandler),
+		}}
+	}
+	prefetch := images.Options{Prefetch: images.Prefetch{Enabled: true}}
+	withCredentials := func(password string) images.Options {
+		return images.Options{Registry: images.Registry{Repository: "registry.example.org/stemcell", Username: "u", Password: images.Secret(password),
+			PullSecret: images.PullSecret{Name: "pull"}}}
+	}
+
+	It("get one prefetch DaemonSet, until they are deleted", func(ctx context.Context) {
+		for range 2 {
+			Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(Succeed())
+		}
+		Expect(api.Names("daemonsets")).To(HaveLen(1))
+		Expect(newSession(ctx, "d", images.Options{}).Delete(light)).To(Succeed())
+		Expect(api.Names("daemonsets")).To(HaveLen(1), "garbage collection deletes it, because prefetch is disabled")
+		for range 2 {
+			Expect(newSession(ctx, "d", prefetch).Delete(light)).To(Succeed())
+		}
+		Expect(api.Names("daemonsets")).To(BeEmpty())
+	})
+
+	It("get another prefetch DaemonSet if its settings change", func(ctx context.Context) {
+		Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(Succeed())
+		changed := prefetch
+		changed.Prefetch.NodeSelector = map[string]string{"pool": "cf"}
+		Expect(newSession(ctx, "d", changed).ensurePrefetch(light)).To(Succeed())
+		Expect(api.Names("daemonsets")).To(HaveLen(1))
+		Expect(api.Requests()).To(ContainElement(HavePrefix("DELETE")))
+	})
+
+	It("report the missing permission to prefetch", func(ctx context.Context) {
+		api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			denied := strings.Contains(r.URL.Path, "daemonsets")
+			if denied {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return denied
+		}
+		Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(And(
+			Satisfy(call.CodePrefetchDenied.Is), MatchError(ContainSubstring("rbac-prefetch.yaml"))))
+	})
+
+	It("get a pull Secret with the current credentials of their registry", func(ctx context.Context) {
+		for _, password := range []string{"first", "first", "second"} {
+			s := newSession(ctx, "d", withCredentials(password))
+			Expect(EnsurePullSecret(s.Call, s.Options, light)).To(Succeed())
+		}
+		secrets := api.Names("secrets")
+		Expect(secrets).To(HaveLen(1))
+		Expect(PullSecrets(withCredentials("second"), light)).To(ConsistOf(corev1.LocalObjectReference{Name: secrets[0]}))
+		var secret corev1.Secret
+		api.Get("secrets", "bosh", secrets[0], &secret)
+		Expect(string(secret.Data[corev1.DockerConfigJsonKey])).To(ContainSubstring("second"))
+	})
+
+	It("do not change a Secret that the CPI did not create", func(ctx context.Context) {
+		s := newSession(ctx, "d", withCredentials("p"))
+		references, err := PullSecrets(s.Options, light)
+		Expect(err).NotTo(HaveOccurred())
+		api.Add("secrets", "bosh", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: references[0].Name}})
+		Expect(EnsurePullSecret(s.Call, s.Options, light)).To(Satisfy(call.CodeInvalidConfig.Is))
+	})
+
+	It("are not deleted while a VM uses their image", func(ctx context.Context) {
+		heavy := images.Options{Registry: images.Registry{Repository: "registry.example.org/bosh"}}.SampleCID()
+		Expect(images.IsHeavy(heavy)).To(BeTrue())
+		vm := manifest.VM{Name: "agent-one", Namespace: "bosh", Director: "d", Stemcell: heavy}.Pod()
+		api.Add("pods", "bosh", vm.Pod)
+		Expect(newSession(ctx, "d", images.Options{}).Delete(heavy)).To(And(
+			Satisfy(call.CodeStemcellInUse.Is), MatchError(ContainSubstring("VM agent-one"))))
+	})
+})
