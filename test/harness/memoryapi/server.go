@@ -111,9 +111,13 @@ func parsePath(path string) (t target, ok bool) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
-	if s.Intercept != nil && s.Intercept(w, r) {
-		return
+	if s.Intercept == nil || !s.Intercept(w, r) {
+		s.Handle(w, r)
 	}
+}
+
+// Handle handles a request without Intercept, which can call it to lose or change the response.
+func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/version" {
 		respond(w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3", "major": "1", "minor": "36"})
 		return
@@ -157,7 +161,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet:
 		obj, err = s.get(t.key)
 	case http.MethodPost:
-		obj, err = s.create(t, body)
+		if query.Get("dryRun") != "" {
+			obj, err = decode(body)
+		} else {
+			obj, err = s.create(t, body)
+		}
 		status = http.StatusCreated
 	case http.MethodPatch:
 		obj, err = s.patch(t, types.PatchType(r.Header.Get("Content-Type")), body)
@@ -329,8 +337,12 @@ func (s selector) matches(resource string, obj *Object) bool {
 	if resource != s.resource || s.namespace != "" && obj.GetNamespace() != s.namespace {
 		return false
 	}
-	node, _, _ := unstructured.NestedString(obj.Object, "spec", "nodeName")
-	return s.labels.Matches(labels.Set(obj.GetLabels())) && s.fields.Matches(fields.Set{"metadata.name": obj.GetName(), "spec.nodeName": node})
+	values := fields.Set{}
+	for _, requirement := range s.fields.Requirements() {
+		value, _, _ := unstructured.NestedString(obj.Object, strings.Split(requirement.Field, ".")...)
+		values[requirement.Field] = value
+	}
+	return s.labels.Matches(labels.Set(obj.GetLabels())) && s.fields.Matches(values)
 }
 
 // listKinds are the kinds of lists by resource.

@@ -1,0 +1,222 @@
+package call
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
+)
+
+const (
+	namespace = "bosh"
+	node      = "node-1"
+)
+
+var _ = Describe("A call", func() {
+	var api *memoryapi.Server
+	var exitCode int32
+	BeforeEach(func() {
+		exitCode = 0
+		api = memoryapi.Start()
+		DeferCleanup(api.Close)
+		startPods := memoryapi.StartPods(node)
+		api.Simulate = func(obj *memoryapi.Object) bool {
+			started := startPods(obj)
+			if started && obj.GetLabels()[manifest.LabelRole] == manifest.RoleReboot {
+				memoryapi.Terminate(obj, exitCode)
+			}
+			return started
+		}
+	})
+	newCall := func(ctx context.Context) *Call {
+		GinkgoHelper()
+		client, err := kube.NewFor(api.Config(), namespace, 0)
+		Expect(err).NotTo(HaveOccurred())
+		return &Call{Ctx: ctx, Client: client, ID: NewID(), Director: "d", Log: slog.New(slog.DiscardHandler)}
+	}
+	newPod := func(name string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
+	}
+	adopt := AdoptIf(func(*corev1.Pod) (bool, error) { return true, nil })
+	share := func(*corev1.Pod) (Verdict, error) { return Share, nil }
+
+	Describe("that ensures an object", func() {
+		It("owns it", func(ctx context.Context) {
+			c := newCall(ctx)
+			pod, created, err := EnsureOwned(c, c.Pods, newPod("web"), adopt)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(created).To(BeTrue())
+			Expect(c.Owns(pod)).To(BeTrue())
+			Expect(StartTime(pod)).To(BeTemporally("~", time.Now(), time.Minute))
+		})
+
+		It("adopts the object of an earlier call, which then keeps it", func(ctx context.Context) {
+			first, second := newCall(ctx), newCall(ctx)
+			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt)
+			Expect(err).NotTo(HaveOccurred())
+			adopted, created, err := EnsureOwned(second, second.Pods, newPod("web"), adopt)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(created).To(BeFalse())
+			Expect(second.Owns(adopted)).To(BeTrue())
+			Expect(DeleteIfOwned(first, first.Pods, pod, NeverKeep)).To(BeFalse())
+			Expect(second.DeletePodIfOwned(adopted, NeverKeep)).To(BeTrue())
+			Expect(api.Names("pods")).To(BeEmpty())
+		})
+
+		It("can share it, and replace it", func(ctx context.Context) {
+			first, second := newCall(ctx), newCall(ctx)
+			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt)
+			Expect(err).NotTo(HaveOccurred())
+			shared, _, err := EnsureOwned(second, second.Pods, newPod("web"), share)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(first.Owns(shared)).To(BeTrue())
+			replaced, _, err := EnsureOwned(second, second.Pods, newPod("web"), AdoptIf(func(existing *corev1.Pod) (bool, error) {
+				return false, second.DeletePodAndWait(existing)
+			}))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(replaced.UID).NotTo(Equal(pod.UID))
+		})
+
+		It("does not delete it while it must be kept, or after it was replaced", func(ctx context.Context) {
+			c := newCall(ctx)
+			pod, _, err := EnsureOwned(c, c.Pods, newPod("web"), adopt)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(DeleteIfOwned(c, c.Pods, pod, func(*corev1.Pod) bool { return true })).To(BeFalse())
+			former := pod.DeepCopy()
+			former.UID = "former"
+			Expect(c.DeletePodIfOwned(former, NeverKeep)).To(BeTrue(), "that Pod does not exist")
+			Expect(api.Names("pods")).To(ConsistOf("web"))
+		})
+	})
+
+	Describe("that runs a helper Pod", func() {
+		reboot := func(c *Call) error {
+			GinkgoHelper()
+			vm := manifest.VM{Name: "agent-one", Namespace: namespace, Director: "d"}.Pod()
+			return c.RunHelperPod(CodeVMRebootFailed, manifest.RebootPod(vm, "d"), "cannot reboot")
+		}
+
+		It("deletes it after it succeeded", func(ctx context.Context) {
+			Expect(reboot(newCall(ctx))).To(Succeed())
+			Expect(api.Names("pods")).To(BeEmpty())
+		})
+
+		It("fails if it failed, and deletes it", func(ctx context.Context) {
+			exitCode = 1
+			Expect(reboot(newCall(ctx))).To(And(Satisfy(CodeVMRebootFailed.Is), MatchError(HavePrefix("cannot reboot"))))
+			Expect(api.Names("pods")).To(BeEmpty())
+		})
+
+		It("tries it three times if it cannot be started", func(ctx context.Context) {
+			exitCode = 128
+			Expect(reboot(newCall(ctx))).To(Satisfy(CodeVMRebootFailed.Is))
+			created := 0
+			for _, request := range api.Requests() {
+				if request == "POST /api/v1/namespaces/bosh/pods" {
+					created++
+				}
+			}
+			Expect(created).To(Equal(maxHelperPodAttempts))
+		})
+
+		It("explains a timeout by the state of the Pod", func(ctx context.Context) {
+			api.Simulate = nil
+			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+			defer cancel()
+			Expect(reboot(newCall(ctx))).To(And(Satisfy(CodeVMRebootFailed.Is), MatchError(ContainSubstring("no events or status messages"))))
+		})
+	})
+
+	DescribeTable("on a node that is", func(ctx context.Context, change func(*corev1.Node), code string) {
+		ready := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node}, Status: corev1.NodeStatus{
+			Conditions: []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+		}}
+		change(ready)
+		if ready.Name != "" {
+			api.Add("nodes", "", ready)
+		}
+		vm := newPod("agent-one")
+		vm.Spec.NodeName = node
+		err := newCall(ctx).CheckNodeAvailable(manifest.VMPod{Pod: vm})
+		var typed *Error
+		Expect(errors.As(err, &typed)).To(Equal(code != ""))
+		if typed != nil {
+			Expect(typed.Code()).To(Equal(code))
+		}
+	},
+		Entry("ready continues", func(*corev1.Node) {}, ""),
+		Entry("unreachable fails", func(n *corev1.Node) { n.Status.Conditions[0].Status = corev1.ConditionUnknown }, "node-unreachable"),
+		Entry("out of service fails", func(n *corev1.Node) {
+			n.Status.Conditions[0].Status = corev1.ConditionUnknown
+			n.Spec.Taints = []corev1.Taint{{Key: corev1.TaintNodeOutOfService, Effect: corev1.TaintEffectNoExecute}}
+		}, "node-out-of-service"),
+		Entry("deleted fails", func(n *corev1.Node) { n.Name = "" }, "node-out-of-service"),
+	)
+
+	It("sets metadata, and replaces nothing else", func(ctx context.Context) {
+		c := newCall(ctx)
+		_, err := c.Pods.Create(ctx, newPod("web"))
+		Expect(err).NotTo(HaveOccurred())
+		desired, err := manifest.BuildMetadata(map[string]any{"job": "web"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(PatchMetadata(ctx, c.Pods, "web", desired)).To(HaveField("Labels", HaveKeyWithValue(manifest.Prefix+"job", "web")))
+		_, err = PatchMetadata(ctx, c.Pods, "none", desired)
+		Expect(err).To(MatchError(kube.ErrNotFound))
+	})
+
+	It("finds the Pods of a VM, and no VM with an invalid CID", func(ctx context.Context) {
+		c := newCall(ctx)
+		pod := newPod("agent-one")
+		pod.Labels = map[string]string{manifest.LabelVM: "agent-one"}
+		_, err := c.Pods.Create(ctx, pod)
+		Expect(err).NotTo(HaveOccurred())
+		list, _, err := c.ListVMPods("agent-one")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(list.Items).To(HaveLen(1))
+		_, _, err = c.ListVMPods("i-ABC")
+		Expect(err).To(Satisfy(CodeVMNotFound.Is))
+		_, err = c.GetPodTemplate("agent-one")
+		Expect(err).To(Satisfy(CodeVMNotFound.Is))
+	})
+
+	It("has the latest object as its subject", func(ctx context.Context) {
+		c := newCall(ctx)
+		c.SetSubject(corev1.ObjectReference{Name: "ignored"})
+		c.Subject = &Subject{}
+		c.SetSubject(corev1.ObjectReference{Name: "disk"})
+		c.SetDetail("to 64 MiB")
+		Expect(*c.Subject).To(Equal(Subject{Object: corev1.ObjectReference{Name: "disk"}, Detail: "to 64 MiB"}))
+	})
+
+	It("can be continued after its end", func(ctx context.Context) {
+		ctx, cancel := context.WithCancel(ctx)
+		c := newCall(ctx)
+		cancel()
+		detached, cancelDetached := c.Detached(time.Minute)
+		defer cancelDetached()
+		Expect(detached.Ctx.Err()).NotTo(HaveOccurred())
+		bounded, cancelBounded := c.WithTimeout(time.Minute)
+		defer cancelBounded()
+		Expect(bounded.Ctx.Err()).To(HaveOccurred())
+	})
+})
+
+var _ = DescribeTable("AsBOSH explains", func(cause error, code Code) {
+	explained := AsBOSH(&kube.Error{Action: "get Pod bosh/web", Kind: cause, Err: errors.New("x")})
+	Expect(explained).To(Satisfy(code.Is))
+	Expect(explained.WithCode()).To(MatchError(HaveSuffix("[" + code.Name + "]")))
+	Expect(explained.WithCode().WithCode().Error()).To(Equal(explained.WithCode().Error()))
+},
+	Entry(nil, kube.ErrUnreachable, CodeAPIUnreachable), Entry(nil, kube.ErrNotServed, CodeAPINotKubernetes),
+	Entry(nil, kube.ErrNoCredentials, CodeCredentialsMissing), Entry(nil, kube.ErrUnauthorized, CodeCredentialsRejected),
+	Entry(nil, kube.ErrWebhook, CodeWebhookFailed), Entry(nil, kube.ErrRejected, CodeRequestDenied), Entry(nil, kube.ErrConflict, CodeClusterError),
+)
