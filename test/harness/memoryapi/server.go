@@ -34,7 +34,7 @@ type Object = unstructured.Unstructured
 
 // Server is an API server in memory.
 type Server struct {
-	// Simulate is called with each created or changed object, and can change it further like a controller or kubelet. It returns
+	// Simulate is called with each created or changed object, also in a dry run, and can change it further like a controller or kubelet. It returns
 	// whether it changed the object. It must not send requests.
 	Simulate func(obj *Object) (changed bool)
 	// Intercept is called before each request is handled. It returns true if it responded to the request.
@@ -134,19 +134,7 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
 		s.mutex.Unlock()
 	}
 	if r.Method == http.MethodGet && t.name == "" {
-		selected, err := newSelector(t, query.Get("labelSelector"), query.Get("fieldSelector"))
-		switch {
-		case err != nil:
-			respondError(w, apierrors.NewBadRequest(err.Error()))
-		case query.Get("watch") != "":
-			s.watch(w, r, selected, query.Get("resourceVersion"))
-		default:
-			list := s.list(t, selected)
-			if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
-				list["kind"], list["apiVersion"] = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
-			}
-			respond(w, http.StatusOK, list)
-		}
+		s.handleCollection(w, r, t)
 		return
 	}
 	body, err := io.ReadAll(r.Body)
@@ -161,11 +149,7 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
 	case http.MethodGet:
 		obj, err = s.get(t.key)
 	case http.MethodPost:
-		if query.Get("dryRun") != "" {
-			obj, err = decode(body)
-		} else {
-			obj, err = s.create(t, body)
-		}
+		obj, err = s.create(t, body, query.Get("dryRun") != "")
 		status = http.StatusCreated
 	case http.MethodPatch:
 		obj, err = s.patch(t, types.PatchType(r.Header.Get("Content-Type")), body)
@@ -179,6 +163,25 @@ func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	respond(w, status, obj.Object)
+}
+
+// handleCollection lists or watches objects.
+func (s *Server) handleCollection(w http.ResponseWriter, r *http.Request, t target) {
+	query := r.URL.Query()
+	selected, err := newSelector(t, query.Get("labelSelector"), query.Get("fieldSelector"))
+	if err != nil {
+		respondError(w, apierrors.NewBadRequest(err.Error()))
+		return
+	}
+	if query.Get("watch") != "" {
+		s.watch(w, r, selected, query.Get("resourceVersion"))
+		return
+	}
+	list := s.list(t, selected)
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadataList") {
+		list["kind"], list["apiVersion"] = "PartialObjectMetadataList", metav1.SchemeGroupVersion.String()
+	}
+	respond(w, http.StatusOK, list)
 }
 
 func respond(w http.ResponseWriter, status int, content any) {
@@ -222,10 +225,16 @@ func decode(body []byte) (*Object, error) {
 	return obj, err
 }
 
-func (s *Server) create(t target, body []byte) (*Object, error) {
+func (s *Server) create(t target, body []byte, dryRun bool) (*Object, error) {
 	obj, err := decode(body)
 	if err != nil {
 		return nil, err
+	}
+	if dryRun {
+		if s.Simulate != nil {
+			s.Simulate(obj)
+		}
+		return obj, nil
 	}
 	return s.add(t.resource, t.namespace, obj)
 }

@@ -1,0 +1,254 @@
+package preflight
+
+import (
+	"bytes"
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/extension"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
+)
+
+const (
+	namespace = "bosh"
+	image     = "registry.example.org/stemcell@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+)
+
+// testCluster is an API server in memory with a node and a CSI driver.
+type testCluster struct {
+	*memoryapi.Server
+	config cpi.Config
+	// denied are the permissions that reviews deny, as "VERB RESOURCE".
+	denied map[string]bool
+	// defaultStorageClass is the StorageClass of PVCs without one.
+	defaultStorageClass string
+	// report is the report of deep checks on nodes.
+	report string
+}
+
+func newTestCluster() *testCluster {
+	c := &testCluster{Server: memoryapi.Start(), config: cpi.DefaultConfig(), denied: map[string]bool{}, defaultStorageClass: "fast", report: healthyNode}
+	DeferCleanup(c.Close)
+	c.Simulate = c.simulate
+	c.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{"projectcalico.org/IPv4Address": "x"}},
+		Status: corev1.NodeStatus{
+			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+		}})
+	c.Add("storageclasses", "", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "csi",
+		AllowVolumeExpansion: new(true), VolumeBindingMode: new(storagev1.VolumeBindingWaitForFirstConsumer)})
+	c.Add("csidrivers", "", &storagev1.CSIDriver{ObjectMeta: metav1.ObjectMeta{Name: "csi"}})
+	c.Add("csinodes", "", &storagev1.CSINode{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}, Spec: storagev1.CSINodeSpec{
+		Drivers: []storagev1.CSINodeDriver{{Name: "csi", Allocatable: &storagev1.VolumeNodeResources{Count: new(int32(20))}}},
+	}})
+	c.Add("volumesnapshotclasses", "", &extension.VolumeSnapshotClass{ObjectMeta: metav1.ObjectMeta{Name: "snap",
+		Annotations: map[string]string{defaultSnapshotClass: "true"}}, Driver: "csi"})
+	return c
+}
+
+func (c *testCluster) simulate(obj *memoryapi.Object) bool {
+	switch obj.GetKind() {
+	case "SelfSubjectAccessReview":
+		if _, reviewed, _ := unstructured.NestedBool(obj.Object, "status", "allowed"); reviewed && obj.Object["simulated"] == true {
+			return false
+		}
+		verb, _, _ := unstructured.NestedString(obj.Object, "spec", "resourceAttributes", "verb")
+		resource, _, _ := unstructured.NestedString(obj.Object, "spec", "resourceAttributes", "resource")
+		obj.Object["simulated"] = true
+		Expect(unstructured.SetNestedField(obj.Object, !c.denied[verb+" "+resource], "status", "allowed")).To(Succeed())
+		return true
+	case "PersistentVolumeClaim":
+		if class, found, _ := unstructured.NestedString(obj.Object, "spec", "storageClassName"); !found && class == "" && c.defaultStorageClass != "" {
+			return unstructured.SetNestedField(obj.Object, c.defaultStorageClass, "spec", "storageClassName") == nil
+		}
+	case "Pod":
+		if !memoryapi.StartPods("node-1")(obj) {
+			return false
+		}
+		var pod corev1.Pod
+		memoryapi.FromObject(obj, &pod)
+		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: c.report}}
+		obj.Object = memoryapi.ToObject(&pod).Object
+		return true
+	}
+	return false
+}
+
+func (c *testCluster) client() *kube.Client {
+	GinkgoHelper()
+	client, err := kube.NewFor(c.Config(), namespace, time.Second)
+	Expect(err).NotTo(HaveOccurred())
+	return client
+}
+
+// run returns the results by the names of the checks.
+func (c *testCluster) run(ctx context.Context) map[string]Result {
+	GinkgoHelper()
+	results := map[string]Result{}
+	for _, result := range RunWithClient(ctx, c.config, c.client(), image) {
+		results[result.Check] = result
+	}
+	return results
+}
+
+// deny makes the API server reject requests with this part in their path.
+func (c *testCluster) deny(part string) {
+	c.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+		if strings.Contains(r.URL.Path, part) {
+			w.WriteHeader(http.StatusForbidden)
+			return true
+		}
+		return false
+	}
+}
+
+var _ = Describe("Preflight checks", func() {
+	var cluster *testCluster
+	BeforeEach(func() { cluster = newTestCluster() })
+
+	It("pass in a cluster that meets the requirements", func(ctx context.Context) {
+		results := cluster.run(ctx)
+		imperfect := map[string]Verdict{}
+		for _, result := range results {
+			if result.Verdict != OK {
+				imperfect[result.Check] = result.Verdict
+			}
+		}
+		// The cluster has no reserved range, and the configuration no priority class.
+		Expect(imperfect).To(Equal(map[string]Verdict{"address-pools": Warns, "priority-class": Warns}))
+		Expect(results).To(HaveLen(len(Checks())))
+	})
+
+	DescribeTable("find a problem, and name the remedy:", func(ctx context.Context, check string, verdict Verdict, detail, advice string, change func()) {
+		change()
+		result := cluster.run(ctx)[check]
+		Expect(result.Verdict).To(Equal(verdict), result.Detail)
+		Expect(result.Detail).To(ContainSubstring(detail))
+		Expect(result.Advice).To(ContainSubstring(advice))
+	},
+		Entry(nil, "permissions", Fails, "missing: pods (create)", "manifests/rbac.yaml", func() { cluster.denied["create pods"] = true }),
+		Entry(nil, "permissions-events", Fails, "events", "rbac.yaml", func() { cluster.denied["create events"] = true }),
+		Entry(nil, "nodes", Fails, "0 of 1 nodes", "not cordoned", func() {
+			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		}),
+		Entry(nil, "pod-slots", Warns, "capacity for 5 more Pods", "add nodes", func() {
+			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) {
+				n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("5")
+			})
+		}),
+		Entry(nil, "storage-classes", Fails, "no default StorageClass", "is-default-class=true", func() { cluster.defaultStorageClass = "" }),
+		Entry(nil, "csi-driver", Unknown, "no default StorageClass", "see storage-classes", func() { cluster.defaultStorageClass = "" }),
+		Entry(nil, "storage-classes", Warns, "no expansion", "allowVolumeExpansion: true", func() {
+			memoryapi.Update(cluster.Server, "storageclasses", "", "fast", &storagev1.StorageClass{}, func(c *storagev1.StorageClass) { c.AllowVolumeExpansion = nil })
+		}),
+		Entry(nil, "storage-classes", Fails, "StorageClass gone, which does not exist", "recreate it", func() {
+			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", StorageClass: new("gone")}.PVC()
+			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
+		}),
+		Entry(nil, "csi-driver", Fails, "CSIDriver other", "install the driver", func() {
+			memoryapi.Update(cluster.Server, "storageclasses", "", "fast", &storagev1.StorageClass{}, func(c *storagev1.StorageClass) { c.Provisioner = "other" })
+		}),
+		Entry(nil, "snapshot-class", Fails, "no VolumeSnapshotClass of csi is the default", "annotate snap", func() {
+			memoryapi.Update(cluster.Server, "volumesnapshotclasses", "", "snap", &extension.VolumeSnapshotClass{},
+				func(c *extension.VolumeSnapshotClass) { c.Annotations = nil })
+		}),
+		Entry(nil, "attach-limits", Warns, "capacity for 2 more volumes", "higher volume limit", func() {
+			memoryapi.Update(cluster.Server, "csinodes", "", "node-1", &storagev1.CSINode{}, func(n *storagev1.CSINode) {
+				n.Spec.Drivers[0].Allocatable.Count = new(int32(2))
+			})
+		}),
+		Entry(nil, "quotas", Fails, "capacity for 0 more", "raise the ResourceQuota", func() {
+			quota := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+			cluster.Add("resourcequotas", namespace, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+				Status: corev1.ResourceQuotaStatus{Hard: quota, Used: quota}})
+		}),
+		Entry(nil, "limit-ranges", Warns, "VMs without cpu", "set cpu and memory", func() {
+			cluster.Add("limitranges", namespace, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{
+				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
+			}})
+		}),
+		Entry(nil, "limit-ranges", Unknown, "access denied", "apply manifests/rbac-check.yaml", func() { cluster.deny("/limitranges") }),
+		Entry(nil, "addresses", Fails, "network.address_annotations is empty", "use dynamic networks", func() {
+			cluster.config.Network.AddressAnnotations = nil
+		}),
+		Entry(nil, "create-vm", Fails, "", "", func() {
+			cluster.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				rejected := r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
+				if rejected {
+					w.WriteHeader(http.StatusForbidden)
+				}
+				return rejected
+			}
+		}),
+		Entry(nil, "priority-class", Fails, "urgent", "", func() {
+			cluster.config.Disk.AttachmentPriorityClass = "urgent"
+			cluster.deny("/priorityclasses")
+		}),
+	)
+
+	It("skip what depends on an API server that does not respond", func(ctx context.Context) {
+		cluster.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		results := cluster.run(ctx)
+		Expect(results[checkAPI].Verdict).To(Equal(Fails))
+		Expect(results["nodes"]).To(And(HaveField("Verdict", Unknown), HaveField("Advice", "see api")))
+	})
+
+	It("are reported as a table or in JSON", func(ctx context.Context) {
+		results := RunWithClient(ctx, cluster.config, cluster.client(), image)
+		Expect(Passed(results)).To(BeTrue())
+		var table, raw bytes.Buffer
+		Expect(Write(&table, results, false)).To(Succeed())
+		Expect(table.String()).To(ContainSubstring("1 of 1 nodes accept VMs"))
+		Expect(Write(&raw, results, true)).To(Succeed())
+		Expect(raw.String()).To(ContainSubstring(`"check": "nodes"`))
+		Expect(Passed([]Result{{Kind: Required, Verdict: Fails}})).To(BeFalse())
+	})
+
+	Describe("of nodes", func() {
+		run := func(ctx context.Context, probeImage string) map[string]Result {
+			GinkgoHelper()
+			results := map[string]Result{}
+			for _, result := range RunDeepWithClient(ctx, cluster.config, cluster.client(), probeImage) {
+				results[result.Check] = result
+			}
+			return results
+		}
+
+		It("pass on a node that meets the requirements, and leave no Pod", func(ctx context.Context) {
+			for _, result := range run(ctx, image) {
+				Expect(result.Verdict).To(Equal(OK), "%s: %s", result.Check, result.Detail)
+			}
+			Expect(cluster.Names("pods")).To(BeEmpty())
+			Expect(cluster.Names("services")).To(BeEmpty())
+		})
+
+		It("need an image", func(ctx context.Context) {
+			for _, result := range run(ctx, "") {
+				Expect(result.Advice).To(ContainSubstring("set -image"), result.Check)
+			}
+		})
+
+		It("need a node", func(ctx context.Context) {
+			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+			for _, result := range run(ctx, image) {
+				Expect(result.Detail).To(Equal("no node accepts VMs"), result.Check)
+			}
+		})
+	})
+})
