@@ -77,11 +77,11 @@ var _ = Describe("A Pod that does not start", func() {
 	It("is described by the reports of the scheduler, the kubelet and its container, and by its newest warnings", func(ctx context.Context) {
 		api := memoryapi.Start()
 		DeferCleanup(api.Close)
-		client, err := NewFor(api.Config(), "bosh", 0)
+		client, err := NewFor(api.Config(), "apps", 0)
 		Expect(err).NotTo(HaveOccurred())
 		now := time.Now()
 		for i, message := range []string{"old", "new"} {
-			api.Add("events", "bosh", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Type: corev1.EventTypeWarning,
+			api.Add("events", "apps", &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("e", i)}, Type: corev1.EventTypeWarning,
 				Reason: "FailedMount", Message: message, InvolvedObject: corev1.ObjectReference{UID: "uid"}, LastTimestamp: metav1.NewTime(now.Add(time.Duration(i) * time.Second))})
 		}
 		pod := unschedulablePod("no nodes")

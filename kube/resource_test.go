@@ -23,12 +23,12 @@ var _ = Describe("A Resource", func() {
 		api = memoryapi.Start()
 		DeferCleanup(api.Close)
 		var err error
-		client, err = NewFor(api.Config(), "bosh", 10*time.Second)
+		client, err = NewFor(api.Config(), "apps", 10*time.Second)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
 	newPod := func(name string) *corev1.Pod {
-		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "bosh"}}
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "apps"}}
 	}
 	create := func(ctx context.Context, name string) *corev1.Pod {
 		GinkgoHelper()
@@ -253,7 +253,7 @@ var _ = Describe("A Resource", func() {
 			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 			defer cancel()
 			err := client.Pods.Wait(ctx, Selection{}, nil, func([]*corev1.Pod) (bool, error) { return false, nil })
-			Expect(err).To(And(MatchError(ErrTimeout), MatchError(ContainSubstring("wait for Pod bosh/(all)"))))
+			Expect(err).To(And(MatchError(ErrTimeout), MatchError(ContainSubstring("wait for Pod apps/(all)"))))
 		})
 	})
 
@@ -279,7 +279,7 @@ var _ = Describe("A Resource", func() {
 	It("records Events", func(ctx context.Context) {
 		pod := create(ctx, "web")
 		Expect(client.RecordEvent(ctx, &corev1.Event{
-			ObjectMeta: metav1.ObjectMeta{Name: "event", Namespace: "bosh"}, InvolvedObject: client.Pods.Reference(pod), Reason: "Attached",
+			ObjectMeta: metav1.ObjectMeta{Name: "event", Namespace: "apps"}, InvolvedObject: client.Pods.Reference(pod), Reason: "Attached",
 		})).To(Succeed())
 		Expect(client.DescribePod(ctx, pod)).NotTo(BeEmpty())
 	})
