@@ -1,0 +1,216 @@
+package environment
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cpi/network"
+)
+
+// freeAddresses are the addresses that are not in use.
+type freeAddresses struct{}
+
+func (freeAddresses) FindFreeServiceAddress(context.Context, *cluster.Inspection) (string, error) {
+	return "10.96.0.7", nil
+}
+
+func (freeAddresses) FindFreePodAddress(_ context.Context, reserved cluster.ReservedRange, offset int) (string, error) {
+	return cluster.AddressAt(reserved.Prefix, offset).String(), nil
+}
+
+var _ = Describe("The plan of up", func() {
+	var dir Dir
+	var options Options
+	var inspection *cluster.Inspection
+	BeforeEach(func() {
+		dir = Dir{Path: GinkgoT().TempDir()}
+		options = Options{Director: "lab", Namespace: "bosh", BOSHDeployment: "/bd", Release: "/cpi.tgz", Stemcell: "/stemcell.tgz",
+			Cluster: &cluster.Identity{Server: "https://lab", UID: "1"}}
+		inspection = &cluster.Inspection{APIURL: "https://10.96.0.1", DNSAddress: "10.96.0.10", Namespace: cluster.Namespace{Known: true, Exists: true,
+			PodSecurity: cluster.PodSecurityPrivileged}}
+	})
+	newPlan := func(ctx context.Context) (*Plan, error) { return NewPlan(ctx, dir, options, inspection, freeAddresses{}) }
+	decisions := func(ctx context.Context) map[string]string {
+		GinkgoHelper()
+		plan, err := newPlan(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		values := map[string]string{}
+		for _, decision := range plan.Decisions {
+			values[decision.Name] = decision.Value
+		}
+		return values
+	}
+	// write writes the plan to the directory, and returns it.
+	write := func(ctx context.Context) *Plan {
+		GinkgoHelper()
+		plan, err := newPlan(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = dir.Write(plan, &rest.Config{Host: "https://lab"})
+		Expect(err).NotTo(HaveOccurred())
+		return plan
+	}
+	reserve := func(plugin string) {
+		inspection.NetworkPlugin = cluster.NetworkPlugin{Plugin: network.Plugin{Name: plugin}}
+		inspection.ReservedRanges = []cluster.ReservedRange{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Source: "IPPool bosh"}}
+	}
+
+	DescribeTable("uses the address of a Service if", func(ctx context.Context, reason string, change func()) {
+		change()
+		Expect(decisions(ctx)).To(And(HaveKeyWithValue("network", "service: "+reason), HaveKeyWithValue("address", HavePrefix("10.96.0.7 of Service"))))
+	},
+		Entry("the network plugin is unknown", "the network plugin is unknown, and so is whether it assigns requested addresses", func() {}),
+		Entry("the plugin ignores requests", "flannel does not assign requested addresses", func() { inspection.NetworkPlugin.Name = "flannel" }),
+		Entry("the flag requests it", "set by --network", func() { options.Network = NetworkService }),
+	)
+
+	It("uses an address in a reserved range", func(ctx context.Context) {
+		reserve("Calico")
+		Expect(decisions(ctx)).To(And(
+			HaveKeyWithValue("network", "static: Calico assigns requested addresses, and IPPool bosh reserves 10.1.0.0/16"),
+			HaveKeyWithValue("address", HavePrefix("10.1.0.6"))))
+	})
+
+	It("uses the requested address and range", func(ctx context.Context) {
+		options.Range, options.Address = "10.2.0.0/16", "10.2.0.9"
+		Expect(decisions(ctx)).To(HaveKeyWithValue("address", HavePrefix("10.2.0.9")))
+		options.Address = "10.3.0.9"
+		_, err := newPlan(ctx)
+		Expect(err).To(MatchError("--address 10.3.0.9 is not in the reserved range 10.2.0.0/16"))
+	})
+
+	DescribeTable("rejects", func(ctx context.Context, message string, change func(*Options)) {
+		change(&options)
+		_, err := newPlan(ctx)
+		Expect(err).To(MatchError(ContainSubstring(message)))
+		Expect(os.ReadDir(dir.Path)).To(BeEmpty())
+	},
+		Entry("a new director without a release", "--release and --stemcell are required", func(o *Options) { o.Release = "" }),
+		Entry("a URL without a checksum", "set --release-sha1", func(o *Options) { o.Release = "https://example.com/cpi.tgz" }),
+		Entry("one checksum", "must be set together", func(o *Options) { o.ReleaseSHA1 = "abc" }),
+		Entry("no manifest", "--bosh-deployment or --manifest is required", func(o *Options) { o.BOSHDeployment = "" }),
+		Entry("two manifests", "mutually exclusive", func(o *Options) { o.Manifest = "m.yml" }),
+		Entry("an unknown network", `--network "dynamic" is not valid; use one of static, service`, func(o *Options) { o.Network = "dynamic" }),
+		Entry("unknown credentials", `--credentials "token" is not valid`, func(o *Options) { o.Credentials = "token" }),
+		Entry("a range with host bits", "is not a CIDR", func(o *Options) { o.Range = "10.0.0.1/8" }),
+		Entry("a range for a Service", "--range requires --network static", func(o *Options) { o.Range, o.Network = "10.0.0.0/8", NetworkService }),
+		Entry("an invalid address", "not a valid IP address", func(o *Options) { o.Address = "lab" }),
+		Entry("static without a range", "requires a reserved range", func(o *Options) { o.Network = NetworkStatic }),
+		Entry("a variable without a value", "--var number 1 is not in the form name=value", func(o *Options) { o.Vars = []string{"secret"} }),
+		Entry("a variable that is not YAML, without its value", "--var a: the value is not valid YAML", func(o *Options) { o.Vars = []string{"a=[secret"} }),
+	)
+
+	It("labels a new namespace, and an existing one only with a flag", func(ctx context.Context) {
+		inspection.Namespace.Exists = false
+		Expect(decisions(ctx)).To(HaveKeyWithValue("namespace", HavePrefix("created with the label")))
+		inspection.Namespace = cluster.Namespace{Known: true, Exists: true, PodSecurity: "restricted"}
+		Expect(decisions(ctx)).To(HaveKeyWithValue("namespace", ContainSubstring("up stops without --allow-privileged-namespace")))
+		options.AllowPrivileged = true
+		Expect(decisions(ctx)).To(HaveKeyWithValue("namespace", ContainSubstring("instead of restricted")))
+	})
+
+	DescribeTable("gives the director", func(ctx context.Context, credentials, opsFile string) {
+		options.Credentials = credentials
+		plan := write(ctx)
+		Expect(plan.OpsFiles).To(ContainElement("ops/" + opsFile))
+		Expect(filepath.Join(dir.Path, "ops", opsFile)).To(BeAnExistingFile())
+		Expect(dir.BOSHCommand("bosh", "create-env", plan.Settings)).To(ContainElements("create-env", "/bd/bosh.yml",
+			"kubeconfig="+filepath.Join(dir.Path, "cpi.kubeconfig")))
+	},
+		Entry("the service account of its Pod", "", "in-cluster.yml"),
+		Entry("a kubeconfig", CredentialsKubeconfig, "director-kubeconfig.yml"),
+	)
+
+	It("requires the address of the API server for a kubeconfig", func(ctx context.Context) {
+		options.Credentials, inspection.APIURL = CredentialsKubeconfig, ""
+		_, err := newPlan(ctx)
+		Expect(err).To(MatchError(ContainSubstring("requires the in-cluster address of the API server")))
+	})
+
+	Describe("for an existing director", func() {
+		BeforeEach(func(ctx context.Context) {
+			options.Vars = []string{"a=1"}
+			write(ctx)
+			options = Options{Cluster: options.Cluster}
+		})
+
+		It("keeps the recorded decisions", func(ctx context.Context) {
+			plan := write(ctx)
+			Expect(plan.Director).To(Equal("lab"))
+			Expect(plan.Vars).To(And(HaveKeyWithValue("internal_ip", "10.96.0.7"), HaveKeyWithValue("stemcell_url", "file:///stemcell.tgz")))
+			Expect(decisions(ctx)).To(HaveLen(1))
+		})
+
+		It("changes variables by flags, and reports their names only", func(ctx context.Context) {
+			options.Vars, options.Stemcell = []string{"a=2"}, "/other.tgz"
+			Expect(decisions(ctx)).To(And(HaveKeyWithValue("a", "changed by a flag"), HaveKeyWithValue("stemcell_url", "changed by a flag")))
+			write(ctx)
+			vars, err := dir.Vars()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(vars.GetString("stemcell_url")).To(Equal("file:///other.tgz"))
+		})
+
+		DescribeTable("rejects another", func(ctx context.Context, change func(*Options)) {
+			change(&options)
+			_, err := newPlan(ctx)
+			Expect(err).To(MatchError(ContainSubstring("use another directory (--dir)")))
+		},
+			Entry("name", func(o *Options) { o.Director = "other" }),
+			Entry("namespace", func(o *Options) { o.Namespace = "other" }),
+			Entry("network", func(o *Options) { o.Network = NetworkStatic }),
+			Entry("address", func(o *Options) { o.Address = "10.96.0.8" }),
+			Entry("kind of credentials", func(o *Options) { o.Credentials = CredentialsKubeconfig }),
+		)
+
+		It("belongs to its cluster", func() {
+			_, err := dir.VerifyCluster(cluster.Identity{Server: "https://lab", UID: "1"})
+			Expect(err).NotTo(HaveOccurred())
+			_, err = dir.VerifyCluster(cluster.Identity{Server: "https://lab", UID: "2"})
+			Expect(err).To(MatchError(ContainSubstring("belongs to a director in another cluster")))
+		})
+
+		It("prints commands that a shell accepts", func(ctx context.Context) {
+			plan, err := newPlan(ctx)
+			Expect(err).NotTo(HaveOccurred())
+			plan.options.KubectlFlags = []string{"--context", "my lab"}
+			Expect(dir.ManualCommands("bosh", plan)).To(HaveEach(ContainSubstring("--context 'my lab'")))
+			Expect(dir.NextSteps(plan)).To(ContainElement(HavePrefix("bosh alias-env lab -e 10.96.0.7")))
+			Expect(QuoteCommand([]string{"echo", "it's"})).To(Equal(`echo 'it'\''s'`))
+			Expect(dir.InterpolateCommand("bosh", plan.Settings)).To(ContainElement("interpolate"))
+		})
+
+		It("keeps a damaged file secret", func() {
+			Expect(os.WriteFile(filepath.Join(dir.Path, "vars.yml"), []byte("password: [secret"), 0o600)).To(Succeed())
+			_, err := dir.Vars()
+			Expect(err).To(MatchError(And(ContainSubstring("cannot parse"), Not(ContainSubstring("secret")))))
+		})
+	})
+
+	It("writes permissions for its namespace", func(ctx context.Context) {
+		options.Namespace = "cf"
+		write(ctx)
+		objects, err := dir.PermissionsObjects()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(objects).To(ContainElement(HaveField("GetKind()", "Role")))
+		for _, object := range objects {
+			Expect(object.GetNamespace()).To(BeElementOf("", "cf"), object.GetName())
+		}
+		Expect(OperatorPermissions("alice", "cf", CredentialsInCluster)).To(ContainSubstring("alice"))
+	})
+
+	It("writes a cloud config for the reserved range", func(ctx context.Context) {
+		reserve("Antrea")
+		inspection.NetworkPlugin.Annotations = nil
+		plan := write(ctx)
+		content, err := os.ReadFile(filepath.Join(dir.Path, "cloud-config-vars.yml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(content)).To(And(ContainSubstring("network_range: 10.1.0.0/16"), ContainSubstring("10.1.0.1-10.1.0.20")))
+		Expect(plan.Vars.GetString("internal_gw")).To(Equal("10.1.0.1"))
+	})
+})
