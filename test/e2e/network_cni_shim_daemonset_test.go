@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// shimManifests are the manifests in docs/cni-shim with the settings that docs/guides/networks.md requires.
+// shimManifests are the manifests in manifests/cni-shim with the settings that docs/guides/networks.md requires.
 type shimManifests struct {
 	plane                   *embedded.ControlPlane
 	daemonset, uninstallJob string
@@ -35,7 +35,7 @@ func (env *testEnv) newShimManifests(subnet string) shimManifests {
 		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
 	)
 	read := func(name string) string {
-		raw, err := os.ReadFile(filepath.Join("../../docs/cni-shim", name))
+		raw, err := os.ReadFile(filepath.Join("../../manifests/cni-shim", name))
 		Expect(err).NotTo(HaveOccurred())
 		return settings.Replace(string(raw))
 	}

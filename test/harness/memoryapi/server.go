@@ -40,6 +40,9 @@ type Server struct {
 	// Intercept is called before each request is handled. It returns true if it responded to the request.
 	Intercept func(w http.ResponseWriter, r *http.Request) bool
 
+	// Groups are the API groups that discovery reports. The server stores objects of all groups.
+	Groups []metav1.APIGroup
+
 	server *httptest.Server
 
 	mutex    sync.Mutex
@@ -118,8 +121,12 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 
 // Handle handles a request without Intercept, which can call it to lose or change the response.
 func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
-	if r.URL.Path == "/version" {
+	switch r.URL.Path {
+	case "/version":
 		respond(w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3", "major": "1", "minor": "36"})
+		return
+	case "/api", "/apis":
+		respond(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: s.Groups})
 		return
 	}
 	t, ok := parsePath(r.URL.Path)
