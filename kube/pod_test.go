@@ -144,7 +144,7 @@ var _ = DescribeTable("The credentials of a client", func(config *rest.Config, k
 	Entry("are from a plugin", &rest.Config{ExecProvider: &clientcmdapi.ExecConfig{Command: "aws"}}, "credentials from credential plugin aws", true, false),
 	Entry("are from an auth provider", &rest.Config{AuthProvider: &clientcmdapi.AuthProviderConfig{Name: "oidc"}}, "credentials from auth provider oidc", true, false),
 	Entry("are a password", &rest.Config{Username: "u"}, "username and password", false, false),
-	Entry("are none", &rest.Config{}, "none", false, false),
+	Entry("do not exist", &rest.Config{}, "none", false, false),
 )
 
 var _ = It("HostAccess lists the programs and files of a kubeconfig", func() {

@@ -105,7 +105,7 @@ var _ = Describe("Collect", func() {
 		Expect(collect(ctx)).NotTo(HaveKey(HavePrefix("DaemonSet/")))
 	})
 
-	It("attaches a disk again whose attachment Pod was deleted", func(ctx context.Context) {
+	It("attaches a disk again after its attachment Pod was deleted", func(ctx context.Context) {
 		vm := manifest.VM{Name: "agent-a", Director: "d"}.Pod()
 		vm.Annotations[manifest.AnnotationMetadata] = "{}"
 		vm.Spec.NodeName, vm.Status.Phase = "node-1", corev1.PodRunning

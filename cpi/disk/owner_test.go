@@ -85,7 +85,7 @@ var _ = Describe("The owner of a disk", func() {
 		Expect(env.ReleaseAll("vm-1")).To(BeFalse())
 	})
 
-	It("is none if the VM's Pod finished", func() {
+	It("does not exist if the VM's Pod finished", func() {
 		env.attach(cid, vm)
 		finish(env, "vm-1")
 		Expect(env.OwningVM(env.pvc(cid))).To(BeEmpty())
