@@ -1,0 +1,55 @@
+package docs
+
+import (
+	"path/filepath"
+	"regexp"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+)
+
+// The terms are what operators type into a search box. A search finds a page by a heading.
+var _ = DescribeTable("A search finds", func(term string, expected ...string) {
+	pages, err := filepath.Glob(filepath.Join(root, "docs/*/*.md"))
+	Expect(err).NotTo(HaveOccurred())
+	pattern := regexp.MustCompile("(?i)" + term)
+	var found []string
+	for _, file := range pages {
+		for _, heading := range parsePage(relativePath(file)).headings {
+			if pattern.MatchString(heading) {
+				found = append(found, relativePath(file))
+				break
+			}
+		}
+	}
+	for _, page := range expected {
+		Expect(found).To(ContainElement("docs/" + page))
+	}
+},
+	Entry(nil, "orphaned", "reference/orphaned-resources.md"),
+	Entry(nil, "garbage collection", "reference/orphaned-resources.md"),
+	Entry(nil, "expired token", "guides/troubleshooting.md"),
+	Entry(nil, "rotate credentials", "guides/credentials.md"),
+	Entry(nil, "uninstall", "guides/operations.md", "guides/install.md"),
+	Entry(nil, "static ip is not assigned", "guides/networks.md", "guides/troubleshooting.md"),
+	Entry(nil, "reserved range", "guides/networks.md"),
+	Entry(nil, "drain a node", "guides/operations.md"),
+	Entry(nil, "lost node", "explanation/vms.md"),
+	Entry(nil, "upgrade the cpi", "guides/operations.md"),
+	Entry(nil, "backup", "guides/operations.md"),
+	Entry(nil, "quota", "guides/operations.md"),
+	Entry(nil, "snapshot", "guides/disks.md", "reference/errors.md"),
+	Entry(nil, "snapshot-unsupported", "reference/errors.md"),
+	Entry(nil, "disk-in-use", "reference/errors.md"),
+	Entry(nil, "resize", "guides/disks.md"),
+	Entry(nil, "publish ports", "guides/services.md"),
+	Entry(nil, "availability zone", "guides/cloud-config.md"),
+	Entry(nil, "light stemcell", "guides/stemcells.md"),
+	Entry(nil, "prefetch", "guides/stemcells.md"),
+	Entry(nil, "openshift", "guides/clusters.md"),
+	Entry(nil, "several clusters", "reference/configuration.md"),
+	Entry(nil, "preflight", "reference/preflight.md"),
+	Entry(nil, "admission policy", "explanation/security.md"),
+	Entry(nil, "selinux", "explanation/security.md"),
+	Entry(nil, "migrate", "guides/migration.md"),
+)
