@@ -3,6 +3,7 @@ package docs
 import (
 	"path/filepath"
 	"regexp"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -15,11 +16,8 @@ var _ = DescribeTable("A search finds", func(term string, expected ...string) {
 	pattern := regexp.MustCompile("(?i)" + term)
 	var found []string
 	for _, file := range pages {
-		for _, heading := range parsePage(relativePath(file)).headings {
-			if pattern.MatchString(heading) {
-				found = append(found, relativePath(file))
-				break
-			}
+		if slices.ContainsFunc(parsePage(relativePath(file)).headings, pattern.MatchString) {
+			found = append(found, relativePath(file))
 		}
 	}
 	for _, page := range expected {

@@ -36,7 +36,9 @@ var _ = Describe("The plan of up", func() {
 		inspection = &cluster.Inspection{APIURL: "https://10.96.0.1", DNSAddress: "10.96.0.10", Namespace: cluster.Namespace{Known: true, Exists: true,
 			PodSecurity: cluster.PodSecurityPrivileged}}
 	})
-	newPlan := func(ctx context.Context) (*Plan, error) { return NewPlan(ctx, dir, options, inspection, freeAddresses{}) }
+	newPlan := func(ctx context.Context) (*Plan, error) {
+		return NewPlan(ctx, dir, options, inspection, freeAddresses{})
+	}
 	decisions := func(ctx context.Context) map[string]string {
 		GinkgoHelper()
 		plan, err := newPlan(ctx)
