@@ -36,18 +36,32 @@ var allowedImports = map[string][]string{
 		"kube", "kube/extension", "cpi/manifest", "cpi/node"},
 }
 
-// dependencies returns all packages that the package imports, directly or indirectly.
-func dependencies(pkg string) []string {
+// listPackages returns the packages that match the patterns, with their imports: directly, or all of them.
+func listPackages(imports string, patterns ...string) map[string][]string {
 	GinkgoHelper()
-	out, err := exec.Command("go", "list", "-deps", module+pkg).Output()
+	arguments := []string{"list", "-f", "{{.ImportPath}} {{join ." + imports + ` " "}}`}
+	for _, pattern := range patterns {
+		arguments = append(arguments, module+pattern)
+	}
+	out, err := exec.Command("go", arguments...).Output() //nolint:gosec // the arguments are constants
 	Expect(err).NotTo(HaveOccurred())
-	return strings.Fields(string(out))
+	packages := map[string][]string{}
+	for line := range strings.Lines(string(out)) {
+		words := strings.Fields(line)
+		packages[strings.TrimPrefix(words[0], module)] = words[1:]
+	}
+	return packages
 }
 
-var _ = Describe("Imports", func() {
+var _ = Describe("Imports", Ordered, func() {
+	var dependencies map[string][]string // directly or indirectly
+	BeforeAll(func() {
+		dependencies = listPackages("Deps", "cpi/...", "kube/...", "agentsettings/...", "stemcell/...", "cmd/cpi")
+	})
+
 	for pkg, allowed := range allowedImports {
 		It("of "+pkg+" are allowed", func() {
-			for _, imported := range dependencies(pkg) {
+			for _, imported := range dependencies[pkg] {
 				if other, internal := strings.CutPrefix(imported, module); internal && other != pkg {
 					Expect(allowed).To(ContainElement(other), "%s imports %s", pkg, other)
 				}
@@ -56,15 +70,16 @@ var _ = Describe("Imports", func() {
 	}
 
 	It("are specified for every package", func() {
-		out, err := exec.Command("go", "list", module+"cpi/...", module+"kube/...", module+"agentsettings/...", module+"stemcell/...").Output()
-		Expect(err).NotTo(HaveOccurred())
-		for pkg := range strings.FieldsSeq(string(out)) {
-			Expect(allowedImports).To(HaveKey(strings.TrimPrefix(pkg, module)))
+		for pkg := range dependencies {
+			if pkg != "cmd/cpi" {
+				Expect(allowedImports).To(HaveKey(pkg))
+			}
 		}
 	})
 
 	It("of the program exclude large packages that no call uses", func() {
-		linked := dependencies("cmd/cpi")
+		linked := dependencies["cmd/cpi"]
+		Expect(linked).NotTo(BeEmpty())
 		for _, name := range []string{
 			"k8s.io/client-go/testing", "k8s.io/client-go/kubernetes", "k8s.io/client-go/discovery",
 			"github.com/google/gnostic-models", "text/template", "testing",
@@ -75,10 +90,7 @@ var _ = Describe("Imports", func() {
 	})
 
 	It("of the manifest builders exclude clients, contexts and clocks", func() {
-		for _, pkg := range []string{"cpi/manifest", "cpi/node", "kube/extension"} {
-			out, err := exec.Command("go", "list", "-f", `{{join .Imports "\n"}}`, module+pkg).Output()
-			Expect(err).NotTo(HaveOccurred())
-			imported := strings.Fields(string(out))
+		for pkg, imported := range listPackages("Imports", "cpi/manifest", "cpi/node", "kube/extension") {
 			Expect(imported).NotTo(ContainElement(HavePrefix("k8s.io/client-go")))
 			for _, forbidden := range []string{"context", "time", "os", "net/http"} {
 				Expect(slices.Contains(imported, forbidden)).To(BeFalse(), "%s imports %s", pkg, forbidden)
