@@ -27,6 +27,7 @@ type Attachment struct {
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
 	AsDirectory bool // the disk appears in the VM as a directory, see AnnotationAttach
+	Reattached  bool // the VM already has the disk, see AnnotationReattached
 	VM          VMPod
 	Director    string
 	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
@@ -49,8 +50,12 @@ func (a Attachment) Pod() AttachmentPod {
 	if group := a.VM.Labels[LabelGroup]; group != "" && !a.VM.HasRecreateStrategy() {
 		meta.Labels[LabelGroup] = group
 	}
+	meta.Annotations = map[string]string{}
 	if a.AsDirectory {
-		meta.Annotations = map[string]string{AnnotationAttach: AttachBind}
+		meta.Annotations[AnnotationAttach] = AttachBind
+	}
+	if a.Reattached {
+		meta.Annotations[AnnotationReattached] = strconv.FormatBool(true)
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{a.VM.OwnerReference()}
 	pod := newHelperPod(a.VM.Pod, meta, a.container())

@@ -112,6 +112,8 @@ const (
 	AnnotationCopyOf = Prefix + "copy-of"
 	// AnnotationCopiedTo is the successor of the old disk.
 	AnnotationCopiedTo = Prefix + "copied-to"
+	// AnnotationReattached is "true" on an attachment Pod that replaces a lost one: the VM already had the disk.
+	AnnotationReattached = Prefix + "reattached"
 	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
 	AnnotationOwner = Prefix + "owner-uid"
 )
@@ -159,6 +161,7 @@ var reservedKeys = []string{
 	AnnotationPreallocate,
 	AnnotationSnapshotClass,
 	AnnotationAttach,
+	AnnotationReattached,
 	AnnotationCopyOf,
 	AnnotationCopiedTo,
 	AnnotationOwner,

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"slices"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -88,6 +89,11 @@ func (a AttachmentPod) HasRecreateStrategy() bool { return hasRecreateStrategy(a
 
 // IsDirectory reports whether the disk appears in the VM as a directory.
 func (a AttachmentPod) IsDirectory() bool { return isDirectory(a) }
+
+// IsReattached reports whether the Pod replaces a lost one: the VM already had the disk.
+func (a AttachmentPod) IsReattached() bool {
+	return a.Annotations[AnnotationReattached] == strconv.FormatBool(true)
+}
 
 // OwnerRecord returns the owner record of the disk while this Pod attaches it.
 func (a AttachmentPod) OwnerRecord() DiskOwner { return DiskOwner{VM: a.VM(), Pod: a.UID} }

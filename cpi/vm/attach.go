@@ -133,13 +133,17 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		return pvc, attachment, false, err
 	}
 	owned = created || !kube.Ready(pod)
+	attachment = manifest.AttachmentPod{Pod: pod}
 	validate := func(current manifest.DiskPVC) error {
+		if owner, _ := current.Owner(); owner.VM == vmPod.Name && !attachment.IsReattached() { // since the PVC was read
+			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached it; retry", current.Name)
+		}
 		if err := s.diskSession().CheckFreeFor(current, vmPod.Name); err != nil {
 			return err
 		}
 		return disk.CheckNoPendingCopy(current)
 	}
-	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, manifest.AttachmentPod{Pod: pod}, validate)
+	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, attachment, validate)
 	return pvc, attachment, owned, err
 }
 
@@ -214,6 +218,7 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 	if err != nil {
 		return manifest.Attachment{}, err
 	}
+	owner, _ := pvc.Owner()
 	return manifest.Attachment{
 		Disk:          pvc.Name,
 		SizeMiB:       size,
@@ -222,6 +227,7 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 		Preallocate:   pvc.IsPreallocated(),
 		Mode:          pvc.VolumeMode(),
 		AsDirectory:   pvc.IsDirectory(),
+		Reattached:    owner.VM == vmPod.Name,
 		VM:            vmPod,
 		Director:      s.Director,
 		PriorityClass: s.Disk.AttachmentPriorityClass,
@@ -277,8 +283,8 @@ func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
-// or may have succeeded with it for a VM that still runs. On a lost node the Pod remains until the VM is deleted; the error of the call
-// reports the node.
+// or may have succeeded with it for a VM that still runs. It does not release a disk that the VM already had, because the VM may still
+// use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
 func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	cleanup, cancel := s.detached()
 	defer cancel()
@@ -292,7 +298,7 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil
 	}
-	if !gone || err != nil {
+	if !gone || err != nil || attachment.IsReattached() && !vmFinished {
 		return err
 	}
 	_, err = cleanup.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())

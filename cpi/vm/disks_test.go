@@ -1,6 +1,8 @@
 package vm
 
 import (
+	"net/http"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -52,6 +54,23 @@ var _ = Describe("attach_disk", func() {
 		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner).To(BeZero())
+	})
+
+	It("fails if a concurrent call attached the disk to the same VM with another Pod", func() {
+		attached := false
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, cid) && !attached {
+				attached = true
+				env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+					pvc.Labels[manifest.LabelVM], pvc.Annotations[manifest.AnnotationOwner] = vm, "uid-of-other"
+				})
+			}
+			return false
+		}
+		_, err := env.Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskBusy))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: "uid-of-other"}))
 	})
 
 	It("replaces an attachment Pod that ended", func() {
@@ -161,4 +180,50 @@ var _ = Describe("get_disks", func() {
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
 	})
+})
+
+var _ = Describe("A failed attach_disk of a disk that the VM has, after another client deleted the attachment Pod,", func() {
+	for name, properties := range map[string]string{"of a VM with hot-plugged disks": `{}`, "of a VM with disk_strategy: recreate": recreate} {
+		Describe(name, func() {
+			var env *testEnv
+			var vm, cid string
+			BeforeEach(func() {
+				env = newTestEnv()
+				vm, cid = env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				_, err := env.Attach(vm, cid)
+				Expect(err).NotTo(HaveOccurred())
+				env.deletePod(manifest.AttachmentName(cid))
+				simulate := env.api.Simulate
+				env.api.Simulate = func(obj *object) bool {
+					return obj.GetLabels()[manifest.LabelRole] != manifest.RoleAttachment && simulate(obj)
+				}
+			})
+
+			It("does not release the disk, which the VM may still use", func() {
+				env.Session = env.newSession(shortTimeout)
+				_, err := env.Attach(vm, cid)
+				Expect(err).To(HaveOccurred())
+				owner, _ := env.pvc(cid).Owner()
+				Expect(owner.VM).To(Equal(vm))
+			})
+
+			It("does not release the disk if it adopted the Pod of another call", func() {
+				first, second := env.newSession(shortTimeout), env.newSession(2*shortTimeout)
+				failed := make(chan error)
+				go func() {
+					_, err := first.Attach(vm, cid)
+					failed <- err
+				}()
+				Eventually(env.objects).Should(ContainElement(attachmentOf(cid)))
+				go func() {
+					_, err := second.Attach(vm, cid)
+					failed <- err
+				}()
+				Expect(<-failed).To(HaveOccurred())
+				Expect(<-failed).To(HaveOccurred())
+				owner, _ := env.pvc(cid).Owner()
+				Expect(owner.VM).To(Equal(vm))
+			})
+		})
+	}
 })

@@ -153,6 +153,11 @@ func (env *testEnv) updatePod(name string, change func(pod *corev1.Pod)) {
 	memoryapi.Update(env.api, "pods", namespace, name, &corev1.Pod{}, change)
 }
 
+// updatePVC changes a PVC as another client would.
+func (env *testEnv) updatePVC(name string, change func(pvc *corev1.PersistentVolumeClaim)) {
+	memoryapi.Update(env.api, "persistentvolumeclaims", namespace, name, &corev1.PersistentVolumeClaim{}, change)
+}
+
 // deletePod deletes a Pod as another client would.
 func (env *testEnv) deletePod(name string) {
 	GinkgoHelper()

@@ -48,6 +48,8 @@ type explorerSetup struct {
 	tripleCalls []explorerCall
 	// slow delays the Pod of the first call, so that the call times out and rolls back. The second call lets the Pod start.
 	slow bool
+	// lost means that another client deleted the attachment Pod. A disk without one is then not inconsistent: the next call recreates it.
+	lost bool
 	// onWatch is called when the first call starts its first watch. It does something that another client could do.
 	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
@@ -100,6 +102,11 @@ func explorerSetups() []explorerSetup {
 			attachDiskCall(vmOne), attachSuccessorCall(vmTwo), updateDiskCall(toBlock), updateDiskInPlaceCall(), resizeDiskCall(), deleteDiskCall(), deleteSuccessorCall(), hasDiskCall(),
 		}},
 		{name: "a disk with an attachment that does not start in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
+		{name: "an attached disk with an attachment that was deleted and does not start in time", lost: true, slow: true,
+			prepare: func(ctx context.Context, env *explorerTestEnv) {
+				createAttachedDisk(ctx, env)
+				env.deletePod(ctx, env.disk+"-attachment")
+			}, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
 		{name: "a disk that is not copied in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: append(diskCalls, updateDiskCall(toXFS))},
 		{name: "a disk with an interrupted copy", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)

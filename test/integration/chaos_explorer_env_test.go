@@ -190,8 +190,9 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations 
 	return violations
 }
 
-// consistencyErrors returns the inconsistencies in this state, in which no call is running and only calls changed objects.
-func (env *explorerTestEnv) consistencyErrors(now namespaceState) (inconsistencies []string) {
+// consistencyErrors returns the inconsistencies in this state, in which no call is running and only calls changed objects. If lost is true,
+// the attachment Pod of an attached disk may be missing.
+func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (inconsistencies []string) {
 	for name, pvc := range now.pvcs {
 		owner, ok := manifest.DiskPVC{PVC: pvc}.Owner()
 		pod := now.pods[manifest.AttachmentName(name)]
@@ -200,6 +201,7 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState) (inconsistenci
 			continue
 		case !ok:
 			inconsistencies = append(inconsistencies, fmt.Sprintf("the owner record of disk %s is damaged: %v", name, owner))
+		case lost && owner.VM != "" && pod == nil:
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
 		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:

@@ -327,7 +327,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	if undisturbed {
 		env.expectConsistentOnce(x.first, states, response, now)
 		env.expectStillConsistent(x, reached, response, second, now)
-		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx)) }).WithContext(ctx).WithTimeout(10*time.Second).
+		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx), x.setup.lost) }).WithContext(ctx).WithTimeout(10*time.Second).
 			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls returned")
 		if x.second.independent && reached {
 			env.expectSoloOutcome(x, states[0], now, response)
