@@ -57,7 +57,7 @@ func (e *exchange) Create(name string, version int, context apiv1.CallContext) (
 func (e *exchange) Call(action any, _ []any) (any, error) {
 	serve, ok := action.(func() (any, error))
 	if !ok {
-		e.err = call.CodeInternalError.Errorf("internal error: %T is not an action", action).WithCode()
+		e.err = call.CodeInternalError.Errorf("internal error: unexpected handler type %T", action).WithCode()
 		return nil, e.err
 	}
 	result, err := serve()

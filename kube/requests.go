@@ -23,7 +23,7 @@ type requests[T object, L runtime.Object] struct {
 	newList   func() L
 }
 
-// forObject adds the kind to the request, and the object's name unless it is empty.
+// forObject adds the namespace, the resource, the Accept header, and the object's name unless it is empty.
 func (r requests[T, L]) forObject(request *rest.Request, name string) *rest.Request {
 	request = request.NamespaceIfScoped(r.namespace, r.namespace != "").Resource(r.plural)
 	if r.accept != "" {

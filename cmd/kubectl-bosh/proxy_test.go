@@ -154,7 +154,7 @@ var _ = Describe("kubectl bosh proxy", func() {
 		p := env.startProxy("--wait", "300ms")
 		_, err := p.exchange(address, portGreeting, "")
 		Expect(err).To(MatchError(ContainSubstring("host unreachable")))
-		Eventually(p.Err).Should(gbytes.Say(`no running VM: Pod agent-old is being deleted \(waited 300ms\)`))
+		Eventually(p.Err).Should(gbytes.Say(`no running VM has address \S+: Pod agent-old is being deleted \(waited 300ms\)`))
 		env.createDynamicVM(ctx, "new", map[string]any{"annotations": map[string]any{"test/address": address}})
 		Expect(p.exchange(address, portGreeting, "")).To(Equal("this is new\n"))
 	})

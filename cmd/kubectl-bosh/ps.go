@@ -2,9 +2,11 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -18,27 +20,35 @@ import (
 )
 
 func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
-	flags.StringVar(&filter.Director, "director", "", "Select instances of this director (`name` or UUID)")
-	flags.StringVar(&filter.Deployment, "deployment", "", "Select instances of this deployment (`name`)")
+	flags.StringVar(&filter.Director, "director", "", "`Name` or UUID of the director to select")
+	flags.StringVar(&filter.Deployment, "deployment", "", "`Name` of the deployment to select")
 }
 
 func newPsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	var output string
+	var allNamespaces bool
 	command := &cobra.Command{
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
 		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. Instance
-names come from the director; an instance without a name is listed by its Pod name. Detached disks are marked as such.`,
+names come from the director; an instance without a name is listed by its Pod name. The state of a disk is shown unless it is attached.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
-  kubectl bosh ps -n bosh --deployment cf -o wide`,
+  kubectl bosh ps -n bosh --deployment cf -o wide
+
+  # List the instances of all namespaces
+  kubectl bosh ps -A`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
-			write, err := newPrinter(output)
+			write, err := newPrinter(output, allNamespaces)
 			if err != nil {
 				return err
 			}
-			client, _, err := conn.newClient()
+			newClient := conn.newClient
+			if allNamespaces {
+				newClient = conn.newClusterClient
+			}
+			client, _, err := newClient()
 			if err != nil {
 				return err
 			}
@@ -47,7 +57,7 @@ names come from the director; an instance without a name is listed by its Pod na
 				return err
 			}
 			if len(found) == 0 && (output == "" || output == "wide") {
-				fmt.Fprintf(command.ErrOrStderr(), "No instances found in namespace %s.\n", client.Namespace)
+				fmt.Fprintln(command.ErrOrStderr(), describeNoInstances(command.Context(), conn, client.Namespace, filter))
 				return nil
 			}
 			return write(command.OutOrStdout(), found)
@@ -55,19 +65,47 @@ names come from the director; an instance without a name is listed by its Pod na
 	}
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().StringVarP(&output, "output", "o", "", "Output `format`: wide, json, yaml or name (default: a table)")
+	command.Flags().BoolVarP(&allNamespaces, "all-namespaces", "A", false, "List the instances of all namespaces")
 	_ = command.RegisterFlagCompletionFunc("output",
 		cobra.FixedCompletions([]string{"wide", "json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp))
 	return command
 }
 
+// describeNoInstances reports that a namespace has no instances, and which namespaces have some, if the user may list them. An empty
+// namespace means all namespaces.
+func describeNoInstances(ctx context.Context, conn *connection, namespace string, filter instances.Filter) string {
+	if namespace == "" {
+		return "No instances found."
+	}
+	message := "No instances found in namespace " + namespace
+	client, _, err := conn.newClusterClient()
+	if err != nil {
+		return message + "."
+	}
+	found, err := instances.List(ctx, client, filter)
+	if err != nil || len(found) == 0 {
+		return message + "."
+	}
+	var namespaces []string
+	for _, instance := range found {
+		namespaces = append(namespaces, instance.Namespace)
+	}
+	slices.Sort(namespaces)
+	return message + ". These namespaces have instances: " + strings.Join(slices.Compact(namespaces), ", ") + ". Select one with -n, or use -A."
+}
+
 type printer func(io.Writer, []instances.Instance) error
 
-func newPrinter(output string) (printer, error) {
+func newPrinter(output string, allNamespaces bool) (printer, error) {
+	selected := columns
+	if allNamespaces {
+		selected = slices.Concat([]column{{"NAMESPACE", func(i instances.Instance) string { return i.Namespace }}}, columns)
+	}
 	switch output {
 	case "":
-		return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, false) }, nil
+		return tablePrinter(selected), nil
 	case "wide":
-		return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, true) }, nil
+		return tablePrinter(slices.Concat(selected, wideColumns)), nil
 	case "name":
 		return printNames, nil
 	case "json":
@@ -148,11 +186,11 @@ func joinDisks(i instances.Instance, format func(instances.Disk) string) string 
 	return strings.Join(entries, ",")
 }
 
-func printTable(to io.Writer, found []instances.Instance, wide bool) error {
-	selected := columns
-	if wide {
-		selected = append(append([]column{}, columns...), wideColumns...)
-	}
+func tablePrinter(selected []column) printer {
+	return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, selected) }
+}
+
+func printTable(to io.Writer, found []instances.Instance, selected []column) error {
 	table := newTable(to)
 	var headers []string
 	for _, column := range selected {

@@ -3,6 +3,7 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"os/exec"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -12,7 +13,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 var _ = Describe("kubectl bosh ps", func() {
@@ -137,4 +140,37 @@ var _ = Describe("kubectl bosh describe", func() {
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say("^error: instance \"web/7\" not found in namespace " + env.namespace + "; `kubectl bosh ps` lists"))
 	})
+})
+
+var _ = Describe("kubectl bosh ps in several namespaces", func() {
+	run := func(arguments ...string) *gexec.Session {
+		GinkgoHelper()
+		api := memoryapi.Start()
+		DeferCleanup(api.Close)
+		for _, namespace := range []string{"cf", "db"} {
+			api.Add("pods", namespace, manifest.VM{Name: "agent-" + namespace, Director: "d"}.Pod().Pod)
+		}
+		command := exec.Command(program, append([]string{"ps", "--server", api.Config().Host}, arguments...)...) //nolint:gosec // test
+		session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(session).Should(gexec.Exit(0))
+		return session
+	}
+
+	It("lists the instances of all namespaces with -A", func() {
+		Expect(string(run("-A").Out.Contents())).To(MatchRegexp(`^NAMESPACE +DEPLOYMENT .*\ncf +.* agent-cf .*\ndb +.* agent-db .*\n$`))
+	})
+
+	It("names the namespaces with instances if the selected one has none", func() {
+		Expect(run("-n", "bosh").Err).To(gbytes.Say(`No instances found in namespace bosh\. These namespaces have instances: cf, db\. Select one with -n, or use -A\.`))
+	})
+})
+
+var _ = It("kubectl bosh names the kubeconfig that does not exist, and the remedy", func() {
+	command := exec.Command(program, "ps")
+	command.Env = []string{"KUBECONFIG=/nope/config"}
+	session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
+	Expect(err).NotTo(HaveOccurred())
+	Eventually(session).Should(gexec.Exit(1))
+	Expect(session.Err).To(gbytes.Say(`^error: no kubeconfig found at /nope/config; set --kubeconfig, or KUBECONFIG\n`))
 })

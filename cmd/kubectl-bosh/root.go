@@ -2,6 +2,8 @@ package main
 
 import (
 	"cmp"
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -37,11 +39,16 @@ func (c *connection) newClient() (*kube.Client, *rest.Config, error) {
 	return c.newNamespacedClient(namespace)
 }
 
+// newClusterClient is like newClient, but for all namespaces.
+func (c *connection) newClusterClient() (*kube.Client, *rest.Config, error) {
+	return c.newNamespacedClient("")
+}
+
 // newNamespacedClient is like newClient, but for the given namespace.
 func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.Config, error) {
 	config, err := c.clientConfig().ClientConfig()
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, c.explainConfigError(err)
 	}
 	config.UserAgent = "kubectl-bosh"
 	client, err := kube.NewFor(config, namespace, retryTimeout)
@@ -51,7 +58,15 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 // namespace returns the namespace set by flags or by the kubeconfig's context, or else kubectl's default.
 func (c *connection) namespace() (string, error) {
 	namespace, _, err := c.clientConfig().Namespace()
-	return namespace, err
+	return namespace, c.explainConfigError(err)
+}
+
+// explainConfigError names the files in the error if none of them is a kubeconfig.
+func (c *connection) explainConfigError(err error) error {
+	if !clientcmd.IsEmptyConfig(err) {
+		return err
+	}
+	return fmt.Errorf("no kubeconfig found at %s; set --kubeconfig, or KUBECONFIG", strings.Join(c.rules.GetLoadingPrecedence(), " or "))
 }
 
 // contextName returns the name of the kubeconfig's context, or "" if there is none.
@@ -94,8 +109,9 @@ func newRoot() *cobra.Command {
 		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",
 		Long: "kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI,\n" +
 			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
-			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context.\n\n" +
-			"INSTANCE is GROUP/INDEX or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
+			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context. For up and down, see\n" +
+			"their help.\n\n" +
+			"INSTANCE is GROUP/INDEX, or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
 		SilenceErrors: true,

@@ -38,7 +38,7 @@ var _ = Describe("DecodeStrict", func() {
 		Entry("an unknown key that is not similar to a known one", `{"zzzzzzzz":1}`, `unknown field "zzzzzzzz"`),
 		Entry("the same key twice", `{"memory":1,"memory":2}`, `duplicate field "memory"`),
 		Entry("a key in different case", `{"Memory":1}`, `did you mean "memory"?`),
-		Entry("a value of the wrong type", `{"memory":"much"}`, "cloud_properties.memory: a string is not valid; use"),
+		Entry("a value of the wrong type", `{"memory":"much"}`, "cloud_properties.memory must be a whole number, not a string"),
 	)
 
 	It("accepts empty input as an empty hash", func() {

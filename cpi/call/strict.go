@@ -21,7 +21,7 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	if err != nil {
 		var mismatch *json.UnmarshalTypeError
 		if errors.As(err, &mismatch) && mismatch.Field != "" {
-			return fmt.Errorf("%s.%s: a %s is not valid; use %s", source, mismatch.Field, mismatch.Value, describeType(mismatch.Type))
+			return fmt.Errorf("%s.%s must be %s, not %s", source, mismatch.Field, describeType(mismatch.Type), describeValue(mismatch.Value))
 		}
 		return fmt.Errorf("%s: %w", source, err)
 	}
@@ -35,6 +35,19 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	return fmt.Errorf("%s: %s", source, strings.Join(messages, "; "))
 }
 
+// describeValue describes the JSON type in an UnmarshalTypeError, for example "object" or "number 1.5", for messages.
+func describeValue(value string) string {
+	switch value {
+	case "object":
+		return "a hash"
+	case "array":
+		return "a list"
+	case "bool":
+		return "a boolean"
+	}
+	return "a " + value
+}
+
 // describeType describes a type for messages.
 func describeType(t reflect.Type) string {
 	switch t.Kind() {
@@ -44,6 +57,8 @@ func describeType(t reflect.Type) string {
 		return "a list"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		return "a whole number"
+	case reflect.Float32, reflect.Float64:
+		return "a number"
 	case reflect.Bool:
 		return "true or false"
 	default:

@@ -28,7 +28,7 @@ var _ = Describe("stemcell.prefetch", func() {
 		Expect(err).To(MatchError(HavePrefix(message)))
 	},
 		Entry("an unknown key", `{"prefetch":{"enable":true}}`, `stemcell: unknown field "prefetch.enable" (did you mean "enabled"?)`),
-		Entry("not a boolean", `{"prefetch":{"enabled":"yes"}}`, "stemcell.prefetch.enabled: a string is not valid; use true or false"),
+		Entry("not a boolean", `{"prefetch":{"enabled":"yes"}}`, "stemcell.prefetch.enabled must be true or false, not a string"),
 		Entry("an invalid label key", `{"prefetch":{"node_selector":{"-":"a"}}}`, `stemcell.prefetch.node_selector: "-" is not a valid label name`),
 		Entry("an invalid label value", `{"prefetch":{"node_selector":{"zone":"a b"}}}`, `stemcell.prefetch.node_selector.zone: "a b" is not a valid label value`),
 		Entry("an unknown operator", `{"prefetch":{"tolerations":[{"key":"a","operator":"In"}]}}`,

@@ -79,7 +79,7 @@ func (s *Session) waitForBoot(pod manifest.VMPod) error {
 		cancel()
 		switch {
 		case errors.Is(err, kube.ErrTimeout) && unschedulable && s.Ctx.Err() == nil:
-			return fmt.Errorf("%w, for %s", errUnschedulable, s.UnschedulableTimeout)
+			return fmt.Errorf("%w within %s", errUnschedulable, s.UnschedulableTimeout)
 		case booted || err != nil:
 			return err
 		}

@@ -60,7 +60,7 @@ var _ = Describe("create_vm", func() {
 		Entry("agent ID", call.CodeInvalidRequest, "agent_id", func(r *Request) { r.AgentID = "A_b" }),
 		Entry("stemcell", call.CodeStemcellNotFound, "stemcell", func(r *Request) { r.Stemcell = "a b" }),
 		Entry("property", call.CodeInvalidProperty, "cloud_properties", func(r *Request) { r.Properties = json.RawMessage(`{"cpus": 1}`) }),
-		Entry("group", call.CodeInvalidProperty, "env.bosh.group", func(r *Request) { r.Env = json.RawMessage(`{"bosh": {"group": 1}}`) }),
+		Entry("group", call.CodeInvalidProperty, "env is not valid", func(r *Request) { r.Env = json.RawMessage(`{"bosh": {"group": 1}}`) }),
 		Entry("budget", call.CodeInvalidProperty, "exactly one of", func(r *Request) { r.Properties = json.RawMessage(`{"disruption_budget": {}}`) }),
 		Entry("budget without a group", call.CodeInvalidProperty, "requires env.bosh.group", func(r *Request) {
 			r.Properties, r.Env = json.RawMessage(`{"disruption_budget": {"max_unavailable": 1}}`), nil

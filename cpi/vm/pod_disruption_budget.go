@@ -30,7 +30,7 @@ func instanceGroupOf(env json.RawMessage) (string, error) {
 		return "", nil
 	}
 	if err := json.Unmarshal(env, &environment); err != nil {
-		return "", call.Invalid("env.bosh.group is not a string: %w", err)
+		return "", call.Invalid("env is not valid: %w", err)
 	}
 	return environment.BOSH.Group, nil
 }
@@ -59,7 +59,7 @@ func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, erro
 	case d.MinAvailable != nil && *d.MinAvailable < 0:
 		return nil, call.Invalid("%s.min_available must be at least 0", key)
 	case d.MaxUnavailable != nil && *d.MaxUnavailable < 1:
-		return nil, call.Invalid("%s.max_unavailable must be at least 1; with 0 no node of the group could ever be drained", key)
+		return nil, call.Invalid("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could never be drained", key)
 	case group == "":
 		return nil, call.Invalid("%s requires env.bosh.group, the name of the instance group", key)
 	}
@@ -92,7 +92,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 			return plan, err
 		})
 		if err != nil {
-			return fmt.Errorf("PodDisruptionBudget of group %s: %w", vm.Group, err)
+			return fmt.Errorf("cannot apply PodDisruptionBudget %s of instance group %s: %w", name, vm.Group, err)
 		}
 		return nil
 	}

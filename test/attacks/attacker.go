@@ -180,7 +180,7 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 	})
 }
 
-// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
+// namespacePattern matches the namespace in manifests/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
 // applyRBAC creates the object in a YAML document of RBACFiles for this namespace.

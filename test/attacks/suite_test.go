@@ -240,7 +240,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 	}, NodeTimeout(15*time.Minute))
 })
 
-// kindsWithoutPermission are the kinds without a permission to update in docs/rbac*.yaml. The policy covers clusters that grant this
+// kindsWithoutPermission are the kinds without a permission to update in manifests/rbac*.yaml. The policy covers clusters that grant this
 // permission.
 var kindsWithoutPermission = []string{"daemonsets", "ippools", "ipreservations"}
 

@@ -59,7 +59,7 @@ func userMay(ctx context.Context, user string, permission authorizationv1.Resour
 	return err == nil && result.Status.Allowed, err
 }
 
-// namespacePattern matches the namespace in docs/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
+// namespacePattern matches the namespace in manifests/rbac*.yaml, like the command at the top of manifests/rbac.yaml.
 var namespacePattern = regexp.MustCompile(`(?m)([- ])bosh$`)
 
 // applyRBAC creates the RBAC objects in these YAML documents, for the namespace.
@@ -85,7 +85,7 @@ var _ = Describe("The permissions of a second director in the cluster", func() {
 	// command returns the command at the top of manifests/rbac.yaml for this file and this namespace, without the verb of kubectl.
 	command := func(file, namespace string) string {
 		GinkgoHelper()
-		found := regexp.MustCompile(`(?m)^#   (sed -E .* docs/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("manifests/rbac.yaml"))
+		found := regexp.MustCompile(`(?m)^#   (sed -E .* manifests/rbac\.yaml) \| kubectl apply --namespace cf -f -$`).FindStringSubmatch(readRepoFile("manifests/rbac.yaml"))
 		Expect(found).NotTo(BeEmpty())
 		return strings.ReplaceAll(strings.ReplaceAll(found[1], "manifests/rbac.yaml", file), "cf", namespace) + " | kubectl --namespace " + namespace + " "
 	}

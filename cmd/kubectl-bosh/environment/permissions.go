@@ -96,7 +96,7 @@ metadata:
     ` + cluster.PodSecurityLabel + ": " + cluster.PodSecurityPrivileged + "\n"
 
 var (
-	// namespaceReference matches the namespace in docs/rbac*.yaml, also at the end of another name.
+	// namespaceReference matches the namespace in manifests/rbac*.yaml, also at the end of another name.
 	namespaceReference = regexp.MustCompile(`(?m)([- ])bosh$`)
 	// namespacedObject matches objects of namespaced kinds.
 	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding)\nmetadata:\n {2}name: \S+\n`)
@@ -104,7 +104,7 @@ var (
 	headComment = regexp.MustCompile(`^(?:#.*\n)+`)
 )
 
-// withNamespace replaces the namespace bosh in the objects of docs/rbac*.yaml.
+// withNamespace replaces the namespace bosh in the objects of manifests/rbac*.yaml.
 func withNamespace(objects, namespace string) string {
 	objects = namespaceReference.ReplaceAllString(headComment.ReplaceAllString(objects, ""), "${1}"+namespace)
 	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")

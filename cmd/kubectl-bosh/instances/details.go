@@ -56,7 +56,7 @@ func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	d.Disks = disksOf(d.Pod, pods.Items, pvcs.Items)
+	d.Disks = disksOf(d.VMPod, pods.Items, pvcs.Items)
 	for _, pvc := range pvcs.Items {
 		used := slices.ContainsFunc(d.Disks, func(disk Disk) bool { return disk.CID == pvc.Name })
 		if used || mounts(d.VMPod, pvc.Name) {

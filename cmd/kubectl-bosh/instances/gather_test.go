@@ -69,6 +69,21 @@ var _ = ginkgo.Describe("Instances", func() {
 		Expect(list[1].Disks).To(BeEmpty())
 	})
 
+	ginkgo.It("are listed in all namespaces, each with objects of its own namespace", func(ctx context.Context) {
+		vm := addVM(ctx, "cf", 0)
+		addDisk(ctx, "disk-1", vm)
+		other := vm.DeepCopy()
+		other.Namespace, other.ResourceVersion = "other", ""
+		api.Add("pods", "other", other)
+		all, err := kube.NewFor(api.Config(), "", 0)
+		Expect(err).NotTo(HaveOccurred())
+		list, err := List(ctx, all, Filter{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(list).To(ConsistOf(
+			And(HaveField("Namespace", namespace), HaveField("Disks", HaveLen(1))),
+			And(HaveField("Namespace", "other"), HaveField("Disks", BeEmpty()))))
+	})
+
 	ginkgo.DescribeTable("are found by", func(ctx context.Context, name string, filter Filter) {
 		addVM(ctx, "cf", 0)
 		addVM(ctx, "db", 0)

@@ -46,7 +46,7 @@ func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, 
 	}
 	for i := range vms.instances {
 		instance := &vms.instances[i]
-		instance.Disks = disksOf(instance.Pod, vms.pods, pvcs.Items)
+		instance.Disks = disksOf(instance.vmPod, vms.pods, pvcs.Items)
 		for _, service := range services.Items {
 			if selects(service, instance.vmPod) {
 				instance.Services = append(instance.Services, service.Name)
@@ -113,12 +113,13 @@ func indexNumber(index string) int {
 }
 
 // disksOf returns the disks of the VM: PVCs with the VM's label, and PVCs with an attachment Pod for the VM.
-func disksOf(vm string, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
+func disksOf(vm manifest.VMPod, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
 	var found []Disk
 	for _, pvc := range pvcs {
 		role := manifest.RoleOf(pvc)
 		attachment := manifest.FindAttachment(pods, pvc.Name)
-		if role != manifest.RoleDisk || manifest.VMOf(pvc) != vm && (attachment.Pod == nil || attachment.VM() != vm) {
+		owned := manifest.VMOf(pvc) == vm.Name || attachment.Pod != nil && attachment.VM() == vm.Name
+		if pvc.Namespace != vm.Namespace || role != manifest.RoleDisk || !owned {
 			continue
 		}
 		disk := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
@@ -153,5 +154,6 @@ func diskSize(pvc *corev1.PersistentVolumeClaim) string {
 }
 
 func selects(service *corev1.Service, vmPod manifest.VMPod) bool {
-	return len(service.Spec.Selector) > 0 && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(vmPod.Labels))
+	return service.Namespace == vmPod.Namespace && len(service.Spec.Selector) > 0 &&
+		labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(vmPod.Labels))
 }

@@ -38,7 +38,7 @@ func vmWithAddress(host string, pods []manifest.VMPod) (manifest.VMPod, error) {
 		}
 	}
 	if notRunning.Pod != nil {
-		return notRunning, fmt.Errorf("%w: Pod %s %s", ErrNotRunning, notRunning.Name, podState(notRunning))
+		return notRunning, fmt.Errorf("%w has address %s: Pod %s %s", ErrNotRunning, host, notRunning.Name, podState(notRunning))
 	}
 	return notRunning, ErrUnknownAddress
 }
