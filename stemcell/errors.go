@@ -63,7 +63,8 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: timed out (%w); raise timeouts.create_stemcell", action, err)
+		return fmt.Errorf("%s: timed out (%w); check the network and the registry, or raise timeouts.create_stemcell or timeouts.other",
+			action, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", action, err)
 	case isUntrustedCertificate(err):
