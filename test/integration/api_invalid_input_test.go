@@ -96,7 +96,7 @@ var _ = Describe("Invalid input", func() {
 		Entry("an unknown Service type of a vip network", createVMRequest(`{}`, `{"v":{"type":"vip","ip":"192.0.2.1","cloud_properties":{"service_type":"NodePort"}}}`), cpiError, `networks.v.cloud_properties.service_type`),
 		Entry("a disruption budget with both limits", createVMRequest(`{"disruption_budget":{"min_available":1,"max_unavailable":1}}`, `{}`), cpiError, `exactly one of min_available and max_unavailable`),
 		Entry("a disruption budget that blocks every drain", createVMRequest(`{"disruption_budget":{"max_unavailable":0}}`, `{}`), cpiError, `disruption_budget.max_unavailable`),
-		Entry("a disruption budget with a percentage", createVMRequest(`{"disruption_budget":{"max_unavailable":"50%"}}`, `{}`), cpiError, `disruption_budget.max_unavailable: a string`),
+		Entry("a disruption budget with a percentage", createVMRequest(`{"disruption_budget":{"max_unavailable":"50%"}}`, `{}`), cpiError, `disruption_budget.max_unavailable must be a whole number, not a string`),
 		Entry("a disruption budget without a group", createVMRequest(`{"disruption_budget":{"max_unavailable":1}}`, `{}`), cpiError, `env.bosh.group`),
 		Entry("a manual network without an address", createVMRequest(`{}`, `{"n":{"type":"manual"}}`), cpiError, "networks.n.ip"),
 		Entry("a network of an unknown type", createVMRequest(`{}`, `{"n":{"type":"magic"}}`), cpiError, "networks.n.type"),
