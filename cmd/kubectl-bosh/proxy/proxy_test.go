@@ -149,10 +149,10 @@ var _ = Describe("The proxy", func() {
 			ctx, cancel := context.WithCancel(context.Background())
 			served := make(chan error)
 			go func() { served <- server.Serve(ctx, listener) }()
-			defer func() {
+			DeferCleanup(func() {
 				cancel()
 				Expect(<-served).To(Succeed())
-			}()
+			})
 			dialer, err := netproxy.SOCKS5("tcp", listener.Addr().String(), nil, netproxy.Direct)
 			Expect(err).NotTo(HaveOccurred())
 			conn, err := dialer.Dial("tcp", address)
