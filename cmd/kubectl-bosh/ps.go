@@ -91,7 +91,8 @@ func describeNoInstances(ctx context.Context, conn *connection, namespace string
 		namespaces = append(namespaces, instance.Namespace)
 	}
 	slices.Sort(namespaces)
-	return message + ". These namespaces have instances: " + strings.Join(slices.Compact(namespaces), ", ") + ". Select one with -n, or use -A."
+	return message + ". These namespaces have instances: " + strings.Join(slices.Compact(namespaces), ", ") +
+		". Select one with -n, or use -A."
 }
 
 type printer func(io.Writer, []instances.Instance) error
