@@ -135,8 +135,8 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 	owned = created || !kube.Ready(pod)
 	attachment = manifest.AttachmentPod{Pod: pod}
 	validate := func(current manifest.DiskPVC) error {
-		if owner, _ := current.Owner(); owner.VM == vmPod.Name && !attachment.IsReattached() { // since the PVC was read
-			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached it; retry", current.Name)
+		if owner, _ := current.Owner(); (owner.VM == vmPod.Name) != attachment.IsReattached() { // changed since the PVC was read
+			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached or detached it; retry", current.Name)
 		}
 		if err := s.diskSession().CheckFreeFor(current, vmPod.Name); err != nil {
 			return err

@@ -73,6 +73,28 @@ var _ = Describe("attach_disk", func() {
 		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: "uid-of-other"}))
 	})
 
+	It("fails if a concurrent call detached the disk, after another client deleted the attachment Pod", func() {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.deletePod(manifest.AttachmentName(cid))
+		detached := false
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, cid) && !detached {
+				detached = true
+				env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+					delete(pvc.Labels, manifest.LabelVM)
+					delete(pvc.Annotations, manifest.AnnotationOwner)
+				})
+			}
+			return false
+		}
+		_, err = env.Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskBusy))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(BeZero())
+		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+	})
+
 	It("replaces an attachment Pod that ended", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
