@@ -12,6 +12,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 var _ = Describe("snapshot_disk", func() {
@@ -58,7 +59,7 @@ var _ = Describe("snapshot_disk", func() {
 		env.api.Simulate = func(obj *object) bool {
 			changed := simulate(obj)
 			if changed && strings.Contains(obj.GetName(), "flush") {
-				terminate(obj)
+				memoryapi.Terminate(obj, 0)
 			}
 			return changed
 		}

@@ -97,13 +97,6 @@ func (env *testEnv) createVM(name string) manifest.VMPod {
 // attach makes the VM the owner of the disk, with an attachment Pod.
 func (env *testEnv) attach(cid string, vm manifest.VMPod) manifest.AttachmentPod {
 	GinkgoHelper()
-	attachment, err := env.tryAttach(cid, vm)
-	Expect(err).NotTo(HaveOccurred())
-	return attachment
-}
-
-func (env *testEnv) tryAttach(cid string, vm manifest.VMPod) (manifest.AttachmentPod, error) {
-	GinkgoHelper()
 	pvc, err := env.GetPVC(cid)
 	Expect(err).NotTo(HaveOccurred())
 	desired := manifest.Attachment{Disk: cid, SizeMiB: 64, Filesystem: "ext4", Mode: pvc.VolumeMode(), VM: vm, Director: "director"}.Pod()
@@ -112,7 +105,8 @@ func (env *testEnv) tryAttach(cid string, vm manifest.VMPod) (manifest.Attachmen
 	_, attachment, err := env.AssignAndStart(pvc, manifest.AttachmentPod{Pod: pod}, func(current manifest.DiskPVC) error {
 		return env.CheckFreeFor(current, vm.Name)
 	})
-	return attachment, err
+	Expect(err).NotTo(HaveOccurred())
+	return attachment
 }
 
 // updatePVC changes the PVC of the disk as another client would.
@@ -139,9 +133,6 @@ func updatePod(env *testEnv, name string, change func(pod *corev1.Pod)) {
 }
 
 type object = memoryapi.Object
-
-// terminate ends the containers of a Pod successfully.
-func terminate(obj *object) { memoryapi.Terminate(obj, 0) }
 
 func quantity(mebibytes int64) resource.Quantity {
 	return *resource.NewQuantity(mebibytes<<20, resource.BinarySI)

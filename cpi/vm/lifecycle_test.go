@@ -12,6 +12,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
@@ -191,7 +192,7 @@ var _ = Describe("create_vm", func() {
 			Expect(err).NotTo(HaveOccurred())
 			minAvailable := func() string {
 				GinkgoHelper()
-				list, err := budgets.List(env.Ctx, selectAll)
+				list, err := budgets.List(env.Ctx, kube.Selection{})
 				Expect(err).NotTo(HaveOccurred())
 				for _, budget := range list.Items {
 					if manifest.DisruptionBudgetOf(budget) != nil {

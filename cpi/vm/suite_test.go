@@ -179,5 +179,3 @@ func haveCode(code call.Code) OmegaMatcher { return Satisfy(code.Is) }
 
 // attachmentOf returns the name of the disk's attachment Pod, in the format of objects.
 func attachmentOf(disk string) string { return fmt.Sprint("pods/", manifest.AttachmentName(disk)) }
-
-var selectAll kube.Selection

@@ -2,7 +2,6 @@ package memoryapi
 
 import (
 	"errors"
-	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,11 +25,7 @@ func Update[T runtime.Object](s *Server, resource, namespace, name string, typed
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
 	k := key{resource, namespace, name}
-	obj := s.objects[k]
-	if obj == nil {
-		panic(fmt.Sprintf("there is no %s %s/%s", resource, namespace, name))
-	}
-	FromObject(obj, typed)
+	FromObject(s.mustGet(k), typed)
 	change(typed)
 	s.store(k, ToObject(typed), watch.Modified)
 }
@@ -39,11 +34,15 @@ func Update[T runtime.Object](s *Server, resource, namespace, name string, typed
 func (s *Server) Get(resource, namespace, name string, typed runtime.Object) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	obj := s.objects[key{resource, namespace, name}]
-	if obj == nil {
-		panic(fmt.Sprintf("there is no %s %s/%s", resource, namespace, name))
+	FromObject(s.mustGet(key{resource, namespace, name}), typed)
+}
+
+func (s *Server) mustGet(k key) *Object {
+	obj, err := s.get(k)
+	if err != nil {
+		panic(err)
 	}
-	FromObject(obj, typed)
+	return obj
 }
 
 // Names returns the names of all objects of a resource.

@@ -206,14 +206,10 @@ func respondError(w http.ResponseWriter, err error) {
 	respond(w, int(status.Code), status)
 }
 
-func (s *Server) notFound(k key) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: k.resource}, k.name)
-}
-
 func (s *Server) get(k key) (*Object, error) {
 	obj := s.objects[k]
 	if obj == nil {
-		return nil, s.notFound(k)
+		return nil, apierrors.NewNotFound(schema.GroupResource{Resource: k.resource}, k.name)
 	}
 	return obj, nil
 }
