@@ -180,14 +180,15 @@ func (env testEnv) restoreObjects(ctx context.Context, path string) {
 	env.waitRestored(ctx)
 }
 
-// restoreDiskOwners replaces the UIDs of Pods in the owner records of disks with the new UIDs.
+// restoreDiskOwners replaces the UIDs of Pods in the owner records of disks with the new UIDs. Kinds are recorded in any order: the record
+// of a disk that was restored after its attachment Pod already contains the new UID.
 func (env testEnv) restoreDiskOwners(ctx context.Context, uids map[types.UID]types.UID) {
 	GinkgoHelper()
 	disks, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).List(ctx, metav1.ListOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, disk := range disks.Items {
-		if owner := disk.Annotations[manifest.AnnotationOwner]; owner != "" {
-			patch := `{"metadata":{"annotations":{"` + manifest.AnnotationOwner + `":"` + string(uids[types.UID(owner)]) + `"}}}`
+		if restored, recorded := uids[types.UID(disk.Annotations[manifest.AnnotationOwner])]; recorded {
+			patch := `{"metadata":{"annotations":{"` + manifest.AnnotationOwner + `":"` + string(restored) + `"}}}`
 			_, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Patch(ctx, disk.Name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 			Expect(err).NotTo(HaveOccurred())
 		}
