@@ -75,7 +75,7 @@ func (o Options) restConfig(component string) (*rest.Config, string, error) {
 	config, err := source.ClientConfig()
 	if err != nil {
 		return nil, "", fmt.Errorf(
-			"cannot load the kubeconfig (check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context): %w", err)
+			"cannot load the kubeconfig: %w; check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context", err)
 	}
 	namespace := o.Namespace
 	if namespace == "" {

@@ -98,20 +98,20 @@ func AsBOSH(err error) *Error {
 	case errors.As(err, &typed):
 		return &Error{kind: typed.kind, code: typed.code, retry: typed.retry, err: err}
 	case errors.Is(err, kube.ErrUnreachable):
-		return CodeAPIUnreachable.Errorf("cannot reach the Kubernetes API server (check kubernetes.kubeconfig and the network): %w", err)
+		return CodeAPIUnreachable.Errorf("cannot reach the Kubernetes API server: %w; check kubernetes.kubeconfig and the network", err)
 	case errors.Is(err, kube.ErrNotServed):
-		return CodeAPINotKubernetes.Errorf("the server does not serve the Kubernetes API "+
-			"(check the URL in kubernetes.kubeconfig and any proxies): %w", err)
+		return CodeAPINotKubernetes.Errorf("the server does not serve the Kubernetes API: %w; "+
+			"check the URL in kubernetes.kubeconfig and any proxies", err)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return CodeCredentialsMissing.Errorf("the CPI has no credentials for the cluster (correct the user in kubernetes.kubeconfig): %w", err)
+		return CodeCredentialsMissing.Errorf("the CPI has no credentials for the cluster: %w; correct the user in kubernetes.kubeconfig", err)
 	case errors.Is(err, kube.ErrUnauthorized):
-		return CodeCredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials "+
-			"(renew them; cpi -check shows when they expire): %w", err)
+		return CodeCredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials: %w; "+
+			"renew them; cpi -check shows when they expire", err)
 	case errors.Is(err, kube.ErrWebhook):
-		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed (check the webhook that this message names): %w", err)
+		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed: %w; check the webhook that this message names", err)
 	case errors.Is(err, kube.ErrRejected):
-		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request "+
-			"(check the CPI's Role, quotas and admission policies of the namespace): %w", err)
+		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request: %w; "+
+			"check the CPI's Role, quotas and admission policies of the namespace", err)
 	}
 	return CodeClusterError.Wrap(err, false)
 }

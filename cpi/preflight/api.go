@@ -17,6 +17,8 @@ const (
 	expiryWarningPeriod = 30 * 24 * time.Hour
 	// maxClockSkew is the accepted difference between the clocks of the API server and this host.
 	maxClockSkew = 10 * time.Second
+
+	correctUser = "correct the user's entry in the kubeconfig, see docs/guides/credentials.md"
 )
 
 func inspectAPI(ctx context.Context, s *clusterState) finding {
@@ -25,10 +27,9 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrNoCredentials):
-		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig, see docs/guides/credentials.md")
+		return fail(err.Error(), correctUser)
 	case err != nil:
-		return fail(call.AsBOSH(err).Error(),
-			"check the server's URL and CA certificate in kubernetes.kubeconfig, and the network; see "+checkCredentials)
+		return fail(call.AsBOSH(err).Error(), "check the server's URL and CA certificate in the kubeconfig, and the network; see "+checkCredentials)
 	}
 	return pass(server.URL + " responds, namespace " + s.client.Namespace)
 }
@@ -53,9 +54,9 @@ func inspectVersion(ctx context.Context, s *clusterState) finding {
 func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	credentials, err := s.client.Credentials()
 	if err != nil {
-		return fail(err.Error(), "correct the user's entry in kubernetes.kubeconfig")
+		return fail(err.Error(), correctUser)
 	}
-	const renew = "create new credentials and put them into kubernetes.kubeconfig, see docs/guides/install.md"
+	const renew = "renew the credentials of the kubeconfig, see docs/guides/credentials.md"
 	remaining := time.Until(credentials.ExpiresAt)
 	if credentials.Expired(time.Now()) {
 		return fail(fmt.Sprintf("the %s expired on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)

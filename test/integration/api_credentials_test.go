@@ -270,7 +270,7 @@ var _ = Describe("A call with a credential plugin", func() {
 			ContainSubstring("use the Pod's service account or a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
 		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "the call does not retry the plugin for 30 s")
 		Expect(runCheck(ctx, env.directorForUser(execUserEntry("unknown-credentials"))).results["api"]).To(
-			matchResult(preflight.Fails, "credential plugin unknown-credentials", "correct the user's entry in kubernetes.kubeconfig"))
+			matchResult(preflight.Fails, "credential plugin unknown-credentials", "correct the user's entry in the kubeconfig"))
 	})
 
 	It("retries a failing plugin as it retries requests, then names the plugin", func(ctx context.Context) {

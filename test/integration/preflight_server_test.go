@@ -157,18 +157,18 @@ var _ = Describe("Preflight checks of the API server", func() {
 			Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(25 * 60 * 60))}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		report := runCheck(ctx, env.directorForUser(map[string]any{"token": shortLived.Status.Token}))
-		Expect(report.results["credentials"]).To(matchResult(preflight.Warns, "the token expires in 1 days", "create new credentials"))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Warns, "the token expires in 1 days", "renew the credentials"))
 		Expect(report.status).To(BeZero())
 		report = runCheck(ctx, env.directorForUser(map[string]any{"token": "unknown"}))
-		Expect(report.results["credentials"]).To(matchResult(preflight.Fails, "rejected the token", "create new credentials"))
+		Expect(report.results["credentials"]).To(matchResult(preflight.Fails, "rejected the token", "renew the credentials"))
 		Expect(report.status).To(Equal(1))
 	})
 
 	It("warn about a client certificate that expires soon, and fail for an expired one", func(ctx context.Context) {
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(49*time.Hour)))).results["credentials"]).To(
-			matchResult(preflight.Warns, "the client certificate expires in 2 days", "create new credentials"))
+			matchResult(preflight.Warns, "the client certificate expires in 2 days", "renew the credentials"))
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().Add(-time.Hour)))).results["credentials"]).To(
-			matchResult(preflight.Fails, "the client certificate expired on", "create new credentials"))
+			matchResult(preflight.Fails, "the client certificate expired on", "renew the credentials"))
 		Expect(runCheck(ctx, env.directorForUser(certificateUserEntry(time.Now().AddDate(1, 0, 0)))).results["credentials"].Verdict).To(Equal(preflight.OK))
 	})
 })
