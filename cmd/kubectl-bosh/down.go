@@ -49,7 +49,7 @@ func newDownCommand(conn *connection) *cobra.Command {
 
 func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, dir := command.Context(), environment.Dir{Path: cmp.Or(o.dir, o.name, defaultDirectorName)}
-	settings, exists, err := dir.Settings()
+	settings, exists, err := dir.ReadSettings()
 	if err != nil {
 		return err
 	}

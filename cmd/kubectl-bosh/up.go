@@ -204,7 +204,7 @@ func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
 func (o *upOptions) resolveNamespace(dir environment.Dir, conn *connection) (namespace string, err error) {
-	recorded, exists, err := dir.Settings()
+	recorded, exists, err := dir.ReadSettings()
 	if err != nil {
 		return "", err
 	}

@@ -257,7 +257,7 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 
 func (inv inventory) addPDBOrphans(scan *orphanScan) {
 	for _, pdb := range inv.pdbs {
-		allVMs, activeVMs := inv.countVMs(manifest.GroupOf(pdb))
+		allVMs, activeVMs := inv.countVMs(manifest.GroupLabelOf(pdb))
 		if allVMs == 0 {
 			scan.add(pdb, "its instance group has no VM", deletePDB(pdb))
 			continue

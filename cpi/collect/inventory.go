@@ -173,7 +173,7 @@ func (inv inventory) hasVMBehind(service string) bool {
 // countVMs returns the number of VMs in the instance group, and how many of them are active.
 func (inv inventory) countVMs(group string) (all, active int) {
 	for _, vmPod := range inv.vmPods() {
-		if manifest.GroupOf(vmPod) == group {
+		if manifest.GroupLabelOf(vmPod) == group {
 			all++
 			if kube.IsActive(vmPod.Pod) {
 				active++

@@ -20,10 +20,10 @@ func VMOf(object metav1.Object) string { return object.GetLabels()[LabelVM] }
 // DiskOf returns the CID of the disk of an attachment Pod, copy Pod or VolumeSnapshot.
 func DiskOf(object metav1.Object) string { return object.GetLabels()[LabelDisk] }
 
-// GroupOf returns the value of LabelGroup.
-func GroupOf(object metav1.Object) string { return object.GetLabels()[LabelGroup] }
+// GroupLabelOf returns the value of LabelGroup.
+func GroupLabelOf(object metav1.Object) string { return object.GetLabels()[LabelGroup] }
 
-// GroupNameOf returns the name of the VM's instance group, of which GroupOf may be a shortened form.
+// GroupNameOf returns the name of the VM's instance group, of which GroupLabelOf may be a shortened form.
 func GroupNameOf(object metav1.Object) string { return object.GetAnnotations()[LabelGroup] }
 
 // copiedTo returns the successor in the record of a disk or copy Pod.

@@ -49,13 +49,12 @@ func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error
 	return recreateStrategy{s}.ensureMissingPodReady(vmCID)
 }
 
-// isComplete reports whether no Pod of the VM has to be recreated: the VM Pod, or the attachment Pod of a disk among its volumes. A VM
-// with hot-plugged disks always keeps its Pod.
-func isComplete(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) bool {
-	return keepsPod(vmPod) && (!vmPod.HasRecreateStrategy() || len(unattachedDisks(vmPod, attachments)) == 0)
+// mustRecreateAny reports whether the VM Pod, or the attachment Pod of a disk among its volumes, must be recreated.
+func mustRecreateAny(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) bool {
+	return mustRecreate(vmPod) || vmPod.HasRecreateStrategy() && len(unattachedDisks(vmPod, attachments)) > 0
 }
 
-// keepsPod reports whether the VM keeps this Pod in its current state. If not, the Pod must be recreated.
-func keepsPod(vmPod manifest.VMPod) bool {
-	return !vmPod.HasRecreateStrategy() || kube.IsActive(vmPod.Pod)
+// mustRecreate reports whether the VM Pod must be recreated: it is finished or being deleted, and its VM has disk_strategy: recreate.
+func mustRecreate(vmPod manifest.VMPod) bool {
+	return vmPod.HasRecreateStrategy() && !kube.IsActive(vmPod.Pod)
 }

@@ -19,8 +19,8 @@ type DisruptionBudget struct {
 	MaxUnavailable *int32 `json:"max_unavailable"`
 }
 
-// instanceGroupOf returns the name of the instance group, which the director sets in env.bosh.group, or "".
-func instanceGroupOf(env json.RawMessage) (string, error) {
+// parseInstanceGroup returns the name of the instance group, which the director sets in env.bosh.group, or "".
+func parseInstanceGroup(env json.RawMessage) (string, error) {
 	var environment struct {
 		BOSH struct {
 			Group string `json:"group"`
@@ -37,7 +37,7 @@ func instanceGroupOf(env json.RawMessage) (string, error) {
 
 // applyGroupAndServices sets the instance group, its disruption budget, and the Services in vm.
 func (p Properties) applyGroupAndServices(vm *manifest.VM, env json.RawMessage, networks network.Networks) (err error) {
-	if vm.Group, err = instanceGroupOf(env); err != nil {
+	if vm.Group, err = parseInstanceGroup(env); err != nil {
 		return err
 	}
 	if vm.Budget, err = p.DisruptionBudget.build(vm.Group); err != nil {
@@ -115,7 +115,7 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod manifest.V
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
-	group := manifest.VMGroupSelector(manifest.GroupOf(pod), manifest.DirectorOf(pod))
+	group := manifest.VMGroupSelector(manifest.GroupLabelOf(pod), manifest.DirectorOf(pod))
 	return s.CountActivePods(s.Ctx, group)
 }
 

@@ -134,7 +134,7 @@ func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) erro
 	return r.s.PodTemplates.DeleteAndWait(r.s.Ctx, template)
 }
 
-// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see isComplete.
+// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see mustRecreateAny.
 func (recreateStrategy) restoreAndListDisks(_ manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
 	return diskCIDs(attachments), nil
 }

@@ -101,7 +101,7 @@ var _ = Describe("The Service of a vip network with a load balancer", func() {
 var _ = Describe("The name of the instance group", func() {
 	DescribeTable("is read from the env of create_vm",
 		func(env, name string) {
-			Expect(instanceGroupOf(json.RawMessage(env))).To(Equal(name))
+			Expect(parseInstanceGroup(json.RawMessage(env))).To(Equal(name))
 		},
 		Entry("with a group", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
 		Entry("that is an empty hash", `{}`, ""),

@@ -11,7 +11,7 @@ import (
 // Has reports whether the VM exists. It recreates a missing Pod of a VM with disk_strategy: recreate.
 func (s *Session) Has(vmCID string) (bool, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
-	if err == nil && keepsPod(manifest.VMPod{Pod: pod}) {
+	if err == nil && !mustRecreate(manifest.VMPod{Pod: pod}) {
 		return manifest.HasRole(pod, manifest.RoleVM), nil
 	}
 	if err == nil || errors.Is(err, kube.ErrNotFound) {
@@ -77,7 +77,7 @@ func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.A
 		}
 		attachments := manifest.AttachmentPods(found.Items)
 		for _, vmPod := range manifest.VMPods(found.Items) {
-			if isComplete(vmPod, attachments) {
+			if !mustRecreateAny(vmPod, attachments) {
 				return vmPod, attachments, nil
 			}
 		}

@@ -63,14 +63,14 @@ func (v Vars) GetString(name string) string {
 
 func (d Dir) filePath(name string) string { return filepath.Join(d.Path, name) }
 
-// Settings returns the recorded settings, and whether they exist.
-func (d Dir) Settings() (settings Settings, found bool, err error) {
+// ReadSettings returns the recorded settings, and whether they exist.
+func (d Dir) ReadSettings() (settings Settings, found bool, err error) {
 	found, err = d.readYAML(settingsFile, &settings)
 	return settings, found, err
 }
 
-// Vars returns the recorded variables, which may be empty.
-func (d Dir) Vars() (Vars, error) {
+// ReadVars returns the recorded variables, which may be empty.
+func (d Dir) ReadVars() (Vars, error) {
 	vars := Vars{}
 	_, err := d.readYAML(varsFile, &vars)
 	return vars, err
@@ -118,7 +118,7 @@ func (d Dir) VerifyCluster(current cluster.Identity) (*cluster.Identity, error) 
 
 // recordedCluster returns the cluster for which the directory was written, or nil if the directory does not exist yet.
 func (d Dir) recordedCluster() (*cluster.Identity, error) {
-	settings, _, err := d.Settings()
+	settings, _, err := d.ReadSettings()
 	if err != nil || settings.Cluster != nil {
 		return settings.Cluster, err
 	}

@@ -49,10 +49,10 @@ func NewPlan(ctx context.Context, dir Dir, options Options, inspection *cluster.
 	}
 	p := &Plan{inspection: inspection, options: options}
 	var err error
-	if p.Settings, p.exists, err = dir.Settings(); err != nil {
+	if p.Settings, p.exists, err = dir.ReadSettings(); err != nil {
 		return nil, err
 	}
-	if p.Vars, err = dir.Vars(); err != nil {
+	if p.Vars, err = dir.ReadVars(); err != nil {
 		return nil, err
 	}
 	p.Cluster = options.Cluster

@@ -153,7 +153,7 @@ var _ = Describe("The plan of up", func() {
 			options.Vars, options.Stemcell = []string{"a=2"}, "/other.tgz"
 			Expect(decisions(ctx)).To(And(HaveKeyWithValue("a", "changed by a flag"), HaveKeyWithValue("stemcell_url", "changed by a flag")))
 			write(ctx)
-			vars, err := dir.Vars()
+			vars, err := dir.ReadVars()
 			Expect(err).NotTo(HaveOccurred())
 			Expect(vars.GetString("stemcell_url")).To(Equal("file:///other.tgz"))
 		})
@@ -189,7 +189,7 @@ var _ = Describe("The plan of up", func() {
 
 		It("keeps a damaged file secret", func() {
 			Expect(os.WriteFile(filepath.Join(dir.Path, "vars.yml"), []byte("password: [secret"), 0o600)).To(Succeed())
-			_, err := dir.Vars()
+			_, err := dir.ReadVars()
 			Expect(err).To(MatchError(And(ContainSubstring("cannot parse"), Not(ContainSubstring("secret")))))
 		})
 	})

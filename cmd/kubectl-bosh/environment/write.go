@@ -39,7 +39,7 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 
 // writeSettings writes the settings and the variables if they changed.
 func (d Dir) writeSettings(p *Plan) error {
-	recorded, found, err := d.Settings()
+	recorded, found, err := d.ReadSettings()
 	if err != nil {
 		return err
 	}
