@@ -14,7 +14,7 @@ func newAdmissionScriptsCommand(*connection) *cobra.Command {
 		Long: "Print the ConfigMap with the programs that the attachment and helper Pods of this release run, without sending a request. The\n" +
 			"admission policy allows no others.\n\n" +
 			"Apply it before you deploy a new release of the CPI. While Pods of the previous release run, keep its programs in the ConfigMap\n" +
-			"under other keys, for example attach.former for attach.",
+			"under other keys, for example attach.previous for attach.",
 		Example: `  # Allow the programs of this release
   kubectl bosh admission-scripts | kubectl apply -n bosh -f -`,
 		Args: cobra.NoArgs,

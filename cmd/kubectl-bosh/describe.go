@@ -20,8 +20,8 @@ func newDescribeCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
 		Short: "Show an instance with its Pods, disks, Services and events",
-		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, helper Pods,
-Services, PodDisruptionBudgets, and the events of these objects.`,
+		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, attachment
+and helper Pods, Services, PodDisruptionBudgets, and the events of these objects.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),
@@ -133,8 +133,8 @@ func describePVCs(to io.Writer, d instances.Details) {
 }
 
 func describeHelpers(to io.Writer, d instances.Details) {
-	fmt.Fprintln(to, "Helper Pods:"+noneIf(len(d.HelperPods) == 0))
-	for _, pod := range d.HelperPods {
+	fmt.Fprintln(to, "Attachment and helper Pods:"+noneIf(len(d.HelperAndAttachmentPods) == 0))
+	for _, pod := range d.HelperAndAttachmentPods {
 		fmt.Fprintf(to, "  %s\t%s\ton %s\n", pod.Name, pod.Status.Phase, cmp.Or(pod.Spec.NodeName, "no node"))
 	}
 }

@@ -18,14 +18,14 @@ import (
 // allowPrivileged sets the namespace's Pod Security label to privileged, so that VM Pods are admitted. It first records the original value,
 // for `down`.
 func (s *session) allowPrivileged(ctx context.Context, original string) error {
-	recorded := s.settings.FormerPodSecurity
-	s.settings.FormerPodSecurity = &original
+	recorded := s.settings.PreviousPodSecurity
+	s.settings.PreviousPodSecurity = &original
 	if err := s.dir.WriteSettings(s.settings); err != nil {
 		return err
 	}
 	current, err := s.cluster.SetPodSecurity(ctx, original, cluster.PodSecurityPrivileged)
 	if cluster.IsForbidden(err) {
-		s.settings.FormerPodSecurity = recorded
+		s.settings.PreviousPodSecurity = recorded
 		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(s.settings.Namespace, cluster.PodSecurityPrivileged)),
 			s.dir.WriteSettings(s.settings))
 	}
@@ -44,7 +44,7 @@ func (s *session) allowPrivileged(ctx context.Context, original string) error {
 // restorePodSecurity restores the label changed by `up`, unless someone changed it since, or VMs or disks that create-env did
 // not create still require it.
 func (s *session) restorePodSecurity(ctx context.Context, deployed []string) error {
-	original := s.settings.FormerPodSecurity
+	original := s.settings.PreviousPodSecurity
 	if original == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (s *session) restorePodSecurity(ctx context.Context, deployed []string) err
 	default:
 		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(current)+": it was changed after `up`")
 	}
-	s.settings.FormerPodSecurity = nil
+	s.settings.PreviousPodSecurity = nil
 	return s.dir.WriteSettings(s.settings)
 }
 

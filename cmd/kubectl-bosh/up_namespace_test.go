@@ -82,7 +82,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: ` + podSecurityLabel + ` restored to restricted\n`))
 		Expect(ws.podSecurity(ctx)).To(Equal("restricted"))
-		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"))
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("previous_pod_security"))
 	})
 
 	It("is not added, which leaves the cluster's default", func(ctx SpecContext) {
@@ -156,7 +156,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`cannot patch resource "namespaces".*; an administrator can run: kubectl label --overwrite namespace ` +
 			ws.namespace + ` ` + podSecurityLabel + `=privileged\n`))
-		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("former_pod_security"), "down must not restore a label that up did not change")
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("previous_pod_security"), "down must not restore a label that up did not change")
 	})
 
 	It("is left to an administrator if the operator does not have permission to restore it in down", func(ctx SpecContext) {

@@ -68,7 +68,7 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 				Expect(err).NotTo(HaveOccurred())
 				Expect(yaml.UnmarshalStrict(raw, &recording)).To(Succeed())
 				env.restoreObjects(ctx, filepath.Join(dir, "objects.yaml"))
-				env.allowFormerScripts(ctx)
+				env.allowPreviousScripts(ctx)
 				env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
 				previousUIDs = env.objectUIDs(ctx)
 			})
@@ -191,9 +191,9 @@ func ownerUIDs(object metav1.Object) []types.UID {
 	return uids
 }
 
-// allowFormerScripts adds the scripts of the recorded release's helper Pods to the admission policy, which is necessary while
+// allowPreviousScripts adds the scripts of the recorded release's helper Pods to the admission policy, which is necessary while
 // two releases are in use.
-func (env testEnv) allowFormerScripts(ctx context.Context) {
+func (env testEnv) allowPreviousScripts(ctx context.Context) {
 	GinkgoHelper()
 	scripts, err := cluster.CoreV1().ConfigMaps(env.namespace).Get(ctx, "bosh-cpi-scripts", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -203,7 +203,7 @@ func (env testEnv) allowFormerScripts(ctx context.Context) {
 	for _, helper := range helpers.Items {
 		container := manifest.OwnContainer(&helper)
 		for _, command := range [][]string{container.Command, container.Lifecycle.PostStart.Exec.Command} { // /bin/bash -c SCRIPT NAME
-			scripts.Data[command[3]+".former"] = command[2]
+			scripts.Data[command[3]+".previous"] = command[2]
 		}
 	}
 	_, err = cluster.CoreV1().ConfigMaps(env.namespace).Update(ctx, scripts, metav1.UpdateOptions{})

@@ -44,9 +44,9 @@ type Settings struct {
 	Manifest    string   `json:"manifest"`
 	OpsFiles    []string `json:"ops_files"` // relative paths are relative to the directory
 
-	// FormerPodSecurity is the value of cluster.PodSecurityLabel before `up` changed it, or "" for no label. It is nil if `up` did not
+	// PreviousPodSecurity is the value of cluster.PodSecurityLabel before `up` changed it, or "" for no label. It is nil if `up` did not
 	// change the label.
-	FormerPodSecurity *string `json:"former_pod_security,omitempty"`
+	PreviousPodSecurity *string `json:"previous_pod_security,omitempty"`
 
 	// Cluster is the director's cluster. It is nil in directories written by older versions of this program.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`

@@ -17,12 +17,12 @@ import (
 type Details struct {
 	Instance
 
-	VMPod      manifest.VMPod
-	HelperPods []*corev1.Pod // attachment Pods and helper Pods
-	PVCs       []*corev1.PersistentVolumeClaim
-	Services   []*corev1.Service
-	PDBs       []*policyv1.PodDisruptionBudget
-	Events     []*corev1.Event // events of the objects above, sorted by time
+	VMPod                   manifest.VMPod
+	HelperAndAttachmentPods []*corev1.Pod // attachment Pods and helper Pods
+	PVCs                    []*corev1.PersistentVolumeClaim
+	Services                []*corev1.Service
+	PDBs                    []*policyv1.PodDisruptionBudget
+	Events                  []*corev1.Event // events of the objects above, sorted by time
 }
 
 // Describe returns the instance with this name and all its objects.
@@ -49,7 +49,7 @@ func (d *Details) gatherDisks(ctx context.Context, client *kube.Client) error {
 	}
 	for _, pod := range pods.Items {
 		if !manifest.HasRole(pod, manifest.RoleVM) {
-			d.HelperPods = append(d.HelperPods, pod)
+			d.HelperAndAttachmentPods = append(d.HelperAndAttachmentPods, pod)
 		}
 	}
 	pvcs, err := client.PVCs.List(ctx, managedByCPI)
@@ -111,7 +111,7 @@ func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 		return err
 	}
 	objectUIDs := map[string]bool{string(d.VMPod.UID): true}
-	for _, pod := range d.HelperPods {
+	for _, pod := range d.HelperAndAttachmentPods {
 		objectUIDs[string(pod.UID)] = true
 	}
 	for _, pvc := range d.PVCs {

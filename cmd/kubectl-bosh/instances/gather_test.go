@@ -121,7 +121,7 @@ var _ = ginkgo.Describe("Instances", func() {
 		}
 		details, err := Describe(ctx, client, Filter{}, "web/0")
 		Expect(err).NotTo(HaveOccurred())
-		Expect(details.HelperPods).To(ConsistOf(HaveField("Name", "disk-1-attachment")))
+		Expect(details.HelperAndAttachmentPods).To(ConsistOf(HaveField("Name", "disk-1-attachment")))
 		Expect(details.PVCs).To(ConsistOf(HaveField("Name", "disk-1")))
 		Expect(details.Services).To(ConsistOf(HaveField("Name", "web")))
 		Expect(details.PDBs).To(ConsistOf(HaveField("Name", "web")))
