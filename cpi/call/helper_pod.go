@@ -17,10 +17,10 @@ const maxHelperPodAttempts = 3
 
 // RunHelperPod creates a Pod that runs once, waits for it to succeed, and deletes it. It replaces a Pod of the same name left by an
 // interrupted call. If the Pod fails or times out, the error has this code and begins with message.
-func (c *Call) RunHelperPod(code Code, desired *corev1.Pod, message string) error {
+func (c *Call) RunHelperPod(code Code, desired manifest.HelperPod, message string) error {
 	for attempt := 1; ; attempt++ {
 		helperPod, err := c.runHelperPodOnce(code, desired, message)
-		terminated := manifest.OwnContainerStatus(helperPod).State.Terminated
+		terminated := manifest.OwnContainerStatus(helperPod.Pod).State.Terminated
 		if err == nil || terminated == nil || !kube.FailedToStart(terminated) || attempt == maxHelperPodAttempts {
 			return err
 		}
@@ -29,33 +29,34 @@ func (c *Call) RunHelperPod(code Code, desired *corev1.Pod, message string) erro
 }
 
 // runHelperPodOnce is one attempt of RunHelperPod. It also returns the last state of the Pod.
-func (c *Call) runHelperPodOnce(code Code, desired *corev1.Pod, message string) (*corev1.Pod, error) {
-	helperPod, _, err := c.EnsureHelperPod(desired, func(existing *corev1.Pod) (bool, error) {
+func (c *Call) runHelperPodOnce(code Code, desired manifest.HelperPod, message string) (manifest.HelperPod, error) {
+	pod, _, err := c.EnsureHelperPod(desired.Pod, func(existing *corev1.Pod) (bool, error) {
 		return false, c.DeletePodAndWait(existing)
 	})
 	if err != nil {
 		return desired, err
 	}
+	helperPod := manifest.HelperPod{Pod: pod}
 	err = c.WaitForHelperPod(code, helperPod, message)
 	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
-	return helperPod, errors.Join(err, c.Pods.Delete(detached.Ctx, helperPod))
+	return helperPod, errors.Join(err, c.Pods.Delete(detached.Ctx, pod))
 }
 
 // WaitForHelperPod waits for a Pod that runs once to succeed, and updates helperPod. For code and message, see RunHelperPod.
-func (c *Call) WaitForHelperPod(code Code, helperPod *corev1.Pod, message string) error {
-	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod, func(current *corev1.Pod) (bool, error) {
+func (c *Call) WaitForHelperPod(code Code, helperPod manifest.HelperPod, message string) error {
+	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
 			return false, CodeHelperDeleted.Errorf("Pod %s was deleted by another client; retry", helperPod.Name)
 		}
-		if finished, succeeded := manifest.HelperFinished(current); !finished || succeeded {
+		if finished, succeeded := helperPod.Finished(); !finished || succeeded {
 			return finished, nil
 		}
 		reason := helperPod.Status.Reason // for example Evicted
-		if terminated := manifest.OwnContainerStatus(helperPod).State.Terminated; terminated != nil {
+		if terminated := manifest.OwnContainerStatus(helperPod.Pod).State.Terminated; terminated != nil {
 			reason = cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason)
 		}
 		return false, code.Errorf("%s: %s", message, cmp.Or(reason, "the container failed without a message"))
 	})
-	return c.ExplainTimeout(code, helperPod, err, message)
+	return c.ExplainTimeout(code, helperPod.Pod, err, message)
 }

@@ -100,9 +100,9 @@ var _ = Describe("findOrphans", func() {
 		delete(pod.Annotations, manifest.AnnotationMetadata)
 		reboot := manifest.RebootPod(pod, "d")
 		reboot.CreationTimestamp = pod.CreationTimestamp
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot.Pod}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
 		pod.CreationTimestamp, reboot.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now)
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot}})).To(Equal(map[string]string{
+		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot.Pod}})).To(Equal(map[string]string{
 			"Pod/agent-a": "unless its call is still running: " + reasonNeverNamed + ": ",
 		}))
 	})

@@ -349,7 +349,7 @@ func (s *Session) waitForCopy(pod manifest.CopyPod) error {
 				return false, s.supersededCopyError(disk)
 			}
 			*pod.Pod = *present[0]
-			finished, succeeded := manifest.HelperFinished(pod.Pod)
+			finished, succeeded := pod.Finished()
 			if finished && !succeeded {
 				return false, copyFailedError(pod)
 			}

@@ -329,7 +329,7 @@ func attachedToError(disk, vmCID string) error {
 
 // isReading reports whether the copy Pod is reading the disk. A copy Pod that is not reading can be deleted at any time.
 func isReading(pod manifest.CopyPod) bool {
-	finished, _ := manifest.HelperFinished(pod.Pod)
+	finished, _ := pod.Finished()
 	return kube.HasRun(manifest.OwnContainerStatus(pod.Pod)) && !finished
 }
 

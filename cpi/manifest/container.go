@@ -47,13 +47,3 @@ func OwnContainerStatus(pod *corev1.Pod) corev1.ContainerStatus {
 	}
 	return corev1.ContainerStatus{}
 }
-
-// HelperFinished reports whether the CPI's container in a helper Pod has finished, and whether it succeeded. An injected container may keep
-// the Pod itself running.
-func HelperFinished(pod *corev1.Pod) (finished, succeeded bool) {
-	if terminated := OwnContainerStatus(pod).State.Terminated; terminated != nil {
-		return true, terminated.ExitCode == 0
-	}
-	succeeded = pod.Status.Phase == corev1.PodSucceeded
-	return succeeded || pod.Status.Phase == corev1.PodFailed, succeeded
-}

@@ -70,9 +70,9 @@ var _ = Describe("A Pod with an injected first container", func() {
 	DescribeTable("has the outcome of its own container if it is a helper Pod:", func(status int32) {
 		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1")
 		terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: status}}
-		pod := withSidecar(flush, corev1.ContainerStatus{State: terminated})
+		pod := withSidecar(flush.Pod, corev1.ContainerStatus{State: terminated})
 		pod.Status.Phase = corev1.PodRunning
-		finished, succeeded := manifest.HelperFinished(pod)
+		finished, succeeded := manifest.HelperPod{Pod: pod}.Finished()
 		Expect(finished).To(BeTrue())
 		Expect(succeeded).To(Equal(status == 0))
 	},
@@ -81,9 +81,9 @@ var _ = Describe("A Pod with an injected first container", func() {
 	)
 
 	It("counts as failed if it was evicted, regardless of the state of its containers", func() {
-		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1"), corev1.ContainerStatus{})
+		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1").Pod, corev1.ContainerStatus{})
 		pod.Status.Phase = corev1.PodFailed
-		finished, succeeded := manifest.HelperFinished(pod)
+		finished, succeeded := manifest.HelperPod{Pod: pod}.Finished()
 		Expect(finished).To(BeTrue())
 		Expect(succeeded).To(BeFalse())
 	})

@@ -7,14 +7,14 @@ import (
 )
 
 // newOwnedHelperPod returns a helper Pod that runs once on the target Pod's node, from the same image. The target Pod owns it.
-func newOwnedHelperPod(name, role, director string, target *corev1.Pod, container corev1.Container) *corev1.Pod {
+func newOwnedHelperPod(name, role, director string, target *corev1.Pod, container corev1.Container) HelperPod {
 	meta := newObjectMeta(name, target.Namespace, director, role)
 	meta.OwnerReferences = []metav1.OwnerReference{ownerReference(target)}
 	container.Name = role
 	container.Resources.Requests = helperRequests()
 	pod := newHelperPod(target, meta, container)
 	pod.Spec.Affinity = nodeAffinityTo(target.Spec.NodeName)
-	return pod
+	return HelperPod{pod}
 }
 
 // helperRequests returns the resource requests of helper and attachment containers. An attachment uses 4 MiB of memory, and 6 MiB
@@ -29,7 +29,7 @@ func FlushPodName(disk string) string { return disk + "-flush" }
 
 // FlushPod returns the Pod that writes all cached data of the attachment's node to its disks before a snapshot: sync(2) is not
 // limited to a mount namespace.
-func FlushPod(attachment AttachmentPod, director string) *corev1.Pod {
+func FlushPod(attachment AttachmentPod, director string) HelperPod {
 	return newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, attachment.Pod,
 		corev1.Container{Command: []string{"/bin/sync"}})
 }

@@ -14,7 +14,7 @@ const probePort = 6868
 
 // NodeProbePod returns a Pod for the deep check. It is like the VM Pod but runs once, on this node, and reports in its termination
 // message what a VM would find there. The Service of the same name, see NodeProbeService, routes to it.
-func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
+func NodeProbePod(vm VM, nodeName string) HelperPod {
 	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	vm.Services = []Service{NodeProbeService(vm.Name)}
 	pod := vm.Pod().Pod
@@ -25,7 +25,7 @@ func NodeProbePod(vm VM, nodeName string) *corev1.Pod {
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(1))
 	removeSettingsVolume(pod)
-	return pod
+	return HelperPod{pod}
 }
 
 // NodeProbeService returns the Service of the probe of this name.

@@ -139,7 +139,20 @@ func (d DiskPod) IsGated() bool {
 	return slices.ContainsFunc(d.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
 }
 
-// A CopyPod copies a disk to its successor.
+// A HelperPod runs a program of the CPI once.
+type HelperPod struct{ *corev1.Pod }
+
+// Finished reports whether the Pod's program has finished, and whether it succeeded. An injected container may keep the Pod itself
+// running.
+func (h HelperPod) Finished() (finished, succeeded bool) {
+	if terminated := OwnContainerStatus(h.Pod).State.Terminated; terminated != nil {
+		return true, terminated.ExitCode == 0
+	}
+	succeeded = h.Status.Phase == corev1.PodSucceeded
+	return succeeded || h.Status.Phase == corev1.PodFailed, succeeded
+}
+
+// A CopyPod is the helper Pod that copies a disk to its successor.
 type CopyPod struct{ *corev1.Pod }
 
 // Disk returns the CID of the disk that is copied.
@@ -148,9 +161,12 @@ func (c CopyPod) Disk() string { return DiskOf(c) }
 // CopiedTo returns the CID of the successor.
 func (c CopyPod) CopiedTo() string { return copiedTo(c) }
 
+// Finished reports whether the copy finished, and whether it succeeded.
+func (c CopyPod) Finished() (finished, succeeded bool) { return HelperPod(c).Finished() }
+
 // Failed reports whether the copy failed.
 func (c CopyPod) Failed() bool {
-	finished, succeeded := HelperFinished(c.Pod)
+	finished, succeeded := c.Finished()
 	return finished && !succeeded
 }
 

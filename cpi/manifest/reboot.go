@@ -21,7 +21,7 @@ func containerID(vm VMPod) string {
 // RebootPod returns the Pod that restarts the VM: it runs once on the VM's node and ends the VM's init program. The kubelet then
 // starts the container again in the same Pod, with the same address and volumes. The VM owns the reboot Pod. The Pod gets the ID of
 // the VM's current container, and does nothing if the VM runs in a later one.
-func RebootPod(vm VMPod, director string) *corev1.Pod {
+func RebootPod(vm VMPod, director string) HelperPod {
 	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm.Pod, corev1.Container{
 		Command: node.Reboot(),
 		Env: []corev1.EnvVar{

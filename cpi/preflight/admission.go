@@ -33,12 +33,12 @@ func admissionChecks() []Check {
 			return samples.buildCopyPod(vmPod).Pod
 		})},
 		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
-			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, ""))
+			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, "").Pod)
 		})},
 		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			attachmentPod := samples.buildAttachmentPod(vmPod)
 			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
-			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, ""))
+			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, "").Pod)
 		})},
 		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			vm, err := samples.buildVM()

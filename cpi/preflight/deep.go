@@ -109,7 +109,7 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 	if err != nil {
 		return result
 	}
-	result.facts, result.address = parseFacts(manifest.OwnContainerStatus(pod).State.Terminated.Message), pod.Status.PodIP
+	result.facts, result.address = parseFacts(manifest.OwnContainerStatus(pod.Pod).State.Terminated.Message), pod.Status.PodIP
 	if twice && len(s.config.Network.AddressAnnotations) > 0 && result.address != "" {
 		next, err := s.runProbePod(ctx, node, []string{result.address})
 		if err == nil && next.Status.PodIP != result.address {
@@ -121,34 +121,35 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 }
 
 // runProbePod creates a Pod and its Service, waits until the Pod ends, and deletes both. It returns the last state of the Pod.
-func (s *clusterState) runProbePod(ctx context.Context, node string, addresses []string) (*corev1.Pod, error) {
+func (s *clusterState) runProbePod(ctx context.Context, node string, addresses []string) (manifest.HelperPod, error) {
 	vm, err := s.newSamples(ctx).buildVM()
 	if err != nil {
-		return nil, err
+		return manifest.HelperPod{}, err
 	}
 	vm.Name, vm.Director, vm.Group, vm.Call = manifest.VMName("preflight-"+uuid.NewString()[:8]), deepDirector, "", uuid.NewString()
 	vm.Addresses = addresses
 	requested, err := s.config.Network.Annotations(addresses)
 	if err != nil {
-		return nil, err
+		return manifest.HelperPod{}, err
 	}
 	maps.Copy(vm.Annotations, requested)
 	c := &call.Call{Ctx: ctx, Client: s.client, ID: vm.Call, Director: deepDirector,
 		PodOptions: s.config.Pods, Log: slog.New(slog.DiscardHandler)}
-	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node))
+	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node).Pod)
 	if err != nil {
-		return nil, err
+		return manifest.HelperPod{}, err
 	}
-	defer deleteProbePod(c, pod) //nolint:contextcheck // the call contains the context
+	probe := manifest.HelperPod{Pod: pod}
+	defer deleteProbePod(c, probe) //nolint:contextcheck // the call contains the context
 	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, deepDirector)); err != nil {
-		return nil, err
+		return manifest.HelperPod{}, err
 	}
-	return pod, c.WaitForHelperPod(call.CodeClusterError, pod, "the Pod did not run") //nolint:contextcheck // the call contains the context
+	return probe, c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // the call contains the context
 }
 
 // deleteProbePod deletes the Pod, and waits until it is gone. Kubernetes deletes its Service, which has an owner reference.
-func deleteProbePod(c *call.Call, pod *corev1.Pod) {
+func deleteProbePod(c *call.Call, probe manifest.HelperPod) {
 	detached, cancel := c.Detached(10 * time.Second)
 	defer cancel()
-	_ = detached.DeletePodAndWait(pod)
+	_ = detached.DeletePodAndWait(probe.Pod)
 }

@@ -80,7 +80,7 @@ func helperCommandAttacks() []Attack {
 			c.Image = "registry.example.com/stemcells/other:latest"
 		}))),
 		possible("helper Pod that reboots a VM", "", "required by reboot_vm", func(ctx context.Context, a *Attacker) error {
-			return a.createPod(ctx, manifest.RebootPod(a.existingVM, ""))
+			return a.createPod(ctx, manifest.RebootPod(a.existingVM, "").Pod)
 		}),
 	}
 }
