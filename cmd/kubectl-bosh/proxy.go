@@ -36,7 +36,7 @@ the Services in front of them by IP address or DNS name. All connections use the
 network route to Pods. Nothing in the cluster is changed.
 
 Without COMMAND, print the value of BOSH_ALL_PROXY for the BOSH CLI, and run until interrupted. With COMMAND, run it with
-BOSH_ALL_PROXY set, and exit with its exit status.`,
+BOSH_ALL_PROXY set, and exit with its exit status. Connections that fail are then reported only if they fail for longer than --wait.`,
 		Example: `  # Run one command through the proxy
   kubectl bosh proxy -n bosh -- bosh create-env bosh.yml --state state.json
 
@@ -81,6 +81,7 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		return err
 	}
 	if len(arguments) > 0 {
+		server.Grace = options.wait
 		return runWithProxy(ctx, server, listener, arguments)
 	}
 	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))

@@ -328,6 +328,7 @@ func (s *session) execBOSH(ctx context.Context, arguments []string) error {
 		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
 	}
 	server, _ := newProxyServer(s.command, s.cluster.Client, s.config, proxyOptions{direct: true, wait: defaultVMWait})
+	server.Grace = defaultVMWait
 	if err := server.Check(ctx); err != nil {
 		return err
 	}

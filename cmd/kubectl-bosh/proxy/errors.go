@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
+	"time"
 
 	"github.com/things-go/go-socks5/statute"
 
@@ -23,6 +25,38 @@ func newFindError(kind error, format string, args ...any) error {
 
 func (e *findError) Error() string { return e.message }
 func (e *findError) Unwrap() error { return e.kind }
+
+// isTransient reports whether the error may disappear while a VM boots. Find has already waited before it returned its errors.
+func isTransient(err error) bool {
+	var found *findError
+	return !errors.As(err, &found) && !errors.Is(err, kube.ErrRejected)
+}
+
+// failureTimes contains the times since which connections to addresses fail. It is safe for concurrent use.
+type failureTimes struct {
+	mutex sync.Mutex
+	since map[string]time.Time
+}
+
+// record records that a connection to the address failed, and returns for how long connections to it have failed.
+func (f *failureTimes) record(address string, now time.Time) time.Duration {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	if f.since == nil {
+		f.since = map[string]time.Time{}
+	}
+	if _, known := f.since[address]; !known {
+		f.since[address] = now
+	}
+	return now.Sub(f.since[address])
+}
+
+// clear records that a connection to the address succeeded.
+func (f *failureTimes) clear(address string) {
+	f.mutex.Lock()
+	defer f.mutex.Unlock()
+	delete(f.since, address)
+}
 
 // socksReply returns the SOCKS reply for the error; see RFC 1928, section 6.
 func socksReply(err error) uint8 {

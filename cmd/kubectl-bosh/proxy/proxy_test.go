@@ -219,6 +219,31 @@ var _ = Describe("The proxy", func() {
 			Eventually(log).Should(Receive(And(ContainSubstring("connection refused"), ContainSubstring("nothing listens on this port"))))
 		})
 
+		DescribeTable("and logs a failure only if it lasts for the grace period:", func(since time.Duration, logged bool) {
+			addVM("agent-a", "10.0.0.1", 0)
+			forward("connection refused")
+			server.Grace = time.Minute
+			server.failures.record("10.0.0.1:22", time.Now().Add(-since))
+			_, err := request("10.0.0.1:22")
+			Expect(err).To(HaveOccurred())
+			if logged {
+				Eventually(log).Should(Receive(ContainSubstring("connection refused")))
+			} else {
+				Consistently(log).ShouldNot(Receive())
+			}
+		},
+			Entry("shorter", time.Second, false),
+			Entry("longer", time.Hour, true),
+		)
+
+		It("and starts the grace period again after a success", func() {
+			addVM("agent-a", "10.0.0.1", 0)
+			forward("")
+			server.failures.record("10.0.0.1:22", time.Now())
+			Expect(request("10.0.0.1:22")).To(Equal("pong to ping\n"))
+			Eventually(func() time.Duration { return server.failures.record("10.0.0.1:22", time.Unix(0, 0)) }).Should(BeZero())
+		})
+
 		It("and refuses an unknown address, with the remedy in the log", func() {
 			_, err := request("192.0.2.9:80")
 			Expect(err).To(MatchError(ContainSubstring("host unreachable")))

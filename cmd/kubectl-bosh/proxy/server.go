@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"strconv"
+	"time"
 
 	"github.com/things-go/go-socks5"
 	"github.com/things-go/go-socks5/statute"
@@ -23,8 +24,12 @@ type Server struct {
 	Forwarder *Forwarder
 	// Direct enables direct connections to addresses that do not belong to a VM or Service. Without Direct, they are refused.
 	Direct bool
+	// Grace is how long connections to an address of a VM must fail before that is logged. Clients retry while a process starts.
+	Grace time.Duration
 	// Log writes a line to the log.
 	Log func(line string)
+
+	failures failureTimes
 }
 
 // New returns a proxy to the VMs and Services of the client's namespace.
@@ -77,7 +82,9 @@ func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *sock
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	remote, to, err := s.dial(ctx, host, int32(port))
 	if err != nil {
-		s.Log(fmt.Sprintf("%s: refused: %v%s", address, err, remedy(err)))
+		if !isTransient(err) || s.failures.record(address, time.Now()) >= s.Grace {
+			s.Log(fmt.Sprintf("%s: refused: %v%s", address, err, remedy(err)))
+		}
 		_ = socks5.SendReply(client, socksReply(err), nil)
 		return
 	}
@@ -87,7 +94,11 @@ func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *sock
 		remote.Close()
 		return
 	}
-	if err := relay(client, request.Reader, remote); err != nil && ctx.Err() == nil {
+	err = relay(client, request.Reader, remote)
+	switch {
+	case err == nil:
+		s.failures.clear(address)
+	case ctx.Err() == nil && s.failures.record(address, time.Now()) >= s.Grace:
 		s.Log(fmt.Sprintf("%s: connection to %s failed: %v%s", address, to, err, remedy(err)))
 	}
 }
