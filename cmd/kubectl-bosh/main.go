@@ -16,11 +16,12 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := newRoot().ExecuteContext(ctx); err != nil {
+	conn := &connection{}
+	if err := newRoot(conn).ExecuteContext(ctx); err != nil {
 		if status, ok := errors.AsType[exitStatus](err); ok {
 			os.Exit(int(status))
 		}
-		fmt.Fprintln(os.Stderr, "error:", err)
+		fmt.Fprintln(os.Stderr, "error:", conn.explainUnreachable(err))
 		os.Exit(1)
 	}
 }

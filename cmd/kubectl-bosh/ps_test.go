@@ -3,7 +3,9 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -173,4 +175,13 @@ var _ = It("kubectl bosh names the kubeconfig that does not exist, and the remed
 	Expect(err).NotTo(HaveOccurred())
 	Eventually(session).Should(gexec.Exit(1))
 	Expect(session.Err).To(gbytes.Say(`^error: no kubeconfig found at /nope/config; set --kubeconfig, or KUBECONFIG\n`))
+})
+
+var _ = It("kubectl bosh names the context and the kubeconfig of an API server that does not respond", func() {
+	kubeconfig := filepath.Join(GinkgoT().TempDir(), "config")
+	Expect(os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: lab, contexts: [{name: lab, context: {cluster: c}}],
+		clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]}`), 0o600)).To(Succeed())
+	session := startCommand(exec.Command(program, "ps", "--kubeconfig", kubeconfig))
+	Eventually(session).Should(gexec.Exit(1))
+	Expect(session.Err).To(gbytes.Say(`^error: cannot reach the API server of context "lab": .*; check the server in ` + kubeconfig + `, and the network\n`))
 })

@@ -2,12 +2,14 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
@@ -15,7 +17,7 @@ import (
 )
 
 // retryTimeout bounds how long requests are retried while the API server is unreachable.
-const retryTimeout = 5 * time.Second
+const retryTimeout = 2 * time.Second
 
 // connection selects the cluster, the user and the namespace, from kubectl's flags and the kubeconfig.
 type connection struct {
@@ -58,7 +60,13 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 // namespace returns the namespace set by flags or by the kubeconfig's context, or else kubectl's default.
 func (c *connection) namespace() (string, error) {
 	namespace, _, err := c.clientConfig().Namespace()
-	return namespace, c.explainConfigError(err)
+	if err != nil {
+		return "", c.explainConfigError(err)
+	}
+	if invalid := validation.IsDNS1123Label(namespace); len(invalid) > 0 {
+		return "", fmt.Errorf("namespace %q is not valid: %s; set --namespace", namespace, strings.Join(invalid, "; "))
+	}
+	return namespace, nil
 }
 
 // explainConfigError names the files in the error if none of them is a kubeconfig.
@@ -67,6 +75,15 @@ func (c *connection) explainConfigError(err error) error {
 		return err
 	}
 	return fmt.Errorf("no kubeconfig found at %s; set --kubeconfig, or KUBECONFIG", strings.Join(c.rules.GetLoadingPrecedence(), " or "))
+}
+
+// explainUnreachable names the context and the files that select an unreachable API server.
+func (c *connection) explainUnreachable(err error) error {
+	if !errors.Is(err, kube.ErrUnreachable) {
+		return err
+	}
+	return fmt.Errorf("cannot reach the API server of context %q: %w; check the server in %s, and the network", c.contextName(), err,
+		strings.Join(c.rules.GetLoadingPrecedence(), " and "))
 }
 
 // contextName returns the name of the kubeconfig's context, or "" if there is none.
@@ -102,8 +119,7 @@ func (c *connection) clientConfig() clientcmd.ClientConfig {
 // version is set by scripts/build-kubectl-bosh.
 var version = "(development build)"
 
-func newRoot() *cobra.Command {
-	conn := &connection{}
+func newRoot(conn *connection) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-bosh",
 		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",

@@ -130,8 +130,14 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 // run creates or updates the director.
 func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, out := command.Context(), command.OutOrStdout()
+	if err := o.Validate(); err != nil {
+		return err
+	}
 	if o.printPermissions {
 		return o.writeOperatorPermissions(command, conn)
+	}
+	if err := o.CheckFiles(); err != nil {
+		return err
 	}
 	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
 	namespace, err := o.resolveNamespace(dir, conn)
@@ -240,9 +246,6 @@ func (o *upOptions) rerunCommand(command *cobra.Command, conn *connection, dir e
 // writeOperatorPermissions prints the objects that grant the current user the permissions for up and down. It ignores the directory,
 // which usually does not exist yet.
 func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *connection) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
 	namespace, err := newNamespace(conn)
 	if err != nil {
 		return err

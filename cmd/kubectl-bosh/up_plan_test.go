@@ -129,6 +129,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 	It("applies new values, and keeps the others", func(ctx SpecContext) {
 		ws.planOutput()
 		ws.write("more.yml", "[]")
+		ws.write("newer.tgz", "")
 		session := ws.run("", "up", "--dry-run", "--stemcell", "newer.tgz", "--var", "mine={a: 1}", "--ops-file", "more.yml")
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`mine +changed by a flag\n`))
@@ -151,13 +152,17 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(ws.path("kubernetes")).NotTo(BeADirectory())
 	},
 		Entry("a director without a release", "--release and --stemcell are required", "--bosh-deployment", "bosh-deployment"),
-		Entry("a director without a manifest", "--bosh-deployment or --manifest is required", "--release", "a", "--stemcell", "b"),
+		Entry("a director without a manifest", "--bosh-deployment or --manifest is required", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz"),
 		Entry("two manifests", "--bosh-deployment and --manifest are mutually exclusive", "--bosh-deployment", "a", "--manifest", "b"),
 		Entry("a download without its checksum", "--release is a URL.*--release-sha1", "--release", "https://example.com/a", "--stemcell", "b"),
 		Entry("an unknown network", `--network "vpn" is not valid; use one of static, service`, "--network", "vpn"),
 		Entry("an invalid address", `--address "here" is not a valid IP address`, "--address", "here"),
 		Entry("an address outside of the range", `--address 10\.2\.0\.1 is not in the reserved range`,
-			"--bosh-deployment", "bosh-deployment", "--release", "a", "--stemcell", "b", "--range", "10.16.0.0/16", "--address", "10.2.0.1"),
+			"--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz", "--range", "10.16.0.0/16", "--address", "10.2.0.1"),
+		Entry("a release that does not exist", "--release: stat nope.tgz: no such file", "--release", "nope.tgz"),
+		Entry("a directory without a manifest", "--bosh-deployment: stat .*/nope/bosh.yml: no such file", "--bosh-deployment", "nope"),
+		Entry("a directory as an ops file", "--ops-file: bosh-deployment is not a file", "--ops-file", "bosh-deployment"),
+		Entry("an invalid namespace", `namespace "Bad_NS" is not valid: .*; set --namespace`, "--namespace", "Bad_NS"),
 		Entry("a variable without a value", `--var number 1 is not in the form name=value`, "--var", "mine"),
 	)
 
@@ -165,7 +170,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		ws.planOutput()
 		session := ws.run("", "up", "--dry-run", "--network", "static")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: directory kubernetes belongs to a director with --network "service", not "static"; use another directory`))
+		Expect(session.Err).To(gbytes.Say(`^error: the files in directory kubernetes are for --network "service", not "static", and create-env has not used them yet; delete the directory`))
 	})
 })
 

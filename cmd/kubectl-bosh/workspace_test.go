@@ -33,6 +33,8 @@ func newWorkspace() workspace {
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.MkdirAll(filepath.Join(ws.dir, "bosh-deployment"), 0o755)).To(Succeed())
 	ws.write("bosh-deployment/bosh.yml", string(content))
+	ws.write("cpi.tgz", "")
+	ws.write("stemcell.tgz", "")
 	return ws
 }
 

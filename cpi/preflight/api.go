@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -18,6 +17,7 @@ const (
 	// maxClockSkew is the accepted difference between the clocks of the API server and this host.
 	maxClockSkew = 10 * time.Second
 
+	checkServer = "check the server's URL and CA certificate in the kubeconfig, and the network"
 	correctUser = "correct the user's entry in the kubeconfig, see docs/guides/credentials.md"
 )
 
@@ -28,8 +28,10 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrNoCredentials):
 		return fail(err.Error(), correctUser)
+	case errors.Is(err, kube.ErrNotServed):
+		return fail("the server does not serve the Kubernetes API: "+err.Error(), checkServer)
 	case err != nil:
-		return fail(call.AsBOSH(err).Error(), "check the server's URL and CA certificate in the kubeconfig, and the network; see "+checkCredentials)
+		return fail("cannot reach the Kubernetes API server: "+err.Error(), checkServer)
 	}
 	return pass(server.URL + " responds, namespace " + s.client.Namespace)
 }
@@ -68,6 +70,8 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail("the API server rejected the "+credentials.Kind, renew)
+	case errors.Is(err, kube.ErrUnreachable):
+		return undetermined(skipped, "see "+checkAPI)
 	case err != nil:
 		return errorFinding(err, callPermissionsFile)
 	case credentials.ExpiresAt.IsZero():

@@ -53,13 +53,16 @@ func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, 
 	forEachParallel(len(checks)-1, func(i int) {
 		check := checks[i+1]
 		if first.Verdict == Fails && check.Name != checkCredentials {
-			results[i+1] = check.result(undetermined("skipped", "see "+checkAPI))
+			results[i+1] = check.result(undetermined(skipped, "see "+checkAPI))
 			return
 		}
 		results[i+1] = check.run(ctx, s)
 	})
 	return results
 }
+
+// skipped is the detail of a check that did not run, because the API server does not respond.
+const skipped = "skipped"
 
 // Passed reports whether no required check failed.
 func Passed(results []Result) bool {

@@ -8,7 +8,8 @@ import (
 	"text/tabwriter"
 )
 
-// Write writes the results as a table, with the advice below each result that has some, or as a JSON array.
+// Write writes the results as a table, with the advice below each result that has some, or as a JSON array. The table has one row for
+// all skipped checks.
 func Write(out io.Writer, results []Result, asJSON bool) error {
 	if asJSON {
 		encoder := json.NewEncoder(out)
@@ -18,11 +19,19 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tDETAIL AND ADVICE")
+	skippedChecks := 0
 	for _, result := range results {
+		if result.Detail == skipped {
+			skippedChecks++
+			continue
+		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result.Check, result.Kind, result.Verdict, inOneLine(result.Detail))
 		if result.Advice != "" {
 			fmt.Fprintf(table, "\t\t\t→ %s\n", inOneLine(result.Advice))
 		}
+	}
+	if skippedChecks > 0 {
+		fmt.Fprintf(table, "(%d others)\t\t%s\t%s, see %s\n", skippedChecks, Unknown, skipped, checkAPI)
 	}
 	return table.Flush()
 }

@@ -209,6 +209,12 @@ var _ = Describe("Preflight checks", func() {
 		Expect(results["nodes"]).To(And(HaveField("Verdict", Unknown), HaveField("Advice", "see api")))
 	})
 
+	It("have one row for all skipped checks", func() {
+		var table bytes.Buffer
+		Expect(Write(&table, []Result{{Check: "api", Verdict: Fails, Detail: "no"}, {Check: "a", Detail: skipped}, {Check: "b", Detail: skipped}}, false)).To(Succeed())
+		Expect(strings.Split(table.String(), "\n")[2:]).To(HaveExactElements(MatchRegexp(`^\(2 others\) +unknown +skipped, see api$`), ""))
+	})
+
 	It("are reported as a table or in JSON", func(ctx context.Context) {
 		results := RunWithClient(ctx, cluster.config, cluster.client(), image)
 		Expect(Passed(results)).To(BeTrue())

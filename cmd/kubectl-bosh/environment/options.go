@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -82,6 +83,36 @@ func (o Options) Validate() error {
 	}
 	_, err := o.parseVars()
 	return err
+}
+
+// CheckFiles returns an error if a file that the options name does not exist. create-env would report it only after `up` changed the
+// cluster.
+func (o Options) CheckFiles() error {
+	manifest, err := o.manifestPath()
+	if err != nil {
+		return err
+	}
+	manifestFlag := "--manifest"
+	if o.BOSHDeployment != "" {
+		manifestFlag = "--bosh-deployment"
+	}
+	files := [][2]string{{"--release", o.Release}, {"--stemcell", o.Stemcell}, {manifestFlag, manifest}}
+	for _, opsFile := range o.OpsFiles {
+		files = append(files, [2]string{"--ops-file", opsFile})
+	}
+	for _, file := range files {
+		flag, path := file[0], strings.TrimPrefix(file[1], "file://")
+		if path == "" || isURL(path) {
+			continue
+		}
+		switch info, err := os.Stat(path); {
+		case err != nil:
+			return fmt.Errorf("%s: %w", flag, err)
+		case !info.Mode().IsRegular():
+			return fmt.Errorf("%s: %s is not a file", flag, path)
+		}
+	}
+	return nil
 }
 
 func validateChoice(flag, value string, known ...string) error {

@@ -157,15 +157,24 @@ func (p *Plan) applyOptions() error {
 // planExisting plans a director with recorded decisions. Some of them are fixed, because a change would create another director.
 func (p *Plan) planExisting(dir Dir) error {
 	o := p.options
+	created, err := exists(dir.filePath(stateFile))
+	if err != nil {
+		return err
+	}
 	for _, fixed := range []struct{ flag, requested, recorded string }{
 		{"--name", o.Director, p.Director}, {"--namespace", o.Namespace, p.Namespace}, {"--network", o.Network, p.Network},
 		{"--range", o.Range, p.Vars.GetString("internal_cidr")}, {"--address", o.Address, p.Vars.GetString("internal_ip")},
 		{"--credentials", o.Credentials, p.Credentials},
 	} {
-		if fixed.requested != "" && fixed.requested != fixed.recorded {
-			return fmt.Errorf("directory %s belongs to a director with %s %q, not %q; use another directory (--dir), or edit its files",
-				dir.Path, fixed.flag, fixed.recorded, fixed.requested)
+		if fixed.requested == "" || fixed.requested == fixed.recorded {
+			continue
 		}
+		if !created {
+			return fmt.Errorf("the files in directory %s are for %s %q, not %q, and create-env has not used them yet; "+
+				"delete the directory, and run up again with all flags", dir.Path, fixed.flag, fixed.recorded, fixed.requested)
+		}
+		return fmt.Errorf("directory %s belongs to a director with %s %q, not %q; use another directory (--dir), or edit its files",
+			dir.Path, fixed.flag, fixed.recorded, fixed.requested)
 	}
 	p.addDecision("all", "as recorded in "+dir.filePath(settingsFile)+" and "+dir.filePath(varsFile))
 	if err := p.applyOptions(); err != nil {

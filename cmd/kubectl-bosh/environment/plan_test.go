@@ -140,6 +140,7 @@ var _ = Describe("The plan of up", func() {
 			options.Vars = []string{"a=1"}
 			write(ctx)
 			options = Options{Cluster: options.Cluster}
+			Expect(os.WriteFile(filepath.Join(dir.Path, stateFile), []byte("{}"), 0o600)).To(Succeed())
 		})
 
 		It("keeps the recorded decisions", func(ctx context.Context) {
@@ -169,6 +170,13 @@ var _ = Describe("The plan of up", func() {
 			Entry("address", func(o *Options) { o.Address = "10.96.0.8" }),
 			Entry("kind of credentials", func(o *Options) { o.Credentials = CredentialsKubeconfig }),
 		)
+
+		It("rejects another network before create-env ran, too, and says that the directory can be deleted", func(ctx context.Context) {
+			Expect(os.Remove(filepath.Join(dir.Path, stateFile))).To(Succeed())
+			options.Network = NetworkStatic
+			_, err := newPlan(ctx)
+			Expect(err).To(MatchError(ContainSubstring("create-env has not used them yet; delete the directory")))
+		})
 
 		It("belongs to its cluster", func() {
 			_, err := dir.VerifyCluster(cluster.Identity{Server: "https://lab", UID: "1"})
