@@ -1,12 +1,15 @@
 # New to this repository? Start with `make demo` and `make test`. All targets install or build their requirements.
 
-.PHONY: build test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release clean
+.PHONY: build go test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release clean
 
 # Build the CPI, the CNI shim and the kubectl plugin as static programs.
-build:
+build: go
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cpi ./cmd/cpi
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
+
+go:
+	@bash -c '. scripts/environment; need_go'
 
 # Run unit and integration tests, without root and without a cluster. KUBERNETES=1.33 runs only tests with a control plane, with that
 # version. LABEL=each-version runs only those that depend most on the version.
@@ -47,7 +50,7 @@ cluster-down:
 	scripts/cluster down
 
 # Create the tarball of the BOSH release. VERSION=1.2.3 sets the version, and FINAL=1 records a final release.
-release:
+release: go
 	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 
 clean:

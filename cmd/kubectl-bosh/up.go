@@ -191,7 +191,8 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	return nil
 }
 
-// checkManifest fails if an ops file does not fit the manifest, or the stemcell does not fit the releases. Without the BOSH CLI, which
+// checkManifest fails if an ops file does not fit the manifest, the stemcell does not fit the releases, or the cluster lacks a default
+// StorageClass for the disks. Without the BOSH CLI, which
 // apply requires, it checks nothing.
 func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) error {
 	if _, err := exec.LookPath(o.boshProgram()); err != nil {
@@ -205,7 +206,7 @@ func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan
 	if err != nil {
 		return fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
 	}
-	return plan.CheckSeries(manifest)
+	return errors.Join(plan.CheckSeries(manifest), plan.CheckStorageClasses(manifest))
 }
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
@@ -320,8 +321,11 @@ func (s *session) runBOSH(ctx context.Context, verb string) error {
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
 	err := s.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {
-		fmt.Fprintf(s.command.ErrOrStderr(),
-			"error: bosh %s failed; see its output above, and run the same command again to continue\n", verb)
+		result := "error: bosh " + verb + " failed; see its output above"
+		if ctx.Err() != nil {
+			result = "interrupted"
+		}
+		fmt.Fprintf(s.command.ErrOrStderr(), "\n%s. Directory %s keeps the state; to continue, run the same command again\n", result, s.dir.Path)
 	}
 	return err
 }

@@ -22,15 +22,15 @@ import (
 
 // Inspection is the result of inspecting a cluster. A field is empty if its value is unknown, and Findings contain the reason.
 type Inspection struct {
-	Server             kube.ServerInfo
-	Namespace          Namespace
-	StorageClass       string // name of the default StorageClass
-	NetworkPlugin      NetworkPlugin
-	ReservedRanges     []ReservedRange // ranges that are assigned on request only
-	ServiceRanges      []netip.Prefix  // ranges of Service addresses
-	APIURL             string          // URL at which Pods reach the API server
-	DNSAddress         string          // address of the cluster's DNS Service
-	MissingPermissions []string        // permissions that the operator lacks to create a director
+	Server                kube.ServerInfo
+	Namespace             Namespace
+	NoDefaultStorageClass bool
+	NetworkPlugin         NetworkPlugin
+	ReservedRanges        []ReservedRange // ranges that are assigned on request only
+	ServiceRanges         []netip.Prefix  // ranges of Service addresses
+	APIURL                string          // URL at which Pods reach the API server
+	DNSAddress            string          // address of the cluster's DNS Service
+	MissingPermissions    []string        // permissions that the operator lacks to create a director
 
 	// Findings describe the cluster to the operator, in the order of the inspection.
 	Findings []ReportLine
@@ -123,10 +123,10 @@ func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (
 		}
 	}
 	if defaultClass == nil {
+		result.NoDefaultStorageClass = true
 		return "no default; annotate a StorageClass with storageclass.kubernetes.io/is-default-class=true, " +
 			"or set storage_class in cloud_properties", nil
 	}
-	result.StorageClass = defaultClass.Name
 	return defaultClass.Name + " (provisioner " + defaultClass.Provisioner + ")", nil
 }
 

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -201,6 +202,17 @@ var _ = Describe("The plan of up", func() {
 			Expect(err).To(MatchError(And(ContainSubstring("cannot parse"), Not(ContainSubstring("secret")))))
 		})
 	})
+
+	DescribeTable("requires a default StorageClass", func(ctx context.Context, noDefault bool, cloudProperties string, matcher types.GomegaMatcher) {
+		inspection.NoDefaultStorageClass = noDefault
+		plan, err := newPlan(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(plan.CheckStorageClasses([]byte("disk_pools: [{name: disks, cloud_properties: " + cloudProperties + "}]"))).To(matcher)
+	},
+		Entry("for a disk pool without one", true, "{}", MatchError(ContainSubstring("no default StorageClass, and disk pool disks of /bd/bosh.yml sets none"))),
+		Entry("but not for a disk pool with one", true, "{storage_class: fast}", Succeed()),
+		Entry("unless the cluster has one", false, "{}", Succeed()),
+	)
 
 	It("writes permissions for its namespace", func(ctx context.Context) {
 		options.Namespace = "cf"

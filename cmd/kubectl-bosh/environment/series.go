@@ -45,6 +45,30 @@ func (p *Plan) CheckSeries(manifest []byte) error {
 		series, p.Manifest, other, strings.Join(others, ", "))
 }
 
+// CheckStorageClasses returns an error if a disk pool of the manifest requires the default StorageClass, and the cluster has none: the
+// director's disk would stay unbound until create-env times out. manifest is the output of InterpolateCommand.
+func (p *Plan) CheckStorageClasses(manifest []byte) error {
+	var content struct {
+		DiskPools []struct {
+			Name            string
+			CloudProperties struct {
+				StorageClass string `json:"storage_class"`
+			} `json:"cloud_properties"`
+		} `json:"disk_pools"`
+	}
+	if err := yaml.Unmarshal(manifest, &content); err != nil {
+		return fmt.Errorf("%s: %w", p.Manifest, err)
+	}
+	for _, pool := range content.DiskPools {
+		if p.inspection.NoDefaultStorageClass && pool.CloudProperties.StorageClass == "" {
+			return fmt.Errorf("the cluster has no default StorageClass, and disk pool %s of %s sets none; annotate a StorageClass with "+
+				"storageclass.kubernetes.io/is-default-class=true, or set cloud_properties.storage_class of the pool with an --ops-file",
+				pool.Name, p.Manifest)
+		}
+	}
+	return nil
+}
+
 // stemcellSeries returns the operating system of the stemcell: from its stemcell.MF, or from the name in its URL. It returns "" if the
 // operating system is unknown.
 func stemcellSeries(url string) string {
