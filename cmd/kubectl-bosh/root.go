@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,6 +31,24 @@ func (c *connection) addFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&c.rules.ExplicitPath, clientcmd.RecommendedConfigPathFlag, "", "Path to the kubeconfig file to use")
 	flagNames := clientcmd.RecommendedConfigOverrideFlags("")
 	clientcmd.BindOverrideFlags(&c.overrides, flags, flagNames)
+	flags.VisitAll(func(flag *pflag.Flag) { flag.Hidden = !slices.Contains(commonFlags, flag.Name) })
+}
+
+// commonFlags are the flags of kubectl that the help of each command shows.
+var commonFlags = []string{"kubeconfig", "context", "namespace"}
+
+func newOptionsCommand(*connection) *cobra.Command {
+	return &cobra.Command{
+		Use:   "options",
+		Short: "List the flags of all commands, which are those of kubectl",
+		Long:  "List the flags that select the cluster, the namespace and the user. All commands accept them, as kubectl does.",
+		Args:  cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			command.InheritedFlags().VisitAll(func(flag *pflag.Flag) { flag.Hidden = false })
+			_, err := fmt.Fprint(command.OutOrStdout(), command.InheritedFlags().FlagUsages())
+			return err
+		},
+	}
 }
 
 // newClient returns a client for the selected namespace and its connection settings, without sending a request.
@@ -126,7 +145,7 @@ func newRoot(conn *connection) *cobra.Command {
 		Long: "kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI,\n" +
 			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
 			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context. For up and down, see\n" +
-			"their help.\n\n" +
+			"their help. `kubectl bosh options` lists kubectl's other flags, which all commands accept.\n\n" +
 			"INSTANCE is GROUP/INDEX, or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
@@ -136,7 +155,7 @@ func newRoot(conn *connection) *cobra.Command {
 	conn.addFlags(root.PersistentFlags())
 	for _, newCommand := range []func(*connection) *cobra.Command{
 		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand, newAdmissionScriptsCommand,
-		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand,
+		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand, newOptionsCommand,
 	} {
 		root.AddCommand(newCommand(conn))
 	}

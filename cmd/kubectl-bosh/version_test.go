@@ -25,3 +25,20 @@ var _ = Describe("kubectl bosh --version", func() {
 		Expect(string(output)).To(Equal("kubectl bosh version v1.2.3\n"))
 	})
 })
+
+var _ = Describe("kubectl's flags", func() {
+	output := func(ctx context.Context, arguments ...string) string {
+		GinkgoHelper()
+		out, err := exec.CommandContext(ctx, program, arguments...).Output()
+		Expect(err).NotTo(HaveOccurred())
+		return string(out)
+	}
+
+	It("are in the help of each command only if they are common", func(ctx context.Context) {
+		Expect(output(ctx, "ps", "--help")).To(And(ContainSubstring("--context"), ContainSubstring("--namespace"), Not(ContainSubstring("--as-uid"))))
+	})
+
+	It("are all listed by kubectl bosh options", func(ctx context.Context) {
+		Expect(output(ctx, "options")).To(And(ContainSubstring("--context"), ContainSubstring("--as-uid"), ContainSubstring("--token")))
+	})
+})
