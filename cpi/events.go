@@ -69,7 +69,7 @@ func (s *requestSession) eventMessage(method string, took time.Duration, callErr
 		description += " (" + s.Subject.Detail + ")"
 	}
 	if callErr != nil {
-		return fmt.Sprintf("%s failed after %.1f s: %s", description, took.Seconds(), call.AsBOSH(callErr).WithCode())
+		return fmt.Sprintf("%s failed after %.1f s: %s", description, took.Seconds(), call.AsBOSHError(callErr).WithCode())
 	}
 	return fmt.Sprintf("%s took %.1f s", description, took.Seconds())
 }

@@ -52,7 +52,7 @@ var _ = Describe("Event reasons", func() {
 		rejected := call.CodeDiskInUse.Errorf("the cause")
 		for _, err := range []error{rejected, fmt.Errorf("more: %w", rejected), errors.Join(rejected, errors.New("of the rollback"))} {
 			Expect(methods["detach_disk"].event.forResult(err)).To(Equal("DetachRejected"))
-			Expect(call.AsBOSH(err).Type()).To(BeEquivalentTo(call.CloudError))
+			Expect(call.AsBOSHError(err).Type()).To(BeEquivalentTo(call.CloudError))
 		}
 		Expect(methods["detach_disk"].event.forResult(call.CodeClusterError.Errorf("the cause"))).To(Equal("DetachFailed"))
 	})
@@ -106,9 +106,9 @@ var _ = Describe("The Event of a call", func() {
 	It("contains the error message of the response", func() {
 		s, _ := unreachableSession()
 		s.SetDetail("disk disk-1")
-		failed := fmt.Errorf("more: %w", kube.ErrRejected)
+		failed := fmt.Errorf("more: %w", kube.ErrDenied)
 		message := s.eventMessage("attach_disk", 1234*time.Millisecond, failed)
-		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSH(failed).Error() + " [request-denied]"))
+		Expect(message).To(Equal("attach_disk (disk disk-1) failed after 1.2 s: " + call.AsBOSHError(failed).Error() + " [request-denied]"))
 		Expect(strings.Count(message, "denied a request")).To(Equal(1))
 	})
 })

@@ -62,7 +62,7 @@ func (e *exchange) Call(action any, _ []any) (any, error) {
 	}
 	result, err := serve()
 	if err != nil {
-		e.err = call.AsBOSH(err).WithCode()
+		e.err = call.AsBOSHError(err).WithCode()
 		return nil, e.err
 	}
 	return result, nil

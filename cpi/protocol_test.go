@@ -197,7 +197,7 @@ var _ = Describe("The protocol", func() {
 		Entry("failing webhook", kube.ErrWebhook, "check the webhook that this message names"),
 		Entry("missing credentials", kube.ErrNoCredentials, "correct the user in kubernetes.kubeconfig"),
 		Entry("rejected credentials", kube.ErrUnauthorized, "rejected the CPI's credentials"),
-		Entry("denied", kube.ErrRejected, "check the CPI's Role"),
+		Entry("denied", kube.ErrDenied, "check the CPI's Role"),
 		Entry("any other", kube.ErrConflict, "words"),
 	)
 

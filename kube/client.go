@@ -54,7 +54,7 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 	if options.OnWarning != nil {
 		config.WarningHandler = warnings(options.OnWarning)
 	}
-	client, err := NewFor(config, namespace, retryTimeout)
+	client, err := NewForConfig(config, namespace, retryTimeout)
 	if err != nil {
 		return nil, err
 	}
@@ -62,8 +62,8 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 	return client, nil
 }
 
-// NewFor is like New, but takes connection settings.
-func NewFor(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
+// NewForConfig is like New, but takes connection settings.
+func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
 	client := &Client{

@@ -19,9 +19,9 @@ func (c *Client) EventsAbout(object metav1.Object) Selection {
 	return Selection{Fields: fields}
 }
 
-// DescribePod returns one line that explains why the Pod is not running: the latest messages of the scheduler, the kubelet and the
+// DiagnosePod returns one line that explains why the Pod is not running: the latest messages of the scheduler, the kubelet and the
 // containers, and the newest warning event of each reason. It omits the events if it cannot list them.
-func (c *Client) DescribePod(ctx context.Context, pod *corev1.Pod) string {
+func (c *Client) DiagnosePod(ctx context.Context, pod *corev1.Pod) string {
 	messages := statusMessages(pod)
 	events, err := c.Events.List(ctx, c.EventsAbout(pod))
 	if err == nil {

@@ -21,11 +21,11 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrConflict means that the object does not have the UID, resource version or values that the request requires.
 	ErrConflict = errors.New("conflict")
-	// ErrRejected means that the API server rejected the request. The client lacks a permission, a quota is exhausted, an admission
+	// ErrDenied means that the API server rejected the request. The client lacks a permission, a quota is exhausted, an admission
 	// policy denies the request, or a field is invalid.
-	ErrRejected = errors.New("rejected by the API server")
-	// ErrUnauthorized means that the API server rejected the credentials. It wraps ErrRejected.
-	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrRejected)
+	ErrDenied = errors.New("rejected by the API server")
+	// ErrUnauthorized means that the API server rejected the credentials. It wraps ErrDenied.
+	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrDenied)
 	// ErrNoCredentials means that the kubeconfig's credential plugin is not installed, or failed. No request was sent.
 	ErrNoCredentials = errors.New("no credentials")
 	// ErrWebhook means that the API server failed to call an admission webhook.
@@ -103,7 +103,7 @@ func translate(action string, err error) error {
 		kind = ErrUnauthorized
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
 		apierrors.IsMethodNotSupported(err):
-		kind = ErrRejected
+		kind = ErrDenied
 	case errors.Is(err, context.DeadlineExceeded):
 		kind = ErrTimeout
 	case apierrors.IsInternalError(err) && strings.Contains(err.Error(), "failed calling webhook"):

@@ -23,7 +23,7 @@ import (
 
 // allKinds are the possible values of Error.Kind.
 var allKinds = []error{
-	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrRejected, ErrUnauthorized, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
+	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrDenied, ErrUnauthorized, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
 }
 
 // matchingKinds returns the kinds that errors.Is finds in the error.
@@ -69,11 +69,11 @@ var _ = Describe("A request's error", func() {
 		Entry("another UID in a patch", apierrors.NewInvalid(pod, "web", field.ErrorList{
 			field.Invalid(field.NewPath("metadata", "uid"), "other", "field is immutable")}), final, ErrConflict),
 		Entry("a field of another field manager", apierrors.NewApplyConflict(nil, "conflict with kubectl"), final, ErrConflict),
-		Entry("invalid credentials", apierrors.NewUnauthorized("no"), final, ErrUnauthorized, ErrRejected),
-		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrRejected),
-		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrRejected),
-		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrRejected),
-		Entry("an unsupported verb", apierrors.NewMethodNotSupported(pods, "patch"), final, ErrRejected),
+		Entry("invalid credentials", apierrors.NewUnauthorized("no"), final, ErrUnauthorized, ErrDenied),
+		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrDenied),
+		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrDenied),
+		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrDenied),
+		Entry("an unsupported verb", apierrors.NewMethodNotSupported(pods, "patch"), final, ErrDenied),
 		Entry("too many requests", apierrors.NewTooManyRequests("wait", 1), retriable, ErrUnreachable),
 		Entry("too many requests without Retry-After", apierrors.NewTooManyRequestsError("wait"), retriable, ErrUnreachable),
 		Entry("the server is starting or shutting down", apierrors.NewServiceUnavailable("no etcd"), retriable, ErrUnreachable),
@@ -95,11 +95,11 @@ var _ = Describe("A request's error", func() {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "web", "<html>", 0, true)
 	}
 	DescribeTable("from a proxy does not concern the object", expectKind,
-		Entry("400", proxyError(http.StatusBadRequest), final, ErrRejected),
-		Entry("401", proxyError(http.StatusUnauthorized), final, ErrUnauthorized, ErrRejected),
-		Entry("403", proxyError(http.StatusForbidden), final, ErrRejected),
+		Entry("400", proxyError(http.StatusBadRequest), final, ErrDenied),
+		Entry("401", proxyError(http.StatusUnauthorized), final, ErrUnauthorized, ErrDenied),
+		Entry("403", proxyError(http.StatusForbidden), final, ErrDenied),
 		Entry("404", proxyError(http.StatusNotFound), final, ErrNotServed),
-		Entry("405", proxyError(http.StatusMethodNotAllowed), final, ErrRejected),
+		Entry("405", proxyError(http.StatusMethodNotAllowed), final, ErrDenied),
 		Entry("418", proxyError(http.StatusTeapot), final),
 		Entry("429", proxyError(http.StatusTooManyRequests), final),
 		Entry("500", proxyError(http.StatusInternalServerError), retriable, ErrUnreachable),
@@ -122,7 +122,7 @@ var _ = Describe("A request's error", func() {
 		Entry("an expired certificate", transportError(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
 		Entry("a certificate that fails verification", transportError(&tls.CertificateVerificationError{Err: errors.New("no")}), final, ErrUnreachable),
 		Entry("a rejected client certificate", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
-			final, ErrUnauthorized, ErrRejected),
+			final, ErrUnauthorized, ErrDenied),
 		Entry("another TLS alert", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), retriable, ErrUnreachable),
 		Entry("a server that does not speak TLS", transportError(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
 	)

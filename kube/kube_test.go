@@ -44,10 +44,10 @@ var _ = Describe("A node", func() {
 	})
 
 	It("is out of service if it has the taint and is not ready", func() {
-		Expect(kube.OutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeOutOfService))).To(BeTrue())
-		Expect(kube.OutOfService(node(corev1.ConditionFalse, corev1.TaintNodeOutOfService))).To(BeTrue())
-		Expect(kube.OutOfService(node(corev1.ConditionTrue, corev1.TaintNodeOutOfService))).To(BeFalse())
-		Expect(kube.OutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeUnreachable))).To(BeFalse())
+		Expect(kube.IsOutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeOutOfService))).To(BeTrue())
+		Expect(kube.IsOutOfService(node(corev1.ConditionFalse, corev1.TaintNodeOutOfService))).To(BeTrue())
+		Expect(kube.IsOutOfService(node(corev1.ConditionTrue, corev1.TaintNodeOutOfService))).To(BeFalse())
+		Expect(kube.IsOutOfService(node(corev1.ConditionUnknown, corev1.TaintNodeUnreachable))).To(BeFalse())
 	})
 })
 

@@ -17,9 +17,9 @@ func NodeLost(node *corev1.Node) (since time.Time, lost bool) {
 	return ready.LastTransitionTime.Time, true
 }
 
-// OutOfService reports whether an operator declared the node to be off, with the taint node.kubernetes.io/out-of-service. Like
+// IsOutOfService reports whether an operator declared the node to be off, with the taint node.kubernetes.io/out-of-service. Like
 // Kubernetes, it ignores the taint on a ready node, from which the operator may have forgotten to remove it.
-func OutOfService(node *corev1.Node) bool {
+func IsOutOfService(node *corev1.Node) bool {
 	ready := readyCondition(node)
 	if ready != nil && ready.Status == corev1.ConditionTrue {
 		return false

@@ -9,7 +9,7 @@ import (
 )
 
 // IsActive reports whether the Pod is neither finished nor being deleted.
-func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !Finished(pod) }
+func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !IsFinished(pod) }
 
 // ActivePods returns the active Pods; see IsActive.
 func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
@@ -31,20 +31,20 @@ func NodeOf(pods []*corev1.Pod) string {
 	return ""
 }
 
-// OwnedBy reports whether the object has an owner reference with this UID.
-func OwnedBy(object metav1.Object, uid types.UID) bool {
+// IsOwnedBy reports whether the object has an owner reference with this UID.
+func IsOwnedBy(object metav1.Object, uid types.UID) bool {
 	return slices.ContainsFunc(object.GetOwnerReferences(), func(owner metav1.OwnerReference) bool { return owner.UID == uid })
 }
 
-// Ready reports whether the Pod has the condition Ready.
-func Ready(pod *corev1.Pod) bool {
+// IsReady reports whether the Pod has the condition Ready.
+func IsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 		return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue
 	})
 }
 
-// Finished reports whether the Pod has the phase Succeeded or Failed, for example after an eviction. It never runs again.
-func Finished(pod *corev1.Pod) bool {
+// IsFinished reports whether the Pod has the phase Succeeded or Failed, for example after an eviction. It never runs again.
+func IsFinished(pod *corev1.Pod) bool {
 	return pod.Status.Phase == corev1.PodFailed || pod.Status.Phase == corev1.PodSucceeded
 }
 
@@ -78,14 +78,14 @@ func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTe
 	return nil
 }
 
-// Aborted reports whether a container's program did not exit by itself: it failed to start, was killed, or its exit status is
+// IsAborted reports whether a container's program did not exit by itself: it failed to start, was killed, or its exit status is
 // unknown. Shells and container runtimes use exit codes 126 to 128 for a program that fails to start, 128 plus the signal's number
 // for a killed program, and 255 for an unknown status.
-func Aborted(state *corev1.ContainerStateTerminated) bool { return state.ExitCode >= 126 }
+func IsAborted(state *corev1.ContainerStateTerminated) bool { return state.ExitCode >= 126 }
 
 // FailedToStart reports whether a container's program failed to start; see Aborted.
 func FailedToStart(state *corev1.ContainerStateTerminated) bool {
-	return Aborted(state) && state.ExitCode <= 128
+	return IsAborted(state) && state.ExitCode <= 128
 }
 
 // EphemeralImagePullFailed reports whether the last attempt to pull the image of the ephemeral container of this name failed.

@@ -77,7 +77,7 @@ var _ = Describe("A Pod that does not start", func() {
 	It("is described by the reports of the scheduler, the kubelet and its container, and by its newest warnings", func(ctx context.Context) {
 		api := memoryapi.Start()
 		DeferCleanup(api.Close)
-		client, err := NewFor(api.Config(), "apps", 0)
+		client, err := NewForConfig(api.Config(), "apps", 0)
 		Expect(err).NotTo(HaveOccurred())
 		now := time.Now()
 		for i, message := range []string{"old", "new"} {
@@ -89,7 +89,7 @@ var _ = Describe("A Pod that does not start", func() {
 		pod.Status.Reason, pod.Status.Message = "Evicted", "disk pressure"
 		pod.Status.ContainerStatuses = waitingPod("ErrImagePull", "not found", 0).Status.ContainerStatuses
 		pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 3, Reason: "Error", Message: "boom\n"}
-		Expect(client.DescribePod(ctx, pod)).To(Equal("Evicted: disk pressure; not scheduled: no nodes; " +
+		Expect(client.DiagnosePod(ctx, pod)).To(Equal("Evicted: disk pressure; not scheduled: no nodes; " +
 			"container vm: ErrImagePull: not found; container vm exited with status 3 (Error): boom; FailedMount: new"))
 	})
 })
@@ -107,7 +107,7 @@ var _ = Describe("An ephemeral container", func() {
 		Expect(EphemeralImagePullFailed(withState(waiting, ""), "check")).To(BeTrue())
 		Expect(EphemeralNotStarted(withState(waiting, "containerd://1"), "check")).To(BeTrue())
 		Expect(EphemeralNotStarted(withState(waiting, ""), "check")).To(BeFalse())
-		Expect(Aborted(&corev1.ContainerStateTerminated{ExitCode: 137})).To(BeTrue())
+		Expect(IsAborted(&corev1.ContainerStateTerminated{ExitCode: 137})).To(BeTrue())
 		Expect(FailedToStart(&corev1.ContainerStateTerminated{ExitCode: 128})).To(BeTrue())
 		Expect(FailedToStart(&corev1.ContainerStateTerminated{ExitCode: 137})).To(BeFalse())
 	})

@@ -8,13 +8,13 @@ const bindCompleted = "pv.kubernetes.io/bind-completed"
 // NeverBound reports whether the PVC never had a volume. Any other unbound PVC lost its volume, or waits for an existing volume,
 // which may contain data.
 func NeverBound(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Spec.VolumeName == "" && pvc.Status.Phase != corev1.ClaimLost && !Bound(pvc)
+	return pvc.Spec.VolumeName == "" && pvc.Status.Phase != corev1.ClaimLost && !IsBound(pvc)
 }
 
-// Bound reports whether the PVC is bound to its volume.
-func Bound(pvc *corev1.PersistentVolumeClaim) bool { return pvc.Status.Phase == corev1.ClaimBound }
+// IsBound reports whether the PVC is bound to its volume.
+func IsBound(pvc *corev1.PersistentVolumeClaim) bool { return pvc.Status.Phase == corev1.ClaimBound }
 
-// Binding reports whether the PVC is bound to its volume, but its phase, which is updated last, is still Pending.
-func Binding(pvc *corev1.PersistentVolumeClaim) bool {
+// IsBoundButPending reports whether the PVC is bound to its volume, but its phase, which is updated last, is still Pending.
+func IsBoundButPending(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Spec.VolumeName != "" && pvc.Annotations[bindCompleted] != "" && pvc.Status.Phase == corev1.ClaimPending
 }

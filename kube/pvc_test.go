@@ -18,7 +18,7 @@ var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, 
 		pvc.ObjectMeta = metav1.ObjectMeta{Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}
 	}
 	states := []string{}
-	for name, matches := range map[string]bool{"never bound": kube.NeverBound(pvc), "bound": kube.Bound(pvc), "binding": kube.Binding(pvc)} {
+	for name, matches := range map[string]bool{"never bound": kube.NeverBound(pvc), "bound": kube.IsBound(pvc), "binding": kube.IsBoundButPending(pvc)} {
 		if matches {
 			states = append(states, name)
 		}

@@ -23,7 +23,7 @@ var _ = Describe("A Resource", func() {
 		api = memoryapi.Start()
 		DeferCleanup(api.Close)
 		var err error
-		client, err = NewFor(api.Config(), "apps", 10*time.Second)
+		client, err = NewForConfig(api.Config(), "apps", 10*time.Second)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -88,7 +88,7 @@ var _ = Describe("A Resource", func() {
 		Expect(err).NotTo(HaveOccurred())
 		once(http.MethodPatch, respondWith(http.StatusForbidden))
 		_, err = client.Pods.Patch(ctx, "web", []byte(`{}`))
-		Expect(err).To(MatchError(ErrRejected))
+		Expect(err).To(MatchError(ErrDenied))
 	})
 
 	It("ensures an object once, even if the response is lost", func(ctx context.Context) {
@@ -281,15 +281,15 @@ var _ = Describe("A Resource", func() {
 		Expect(client.RecordEvent(ctx, &corev1.Event{
 			ObjectMeta: metav1.ObjectMeta{Name: "event", Namespace: "apps"}, InvolvedObject: client.Pods.Reference(pod), Reason: "Attached",
 		})).To(Succeed())
-		Expect(client.DescribePod(ctx, pod)).NotTo(BeEmpty())
+		Expect(client.DiagnosePod(ctx, pod)).NotTo(BeEmpty())
 	})
 })
 
 var _ = DescribeTable("The state of a Pod", func(status corev1.PodStatus, active, finished, ready bool) {
 	pod := &corev1.Pod{Status: status}
 	Expect(IsActive(pod)).To(Equal(active))
-	Expect(Finished(pod)).To(Equal(finished))
-	Expect(Ready(pod)).To(Equal(ready))
+	Expect(IsFinished(pod)).To(Equal(finished))
+	Expect(IsReady(pod)).To(Equal(ready))
 	Expect(ActivePods([]*corev1.Pod{pod})).To(HaveLen(map[bool]int{true: 1}[active]))
 },
 	Entry("pending", corev1.PodStatus{Phase: corev1.PodPending}, true, false, false),

@@ -87,10 +87,10 @@ var _ = Describe("A server's response", func() {
 	},
 		Entry("Pod not found", statusResponse(http.StatusNotFound, "NotFound"), final, ErrNotFound),
 		Entry("path not found", htmlResponse(http.StatusNotFound), final, ErrNotServed),
-		Entry("unauthorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrRejected),
-		Entry("unauthorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrRejected),
-		Entry("forbidden", statusResponse(http.StatusForbidden, "Forbidden"), final, ErrRejected),
-		Entry("forbidden by a proxy", htmlResponse(http.StatusForbidden), final, ErrRejected),
+		Entry("unauthorized", statusResponse(http.StatusUnauthorized, "Unauthorized"), final, ErrUnauthorized, ErrDenied),
+		Entry("unauthorized by a proxy", htmlResponse(http.StatusUnauthorized), final, ErrUnauthorized, ErrDenied),
+		Entry("forbidden", statusResponse(http.StatusForbidden, "Forbidden"), final, ErrDenied),
+		Entry("forbidden by a proxy", htmlResponse(http.StatusForbidden), final, ErrDenied),
 		Entry("internal error", statusResponse(http.StatusInternalServerError, "InternalError"), retriable, ErrUnreachable),
 		Entry("internal error of a proxy", htmlResponse(http.StatusInternalServerError), retriable, ErrUnreachable),
 		Entry("bad gateway", htmlResponse(http.StatusBadGateway), retriable, ErrUnreachable),
@@ -134,7 +134,7 @@ var _ = Describe("A server's response", func() {
 			err = getPod(ctx, server, trustServer(server))
 			return err
 		}).WithContext(ctx).Should(MatchError(ErrUnauthorized))
-		expectRequestError(err, final, []error{ErrUnauthorized, ErrRejected})
+		expectRequestError(err, final, []error{ErrUnauthorized, ErrDenied})
 		Expect(err).To(MatchError(And(ContainSubstring("the user of the kubeconfig has no credentials"), ContainSubstring("certificate required"))))
 	})
 

@@ -36,7 +36,7 @@ var _ = Describe("A request that the API server forbids", func() {
 	}
 	get := func(ctx context.Context, config *rest.Config) error {
 		GinkgoHelper()
-		client, err := NewFor(config, "default", time.Minute)
+		client, err := NewForConfig(config, "default", time.Minute)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = client.Pods.Get(ctx, "web")
 		return err
@@ -63,12 +63,12 @@ var _ = Describe("A request that the API server forbids", func() {
 			requestCount.Add(1)
 			htmlResponse(http.StatusForbidden)(w, r)
 		})
-		Expect(get(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})).To(MatchError(ErrRejected))
+		Expect(get(ctx, &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}})).To(MatchError(ErrDenied))
 		Expect(requestCount.Load()).To(BeEquivalentTo(1))
 	})
 
 	DescribeTable("is final if the response of /readyz is", func(ctx context.Context, readiness http.HandlerFunc) {
-		Expect(get(ctx, forbidUntil(readiness, 2))).To(MatchError(ErrRejected))
+		Expect(get(ctx, forbidUntil(readiness, 2))).To(MatchError(ErrDenied))
 		Expect(readinessChecks.Load()).To(BeEquivalentTo(1))
 		Expect(forbidden.Load()).To(BeEquivalentTo(2), "the server may have been starting at the first request")
 	},

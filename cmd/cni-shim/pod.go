@@ -114,7 +114,7 @@ func (c config) classifyError(name podName, err error) error {
 		return newError(types.ErrTryAgainLater,
 			"the API server still rejects the credentials of kubeconfig %s after %s of retries: %v",
 			c.Kubernetes.Kubeconfig, c.Kubernetes.Timeout.Duration, err)
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return newError(codeForbidden,
 			"the API server denied access to the Pod; the user of kubeconfig %s needs permission to get pods: %v",
 			c.Kubernetes.Kubeconfig, err)

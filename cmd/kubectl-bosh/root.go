@@ -72,7 +72,7 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 		return nil, nil, c.explainConfigError(err)
 	}
 	config.UserAgent = "kubectl-bosh"
-	client, err := kube.NewFor(config, namespace, retryTimeout)
+	client, err := kube.NewForConfig(config, namespace, retryTimeout)
 	return client, config, err
 }
 

@@ -17,33 +17,33 @@ import (
 // may still run. Therefore each object that a failed call deletes has an annotation with the ID of the call that owns the object
 // (manifest.AnnotationCall). A retried call adopts the existing objects. If the first call then fails, it does not delete them.
 
-// Verdict is what EnsureOwned does with an existing object.
-type Verdict int
+// Decision is what EnsureOwned does with an existing object.
+type Decision int
 
 const (
-	// Retry creates the object again: the existing one was deleted, or is about to be.
-	Retry Verdict = iota
+	// Recreate creates the object again: the existing one was deleted, or is about to be.
+	Recreate Decision = iota
 	// Adopt makes this call the owner of the object.
 	Adopt
 	// Share keeps the object without adopting it. The call that owns it does not delete it either.
 	Share
 )
 
-// AdoptIf returns a judge for EnsureOwned: Adopt if keep returns true, otherwise Retry.
-func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Verdict, error) {
-	return func(existing T) (Verdict, error) {
+// AdoptIf returns a function for EnsureOwned that returns Adopt if keep returns true, and otherwise Recreate.
+func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Decision, error) {
+	return func(existing T) (Decision, error) {
 		adopt, err := keep(existing)
 		if adopt {
 			return Adopt, err
 		}
-		return Retry, err
+		return Recreate, err
 	}
 }
 
-// EnsureOwned creates the object with this call as its owner. If an object of this name exists, judge decides what to do with it.
+// EnsureOwned creates the object with this call as its owner. If an object of this name exists, decide returns what to do with it.
 // created reports whether this call created the object, even if the response to that request was lost.
 func EnsureOwned[T Object, L runtime.Object](
-	c *Call, resource *kube.Resource[T, L], desired T, judge func(existing T) (Verdict, error)) (object T, created bool, err error) {
+	c *Call, resource *kube.Resource[T, L], desired T, decide func(existing T) (Decision, error)) (object T, created bool, err error) {
 
 	annotations := desired.GetAnnotations()
 	if annotations == nil {
@@ -53,17 +53,17 @@ func EnsureOwned[T Object, L runtime.Object](
 	desired.SetAnnotations(annotations)
 	var kept T
 	object, created, err = resource.Ensure(c.Ctx, desired, func(existing T) (bool, error) {
-		verdict, err := judge(existing)
+		decision, err := decide(existing)
 		kept = existing
-		if err != nil || verdict == Retry {
+		if err != nil || decision == Recreate {
 			return false, err
 		}
-		if verdict == Share || c.Owns(existing) || existing.GetDeletionTimestamp() != nil {
+		if decision == Share || c.Owns(existing) || existing.GetDeletionTimestamp() != nil {
 			return true, nil
 		}
 		kept, err = adoptObject(c, resource, existing)
 		if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) {
-			return false, nil // the object changed since it was read: judge it again
+			return false, nil // the object changed since it was read: decide again
 		}
 		return true, err
 	})
@@ -80,12 +80,12 @@ func (c *Call) Owns(object Object) bool {
 
 // StartedBeforeOwner reports whether this call started before the call that owns the object, by the clocks of their hosts.
 func (c *Call) StartedBeforeOwner(object metav1.Object) bool {
-	return timeOf(c.ID).Before(StartTime(object))
+	return timeOf(c.ID).Before(OwnerStartTime(object))
 }
 
-// StartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
+// OwnerStartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
 // an owning call.
-func StartTime(object metav1.Object) time.Time { return timeOf(manifest.CallOf(object)) }
+func OwnerStartTime(object metav1.Object) time.Time { return timeOf(manifest.CallOf(object)) }
 
 // timeOf returns the time in the ID of a call, or zero if it is not an ID; see NewID.
 func timeOf(callID string) time.Time {

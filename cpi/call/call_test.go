@@ -48,8 +48,8 @@ var _ = Describe("DecodeStrict", func() {
 
 var _ = Describe("AsBOSH", func() {
 	It("keeps the type of a wrapped error", func() {
-		wrapped := fmt.Errorf("more: %w", errors.Join(NoVM("vm-1"), errors.New("and this")))
-		Expect(AsBOSH(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
+		wrapped := fmt.Errorf("more: %w", errors.Join(VMNotFoundError("vm-1"), errors.New("and this")))
+		Expect(AsBOSHError(wrapped).Type()).To(BeEquivalentTo(VMNotFound))
 	})
 })
 

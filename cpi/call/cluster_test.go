@@ -39,7 +39,7 @@ var _ = Describe("A call", func() {
 	})
 	newCall := func(ctx context.Context) *Call {
 		GinkgoHelper()
-		client, err := kube.NewFor(api.Config(), namespace, 0)
+		client, err := kube.NewForConfig(api.Config(), namespace, 0)
 		Expect(err).NotTo(HaveOccurred())
 		return &Call{Ctx: ctx, Client: client, ID: NewID(), Director: "d", Log: slog.New(slog.DiscardHandler)}
 	}
@@ -47,7 +47,7 @@ var _ = Describe("A call", func() {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	}
 	adopt := AdoptIf(func(*corev1.Pod) (bool, error) { return true, nil })
-	share := func(*corev1.Pod) (Verdict, error) { return Share, nil }
+	share := func(*corev1.Pod) (Decision, error) { return Share, nil }
 
 	Describe("that ensures an object", func() {
 		It("owns it", func(ctx context.Context) {
@@ -56,7 +56,7 @@ var _ = Describe("A call", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(created).To(BeTrue())
 			Expect(c.Owns(pod)).To(BeTrue())
-			Expect(StartTime(pod)).To(BeTemporally("~", time.Now(), time.Minute))
+			Expect(OwnerStartTime(pod)).To(BeTemporally("~", time.Now(), time.Minute))
 		})
 
 		It("adopts the object of an earlier call, which then keeps it", func(ctx context.Context) {
@@ -211,12 +211,12 @@ var _ = Describe("A call", func() {
 })
 
 var _ = DescribeTable("AsBOSH explains", func(cause error, code Code) {
-	explained := AsBOSH(&kube.Error{Action: "get Pod bosh/web", Kind: cause, Err: errors.New("x")})
+	explained := AsBOSHError(&kube.Error{Action: "get Pod bosh/web", Kind: cause, Err: errors.New("x")})
 	Expect(explained).To(Satisfy(code.Is))
 	Expect(explained.WithCode()).To(MatchError(HaveSuffix("[" + code.Name + "]")))
 	Expect(explained.WithCode().WithCode().Error()).To(Equal(explained.WithCode().Error()))
 },
 	Entry(nil, kube.ErrUnreachable, CodeAPIUnreachable), Entry(nil, kube.ErrNotServed, CodeAPINotKubernetes),
 	Entry(nil, kube.ErrNoCredentials, CodeCredentialsMissing), Entry(nil, kube.ErrUnauthorized, CodeCredentialsRejected),
-	Entry(nil, kube.ErrWebhook, CodeWebhookFailed), Entry(nil, kube.ErrRejected, CodeRequestDenied), Entry(nil, kube.ErrConflict, CodeClusterError),
+	Entry(nil, kube.ErrWebhook, CodeWebhookFailed), Entry(nil, kube.ErrDenied, CodeRequestDenied), Entry(nil, kube.ErrConflict, CodeClusterError),
 )

@@ -28,7 +28,7 @@ const (
 )
 
 // Error is an error with an ErrorKind and a code. bosh-cpi-go reads the kind with a type assertion, so the outermost error of a
-// response must be an *Error: see AsBOSH.
+// response must be an *Error: see AsBOSHError.
 type Error struct {
 	kind  ErrorKind
 	code  string
@@ -71,28 +71,30 @@ func (e *Error) WithCode() *Error {
 // codePattern matches the code at the end of a message.
 var codePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]$`)
 
-// Invalid returns an error with the code CodeInvalidProperty. The message must name the invalid key and the remedy.
-func Invalid(format string, args ...any) *Error { return CodeInvalidProperty.Errorf(format, args...) }
+// InvalidPropertyf returns an error with the code CodeInvalidProperty. The message must name the invalid key and the remedy.
+func InvalidPropertyf(format string, args ...any) *Error {
+	return CodeInvalidProperty.Errorf(format, args...)
+}
 
-// NoVM returns the error for a VM that does not exist.
-func NoVM(cid string) *Error {
+// VMNotFoundError returns the error for a VM that does not exist.
+func VMNotFoundError(cid string) *Error {
 	return CodeVMNotFound.Errorf("VM %s not found: no Pod has this name", cid)
 }
 
-// NoDisk returns the error for a disk that does not exist.
-func NoDisk(cid string) *Error {
+// DiskNotFoundError returns the error for a disk that does not exist.
+func DiskNotFoundError(cid string) *Error {
 	return CodeDiskNotFound.Errorf("disk %s not found: no PVC has this name", cid)
 }
 
-// IsTyped reports whether the error is, or wraps, an *Error.
-func IsTyped(err error) bool {
+// IsBOSHError reports whether the error is, or wraps, an *Error.
+func IsBOSHError(err error) bool {
 	var typed *Error
 	return errors.As(err, &typed)
 }
 
-// AsBOSH converts err to the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSH
+// AsBOSHError converts err to the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSHError
 // derives the code from the way in which the request to the cluster failed, and adds a remedy to the message.
-func AsBOSH(err error) *Error {
+func AsBOSHError(err error) *Error {
 	var typed *Error
 	switch {
 	case errors.As(err, &typed):
@@ -109,7 +111,7 @@ func AsBOSH(err error) *Error {
 			"renew them; cpi -check shows when they expire", err)
 	case errors.Is(err, kube.ErrWebhook):
 		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed: %w; check the webhook that this message names", err)
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request: %w; "+
 			"check the CPI's Role, quotas and admission policies of the namespace", err)
 	}
@@ -137,9 +139,9 @@ func (c *Call) ExplainTimeout(code Code, pod *corev1.Pod, err error, message str
 	return code.Wrap(WithMessage(err, message+": "+c.DiagnosePod(pod)), false)
 }
 
-// DiagnosePod describes the last reported state of the Pod; see kube.Client.DescribePod. It also works after the deadline of the call.
+// DiagnosePod describes the last reported state of the Pod; see kube.Client.DiagnosePod. It also works after the deadline of the call.
 func (c *Call) DiagnosePod(pod *corev1.Pod) string {
 	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
-	return detached.DescribePod(detached.Ctx, pod)
+	return detached.Client.DiagnosePod(detached.Ctx, pod)
 }

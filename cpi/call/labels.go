@@ -13,10 +13,10 @@ import (
 // contains the label.
 func CheckLabel(location, key, value string) error {
 	if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-		return Invalid("%s: %q is not a valid label name: %s", location, key, problems[0])
+		return InvalidPropertyf("%s: %q is not a valid label name: %s", location, key, problems[0])
 	}
 	if problems := validation.IsValidLabelValue(value); len(problems) > 0 {
-		return Invalid("%s.%s: %q is not a valid label value: %s", location, key, value, problems[0])
+		return InvalidPropertyf("%s.%s: %q is not a valid label value: %s", location, key, value, problems[0])
 	}
 	return nil
 }
@@ -29,15 +29,15 @@ func CheckLabels(location string, labels, annotations map[string]string) error {
 			return err
 		}
 		if manifest.IsReservedKey(key) {
-			return Invalid("%s.labels.%s is reserved for the CPI", location, key)
+			return InvalidPropertyf("%s.labels.%s is reserved for the CPI", location, key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(annotations)) {
 		if problems := validation.IsQualifiedName(key); len(problems) > 0 {
-			return Invalid("%s.annotations: %q is not a valid annotation name: %s", location, key, problems[0])
+			return InvalidPropertyf("%s.annotations: %q is not a valid annotation name: %s", location, key, problems[0])
 		}
 		if manifest.IsReservedKey(key) {
-			return Invalid("%s.annotations.%s is reserved for the CPI", location, key)
+			return InvalidPropertyf("%s.annotations.%s is reserved for the CPI", location, key)
 		}
 	}
 	return nil

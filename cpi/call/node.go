@@ -32,7 +32,7 @@ func NodeOutOfService(nodes []*corev1.Node) (outOfService bool, err error) {
 	if len(nodes) == 0 {
 		return true, nil
 	}
-	if kube.OutOfService(nodes[0]) {
+	if kube.IsOutOfService(nodes[0]) {
 		return true, nil
 	}
 	if since, unreachable := kube.NodeLost(nodes[0]); unreachable {
@@ -44,7 +44,7 @@ func NodeOutOfService(nodes []*corev1.Node) (outOfService bool, err error) {
 // PodNodeOutOfService is NodeOutOfService for the node of the Pod. For a ready Pod it sends no request, because Kubernetes marks
 // the Pods of an unreachable node as not ready.
 func (c *Call) PodNodeOutOfService(pod *corev1.Pod) (outOfService bool, err error) {
-	if kube.Ready(pod) || pod.Spec.NodeName == "" {
+	if kube.IsReady(pod) || pod.Spec.NodeName == "" {
 		return false, nil
 	}
 	found, err := c.Nodes.List(c.Ctx, kube.Selection{Name: pod.Spec.NodeName})

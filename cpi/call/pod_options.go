@@ -47,11 +47,11 @@ func DefaultPodOptions() PodOptions {
 func (o PodOptions) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(o.HelperLimits)) {
 		if amount := o.HelperLimits[name]; amount.Sign() <= 0 {
-			return Invalid("pods.helper_limits.%s must be greater than 0", name)
+			return InvalidPropertyf("pods.helper_limits.%s must be greater than 0", name)
 		}
 	}
 	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
-		return Invalid("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, like /var/lib/lxcfs", o.LXCFS)
+		return InvalidPropertyf("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, like /var/lib/lxcfs", o.LXCFS)
 	}
 	return CheckLabels("pods", o.Labels, o.Annotations)
 }

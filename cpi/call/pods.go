@@ -13,7 +13,7 @@ import (
 // returns VMNotFound.
 func VMSelection(vmCID string) (kube.Selection, error) {
 	if !manifest.ValidName(vmCID) {
-		return kube.Selection{}, NoVM(vmCID)
+		return kube.Selection{}, VMNotFoundError(vmCID)
 	}
 	return kube.Selection{Labels: manifest.LabelVM + "=" + vmCID}, nil
 }
@@ -34,7 +34,7 @@ func (c *Call) GetPodTemplate(vmCID string) (*corev1.PodTemplate, error) {
 	template, err := c.PodTemplates.Get(c.Ctx, vmCID)
 	if errors.Is(err, kube.ErrNotFound) ||
 		err == nil && (template.DeletionTimestamp != nil || !manifest.HasRole(template, manifest.RoleVMTemplate)) {
-		return nil, NoVM(vmCID)
+		return nil, VMNotFoundError(vmCID)
 	}
 	return template, err
 }

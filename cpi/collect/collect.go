@@ -158,7 +158,7 @@ type orphanScan struct {
 // age returns the time since the object was created or last adopted by a call.
 func (scan *orphanScan) age(object metav1.Object) time.Duration {
 	since := object.GetCreationTimestamp().Time
-	if started := call.StartTime(object); started.After(since) {
+	if started := call.OwnerStartTime(object); started.After(since) {
 		since = started
 	}
 	return scan.now.Sub(since)
@@ -266,7 +266,7 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 		if rule == nil || pdb.Spec.MinAvailable == nil || pdb.Spec.MinAvailable.IntVal <= rule.MinAvailableFor(activeVMs) {
 			continue
 		}
-		if patch, err := manifest.ResizePDB(pdb, activeVMs); err == nil && patch != nil {
+		if patch, err := manifest.ResizePDBPatch(pdb, activeVMs); err == nil && patch != nil {
 			reason := fmt.Sprintf("requires %d available VMs, but the group has only %d (expected while BOSH replaces one)",
 				pdb.Spec.MinAvailable.IntVal, activeVMs)
 			scan.add(pdb, reason, resizePDB(pdb.Name, rule.MinAvailableFor(activeVMs), patch))

@@ -92,7 +92,7 @@ func (c Collector) listObsoletePrefetches(
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
 	switch {
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -109,7 +109,7 @@ func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, director
 	}
 	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
 	switch {
-	case errors.Is(err, kube.ErrNotFound), errors.Is(err, kube.ErrNotServed), errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrNotFound), errors.Is(err, kube.ErrNotServed), errors.Is(err, kube.ErrDenied):
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -120,7 +120,7 @@ func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, director
 // podHasMetadata reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.
 func (inv inventory) podHasMetadata(template *corev1.PodTemplate) bool {
 	return slices.ContainsFunc(inv.pods, func(pod *corev1.Pod) bool {
-		return kube.OwnedBy(pod, template.UID) && manifest.HasMetadata(pod.Annotations)
+		return kube.IsOwnedBy(pod, template.UID) && manifest.HasMetadata(pod.Annotations)
 	})
 }
 
@@ -129,7 +129,7 @@ func (inv inventory) podHasMetadata(template *corev1.PodTemplate) bool {
 func (inv inventory) vmPods() []manifest.VMPod {
 	vmPods := manifest.VMPods(inv.pods)
 	for _, template := range inv.podTemplates {
-		if !slices.ContainsFunc(vmPods, func(vmPod manifest.VMPod) bool { return kube.OwnedBy(vmPod, template.UID) }) {
+		if !slices.ContainsFunc(vmPods, func(vmPod manifest.VMPod) bool { return kube.IsOwnedBy(vmPod, template.UID) }) {
 			vmPods = append(vmPods, manifest.PodFromTemplate(template, ""))
 		}
 	}
@@ -157,8 +157,8 @@ func (inv inventory) findVMPod(vmCID string) manifest.VMPod {
 
 // isVMPresent reports whether the VM Pod or PodTemplate that owns the attachment Pod exists.
 func (inv inventory) isVMPresent(attachment manifest.AttachmentPod) bool {
-	return slices.ContainsFunc(inv.pods, func(other *corev1.Pod) bool { return kube.OwnedBy(attachment, other.UID) }) ||
-		slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.OwnedBy(attachment, template.UID) })
+	return slices.ContainsFunc(inv.pods, func(other *corev1.Pod) bool { return kube.IsOwnedBy(attachment, other.UID) }) ||
+		slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.IsOwnedBy(attachment, template.UID) })
 }
 
 func (inv inventory) hasVMBehind(service string) bool {

@@ -41,7 +41,7 @@ var _ = Describe("Collect", func() {
 	}
 	collect := func(ctx context.Context) map[string]string {
 		GinkgoHelper()
-		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
 		Expect(err).NotTo(HaveOccurred())
 		results, err := collector.Collect(ctx, client)
 		Expect(err).NotTo(HaveOccurred())
@@ -128,7 +128,7 @@ var _ = Describe("Collect", func() {
 			return denied
 		}
 		collector.Confirm = true
-		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
 		Expect(err).NotTo(HaveOccurred())
 		results, err := collector.Collect(ctx, client)
 		Expect(err).To(MatchError(ContainSubstring("Service bosh/web")))

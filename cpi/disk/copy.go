@@ -49,7 +49,7 @@ func (s *Session) beginCopy(pvc manifest.DiskPVC, successor string) (manifest.Di
 		if err := s.CheckFreeFor(pvc, ""); err != nil {
 			return pvc, err
 		}
-		patch, err := manifest.BeginCopy(pvc, successor)
+		patch, err := manifest.BeginCopyPatch(pvc, successor)
 		if err != nil {
 			return pvc, err
 		}
@@ -161,7 +161,7 @@ func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) err
 	}
 	_, err = storageClasses.Get(s.Ctx, *desired.StorageClass)
 	if errors.Is(err, kube.ErrNotFound) {
-		return call.Invalid("cloud_properties.storage_class: the cluster has no StorageClass %s", *desired.StorageClass)
+		return call.InvalidPropertyf("cloud_properties.storage_class: the cluster has no StorageClass %s", *desired.StorageClass)
 	}
 	return err
 }
@@ -187,7 +187,7 @@ func (s *Session) ensureSuccessor(pvc manifest.DiskPVC, desired manifest.Disk) (
 
 // checkReadable returns an error if the PVC had a volume but is no longer bound to it. Such a disk must not be copied as a blank one.
 func checkReadable(pvc manifest.DiskPVC) error {
-	if kube.Bound(pvc.PVC) || kube.Binding(pvc.PVC) || kube.NeverBound(pvc.PVC) {
+	if kube.IsBound(pvc.PVC) || kube.IsBoundButPending(pvc.PVC) || kube.NeverBound(pvc.PVC) {
 		return nil
 	}
 	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is no longer bound to volume %s (phase %s); "+
@@ -232,7 +232,7 @@ func (s *Session) runCopyPod(pvc, successor manifest.DiskPVC) (pod manifest.Copy
 	_, err = s.assignOwner(pvc, manifest.DiskOwner{Pod: pod.UID},
 		func(current manifest.DiskPVC) error { return s.checkCopyAllowed(current, successor.Name) },
 		func(current manifest.DiskPVC) ([]byte, error) {
-			return manifest.AssignCopy(current, successor.Name, pod.UID)
+			return manifest.AssignCopyPatch(current, successor.Name, pod.UID)
 		})
 	if err != nil {
 		return pod, err
@@ -273,7 +273,7 @@ func (s *Session) markVerified(pvc, successor manifest.DiskPVC) error {
 // releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod still owned the disk, nothing else wrote to
 // the disk during the copy.
 func (s *Session) releaseFromCopy(disk string, successor manifest.DiskPVC, pod manifest.CopyPod) error {
-	patch, err := manifest.ReleaseDisk(manifest.DiskOwner{Pod: pod.UID})
+	patch, err := manifest.ReleaseDiskPatch(manifest.DiskOwner{Pod: pod.UID})
 	if err != nil {
 		return err
 	}

@@ -57,7 +57,7 @@ func (s *Session) acceptCopy(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 	if err := s.deleteCopyPod(originalCID); err != nil { // otherwise the PVC of the original exists until the copy Pod is gone
 		return pvc, err
 	}
-	patch, err := manifest.FinishCopy()
+	patch, err := manifest.FinishCopyPatch()
 	if err != nil {
 		return pvc, err
 	}
@@ -71,7 +71,7 @@ func (s *Session) acceptCopy(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
 // advanceCopy changes the state of the copy (manifest.LabelCopy). It returns kube.ErrConflict if the current state is not from, and
 // DiskNotFound if the copy is gone.
 func (s *Session) advanceCopy(pvc manifest.DiskPVC, from, to string) (manifest.DiskPVC, error) {
-	patch, err := manifest.AdvanceCopy(pvc, from, to)
+	patch, err := manifest.AdvanceCopyPatch(pvc, from, to)
 	if err != nil {
 		return pvc, err
 	}
@@ -82,7 +82,7 @@ func (s *Session) advanceCopy(pvc manifest.DiskPVC, from, to string) (manifest.D
 func (s *Session) patchCopyState(pvc manifest.DiskPVC, patch []byte) (manifest.DiskPVC, error) {
 	patched, err := s.patchJSON(pvc.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) {
-		return pvc, call.NoDisk(pvc.Name)
+		return pvc, call.DiskNotFoundError(pvc.Name)
 	}
 	return patched, err
 }
@@ -158,7 +158,7 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
 			return call.CodeDiskBusy.Errorf("disk %s was copied to disk %s by an update_disk that started after this call; "+
 				"retry this call to delete the copy, or use disk %[2]s", disk, copyPVC.Name)
 		}
-		patch, err := manifest.InvalidateCopy(copyPVC)
+		patch, err := manifest.InvalidateCopyPatch(copyPVC)
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,7 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
 // clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC changed since it was
 // read.
 func (s *Session) clearCopyRecord(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
-	patch, err := manifest.AbandonCopy(pvc)
+	patch, err := manifest.AbandonCopyPatch(pvc)
 	if err != nil {
 		return pvc, err
 	}

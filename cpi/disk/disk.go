@@ -61,7 +61,7 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 func (s *Session) GetPVC(cid string) (manifest.DiskPVC, error) {
 	pvc, err := s.read(cid)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && (pvc.DeletionTimestamp != nil || !isDisk(pvc)) {
-		return manifest.DiskPVC{}, call.NoDisk(cid)
+		return manifest.DiskPVC{}, call.DiskNotFoundError(cid)
 	}
 	return pvc, err
 }
@@ -111,7 +111,7 @@ func (s *Session) Delete(cid string) error {
 		case deletionSent && errors.Is(err, kube.ErrNotFound):
 			return nil
 		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(pvc):
-			return call.NoDisk(cid)
+			return call.DiskNotFoundError(cid)
 		case err != nil:
 			return err
 		}
@@ -162,7 +162,7 @@ func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	}
 	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, desired)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && pvc.DeletionTimestamp != nil {
-		return call.NoDisk(cid)
+		return call.DiskNotFoundError(cid)
 	}
 	return err
 }

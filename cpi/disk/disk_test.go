@@ -59,7 +59,7 @@ var _ = Describe("A disk", func() {
 
 	It("is a PVC that requests space for the image file", func() {
 		pvc := env.pvc(env.createDisk(fast))
-		Expect(SizeOf(pvc)).To(Equal(int64(64)))
+		Expect(RecordedSizeMiB(pvc)).To(Equal(int64(64)))
 		request := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
 		Expect(request.Value() >> 20).To(Equal(manifest.PVCSizeMiB(64, corev1.PersistentVolumeFilesystem, false)))
 		Expect(env.Subject.Object.Name).To(Equal(pvc.Name))

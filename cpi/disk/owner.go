@@ -28,7 +28,7 @@ func (s *Session) AssignAndStart(pvc manifest.DiskPVC, attachment manifest.Attac
 	owner := attachment.OwnerRecord()
 	name := pvc.Name
 	pvc, err := s.assignOwner(pvc, owner, validate, func(current manifest.DiskPVC) ([]byte, error) {
-		return manifest.AssignDisk(current, owner)
+		return manifest.AssignDiskPatch(current, owner)
 	})
 	if call.DiskNotFound.Is(err) {
 		err = deletedDuringAttachError(name, owner.VM)
@@ -69,7 +69,7 @@ func (s *Session) assignOwner(
 		assigned, err := s.patch(pvc.Name, patch)
 		switch {
 		case err == nil && assigned.DeletionTimestamp != nil:
-			return assigned, call.NoDisk(pvc.Name)
+			return assigned, call.DiskNotFoundError(pvc.Name)
 		case err == nil:
 			return assigned, nil
 		case !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound):
@@ -78,7 +78,7 @@ func (s *Session) assignOwner(
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
 			return pvc, err
 		}
-		if err := s.checkPodExists(manifest.AttachmentName(pvc.Name), owner.Pod); err != nil {
+		if err := s.checkPodExists(manifest.DiskPodName(pvc.Name), owner.Pod); err != nil {
 			return pvc, err
 		}
 	}
@@ -102,7 +102,7 @@ func (s *Session) startPod(pod manifest.DiskPod) (manifest.DiskPod, error) {
 	if !pod.IsGated() || pod.DeletionTimestamp != nil {
 		return pod, nil
 	}
-	patch, err := manifest.Ungate(pod)
+	patch, err := manifest.UngatePatch(pod)
 	if err != nil {
 		return pod, err
 	}
@@ -122,7 +122,7 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, vmCID string, pod types.UI
 	if pvc.IsDirectory() || pvc.IsFormatted() {
 		return nil
 	}
-	patch, err := manifest.MarkFormatted(pod)
+	patch, err := manifest.MarkFormattedPatch(pod)
 	if err != nil {
 		return err
 	}
@@ -139,7 +139,7 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, vmCID string, pod types.UI
 // Release removes the owner record if owner still owns the disk. It returns the remaining owner: none, or another one.
 func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error) {
 	none := manifest.DiskOwner{}
-	patch, err := manifest.ReleaseDisk(owner)
+	patch, err := manifest.ReleaseDiskPatch(owner)
 	if err != nil {
 		return none, err
 	}
@@ -207,7 +207,7 @@ func (s *Session) OwningVM(pvc manifest.DiskPVC) (string, error) {
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	vmPod := manifest.VMPod{Pod: pod}
 	switch {
-	case err == nil && !vmPod.HasRecreateStrategy() && kube.Finished(pod):
+	case err == nil && !vmPod.HasRecreateStrategy() && kube.IsFinished(pod):
 		return "", nil
 	case err == nil && (!vmPod.HasRecreateStrategy() || slices.Contains(vmPod.DiskCIDs(), pvc.Name)):
 		return vmCID, nil
@@ -282,7 +282,7 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 
 // getDiskPod returns the attachment Pod or the copy Pod of the disk.
 func (s *Session) getDiskPod(disk string) (manifest.DiskPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+	pod, err := s.Pods.Get(s.Ctx, manifest.DiskPodName(disk))
 	return manifest.DiskPod{Pod: pod}, err
 }
 

@@ -46,25 +46,25 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 		Attach:      attachDevice,
 	}
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
-		return properties, call.Invalid("%w", err)
+		return properties, call.InvalidPropertyf("%w", err)
 	}
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
-		return properties, call.Invalid("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
+		return properties, call.InvalidPropertyf("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
 	}
 	if err := properties.checkAttach(); err != nil {
 		return properties, err
 	}
 	if properties.Attach == attachDevice && !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
-		return properties, call.Invalid("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
+		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
 	}
 	if properties.Preallocate && (properties.VolumeMode == corev1.PersistentVolumeBlock || properties.Attach != attachDevice) {
-		return properties, call.Invalid("cloud_properties.preallocate applies only to disks that are image files; " +
+		return properties, call.InvalidPropertyf("cloud_properties.preallocate applies only to disks that are image files; " +
 			"remove it, or use volume_mode: Filesystem and attach: device")
 	}
 	for _, mode := range properties.AccessModes {
 		known := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadWriteOncePod}
 		if !slices.Contains(known, mode) {
-			return properties, call.Invalid("cloud_properties.access_modes: %q is not valid; "+
+			return properties, call.InvalidPropertyf("cloud_properties.access_modes: %q is not valid; "+
 				"use ReadWriteOnce, ReadWriteMany or ReadWriteOncePod", mode)
 		}
 	}
@@ -82,12 +82,12 @@ func (p *Properties) checkAttach() error {
 		p.Filesystem = cmp.Or(p.Filesystem, "ext4")
 		return nil
 	case p.Attach != manifest.AttachBind:
-		return call.Invalid("cloud_properties.attach %q is not valid; use device or bind", p.Attach)
+		return call.InvalidPropertyf("cloud_properties.attach %q is not valid; use device or bind", p.Attach)
 	case p.VolumeMode == corev1.PersistentVolumeBlock:
-		return call.Invalid("cloud_properties.volume_mode Block and attach: bind are mutually exclusive; " +
+		return call.InvalidPropertyf("cloud_properties.volume_mode Block and attach: bind are mutually exclusive; " +
 			"remove attach: bind, or use volume_mode: Filesystem")
 	case p.Filesystem != "":
-		return call.Invalid("cloud_properties.filesystem %s and attach: bind are mutually exclusive, "+
+		return call.InvalidPropertyf("cloud_properties.filesystem %s and attach: bind are mutually exclusive, "+
 			"because a bind mount uses the filesystem of the volume; remove one", p.Filesystem)
 	}
 	return nil
@@ -114,8 +114,8 @@ func checkSize(sizeMiB int64) error {
 	return nil
 }
 
-// SizeOf returns the size of a disk in MiB as BOSH requested it.
-func SizeOf(pvc manifest.DiskPVC) (int64, error) {
+// RecordedSizeMiB returns the size of a disk in MiB as BOSH requested it.
+func RecordedSizeMiB(pvc manifest.DiskPVC) (int64, error) {
 	size, err := strconv.ParseInt(pvc.RecordedSize(), 10, 64)
 	if err != nil {
 		return 0, call.CodeDiskNotManaged.Errorf("PVC %s was not created by this CPI: its annotation %s is missing or invalid (%q)",

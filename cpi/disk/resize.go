@@ -28,19 +28,19 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
-	return s.growInPlace(pvc, sizeMiB)
+	return s.expandInPlace(pvc, sizeMiB)
 }
 
-// growInPlace checks that the PVC can be expanded in place, and expands it.
-func (s *Session) growInPlace(pvc manifest.DiskPVC, sizeMiB int64) error {
-	currentMiB, err := SizeOf(pvc)
+// expandInPlace checks that the PVC can be expanded in place, and expands it.
+func (s *Session) expandInPlace(pvc manifest.DiskPVC, sizeMiB int64) error {
+	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return err
 	}
 	switch {
 	case sizeMiB < currentMiB:
 		return shrinkError(pvc, currentMiB, sizeMiB)
-	case !kube.Bound(pvc.PVC):
+	case !kube.IsBound(pvc.PVC):
 		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
 	if sizeMiB > currentMiB {
@@ -77,14 +77,14 @@ func (s *Session) expandPVC(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) err
 // recordSize records the size on the PVC. It returns an error if another call recorded a larger size in the meantime.
 func (s *Session) recordSize(pvc manifest.DiskPVC, sizeMiB int64) error {
 	for {
-		currentMiB, err := SizeOf(pvc)
+		currentMiB, err := RecordedSizeMiB(pvc)
 		switch {
 		case err != nil || currentMiB == sizeMiB:
 			return err
 		case currentMiB > sizeMiB:
 			return shrinkError(pvc, currentMiB, sizeMiB)
 		}
-		patch, err := manifest.RecordSize(pvc, sizeMiB)
+		patch, err := manifest.RecordSizePatch(pvc, sizeMiB)
 		if err != nil {
 			return err
 		}
@@ -106,7 +106,7 @@ func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity
 		if desired.Cmp(requested) == 0 || desired.Cmp(requested) < 0 && desired.Cmp(capacity) <= 0 {
 			return pvc, nil
 		}
-		patch, err := manifest.RequestStorage(pvc, desired)
+		patch, err := manifest.RequestStoragePatch(pvc, desired)
 		if err != nil {
 			return pvc, err
 		}
@@ -158,7 +158,7 @@ func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quanti
 	selection := kube.Selection{Name: pvc.Name}
 	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
 		if len(present) == 0 {
-			return false, call.NoDisk(pvc.Name)
+			return false, call.DiskNotFoundError(pvc.Name)
 		}
 		pvc = manifest.DiskPVC{PVC: present[0]}
 		status := pvc.Status

@@ -17,7 +17,7 @@ var _ = Describe("resize_disk", func() {
 		cid := env.createDisk(fast)
 		Expect(env.Resize(cid, 128)).To(Succeed())
 		pvc := env.pvc(cid)
-		Expect(SizeOf(pvc)).To(Equal(int64(128)))
+		Expect(RecordedSizeMiB(pvc)).To(Equal(int64(128)))
 		capacity := pvc.Status.Capacity[corev1.ResourceStorage]
 		Expect(capacity.Value() >> 20).To(Equal(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem, false)))
 		Expect(env.Resize(cid, 128)).To(Succeed(), "the size is the same")

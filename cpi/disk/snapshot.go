@@ -62,7 +62,7 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 	if err := s.waitForSnapshot(snapshots, snapshot); err != nil {
 		return err
 	}
-	patch, err := manifest.FinishSnapshot()
+	patch, err := manifest.FinishSnapshotPatch()
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,7 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 // checkSnapshottable returns an error if no snapshot of the disk's volume can be taken. If the storage does not support snapshots,
 // the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
 func (s *Session) checkSnapshottable(pvc manifest.DiskPVC) error {
-	if !kube.Bound(pvc.PVC) {
+	if !kube.IsBound(pvc.PVC) {
 		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: "+
 			"it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
@@ -134,7 +134,7 @@ func (s *Session) flush(disk string) error {
 	if err != nil {
 		return err
 	}
-	if !kube.Ready(pod.Pod) || pod.DeletionTimestamp != nil || pod.IsCopy() {
+	if !kube.IsReady(pod.Pod) || pod.DeletionTimestamp != nil || pod.IsCopy() {
 		return nil
 	}
 	flushPod := manifest.FlushPod(manifest.AttachmentPod(pod), s.Director)

@@ -60,7 +60,7 @@ func newTestEnv() *testEnv {
 // newSession returns a session for another call, which ends after this time.
 func (env *testEnv) newSession(timeout time.Duration) *Session {
 	GinkgoHelper()
-	client, err := kube.NewFor(env.api.Config(), namespace, 0)
+	client, err := kube.NewForConfig(env.api.Config(), namespace, 0)
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	DeferCleanup(cancel)

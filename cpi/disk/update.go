@@ -73,7 +73,7 @@ func (s *Session) checkReplaced(cid, successor string, notFound error) error {
 // canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. If no StorageClass is requested,
 // the PVC keeps its StorageClass.
 func (s *Session) canUpdateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Properties) (bool, error) {
-	currentMiB, err := SizeOf(pvc)
+	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return false, err
 	}
@@ -88,7 +88,7 @@ func (s *Session) canUpdateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired 
 		return false, nil
 	case sizeMiB == currentMiB:
 		return true, nil
-	case !kube.Bound(pvc.PVC): // there is no volume to expand
+	case !kube.IsBound(pvc.PVC): // there is no volume to expand
 		return false, nil
 	}
 	err = s.checkExpandable(pvc)
@@ -112,11 +112,11 @@ func (s *Session) updateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Pro
 	if err != nil {
 		return err
 	}
-	currentMiB, err := SizeOf(pvc)
+	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return err
 	}
-	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).Relabel(pvc)
+	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).RelabelPatch(pvc)
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (s *Session) updateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Pro
 			return err
 		}
 	}
-	if !kube.Bound(pvc.PVC) {
+	if !kube.IsBound(pvc.PVC) {
 		return nil
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)

@@ -42,7 +42,7 @@ type Attachment struct {
 // the hook returns. The Pod is therefore ready when the VM can use the disk. A readiness probe would add up to one second, and an
 // init container up to two.
 func (a Attachment) Pod() AttachmentPod {
-	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
+	meta := newObjectMeta(DiskPodName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
 	// See AttachmentPDB. The attachment of a VM with disk_strategy: recreate is not deleted with the VM Pod: with a PodDisruptionBudget it

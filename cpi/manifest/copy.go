@@ -46,7 +46,7 @@ type Copy struct {
 // Pod returns the copy Pod. It runs once and is owned by the successor. It has the name of the old disk's attachment Pod, because
 // only one of the two may exist at a time.
 func (c Copy) Pod() CopyPod {
-	meta := newObjectMeta(AttachmentName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
+	meta := newObjectMeta(DiskPodName(c.Old.Name), c.Old.Namespace, c.Director, RoleCopy)
 	meta.Labels[LabelDisk] = c.Old.Name
 	meta.Annotations = map[string]string{AnnotationCopiedTo: c.New.Name}
 	meta.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "PersistentVolumeClaim", Name: c.New.Name, UID: c.New.UID}}

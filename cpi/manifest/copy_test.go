@@ -35,7 +35,7 @@ var _ = Describe("The successor of a disk", func() {
 		vm.PriorityClass = "high"
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		pod := manifest.Copy{Old: old, New: successor, VM: runningPod(vm), Node: "node-1", Director: "d1"}.Pod()
-		Expect(pod.Name).To(Equal(manifest.AttachmentName("disk-1")))
+		Expect(pod.Name).To(Equal(manifest.DiskPodName("disk-1")))
 		expectGolden("copy", withoutScripts(pod.Pod))
 		Expect(manifest.Copy{Old: old, New: successor, VM: runningPod(vm)}.Pod().Spec.Affinity).To(BeNil())
 	})

@@ -85,9 +85,9 @@ func (d DiskPVC) IsPreallocated() bool {
 	return d.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
 }
 
-// Relabel returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC lacks, or nil. The
+// RelabelPatch returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC lacks, or nil. The
 // patch contains nothing else, so that it does not revert changes of other calls.
-func (d Disk) Relabel(pvc DiskPVC) ([]byte, error) {
+func (d Disk) RelabelPatch(pvc DiskPVC) ([]byte, error) {
 	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
 		if current, ok := pvc.Labels[key]; !ok || current != value {
@@ -121,9 +121,9 @@ func (d DiskPVC) IsFormatted() bool {
 	return formatted
 }
 
-// RequestStorage returns the strategic merge patch that makes the PVC request this amount, if the PVC is unchanged since it was
+// RequestStoragePatch returns the strategic merge patch that makes the PVC request this amount, if the PVC is unchanged since it was
 // read.
-func RequestStorage(pvc DiskPVC, amount resource.Quantity) ([]byte, error) {
+func RequestStoragePatch(pvc DiskPVC, amount resource.Quantity) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
@@ -149,8 +149,8 @@ func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool)
 	return diskMiB + (diskMiB*percent+99)/100 + fixedMiB
 }
 
-// RecordSize returns the strategic merge patch that records a disk's size in MiB, if the PVC is unchanged since it was read.
-func RecordSize(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
+// RecordSizePatch returns the strategic merge patch that records a disk's size in MiB, if the PVC is unchanged since it was read.
+func RecordSizePatch(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},

@@ -31,8 +31,8 @@ func (d DiskPVC) Owner() (owner DiskOwner, ok bool) {
 	return owner, owner.Pod != ""
 }
 
-// AssignDisk returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
-func AssignDisk(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
+// AssignDiskPatch returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
+func AssignDiskPatch(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: &owner.VM},
@@ -40,9 +40,9 @@ func AssignDisk(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
 	})
 }
 
-// AssignCopy returns the strategic merge patch that records the successor, and the copy Pod as the owner of the disk, if the PVC is
+// AssignCopyPatch returns the strategic merge patch that records the successor, and the copy Pod as the owner of the disk, if the PVC is
 // unchanged since it was read.
-func AssignCopy(pvc DiskPVC, successor string, pod types.UID) ([]byte, error) {
+func AssignCopyPatch(pvc DiskPVC, successor string, pod types.UID) ([]byte, error) {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: nil},
@@ -50,8 +50,8 @@ func AssignCopy(pvc DiskPVC, successor string, pod types.UID) ([]byte, error) {
 	})
 }
 
-// ReleaseDisk returns the JSON patch that removes this owner record, which may be invalid, if the PVC still has it.
-func ReleaseDisk(owner DiskOwner) ([]byte, error) {
+// ReleaseDiskPatch returns the JSON patch that removes this owner record, which may be invalid, if the PVC still has it.
+func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
 	var patch jsonPatch
 	if owner.VM != "" {
 		patch.remove("/metadata/labels/"+LabelVM, owner.VM)
@@ -62,23 +62,23 @@ func ReleaseDisk(owner DiskOwner) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// MarkFormatted returns the JSON patch that records that the disk has a filesystem, if this Pod still owns the disk.
-func MarkFormatted(pod types.UID) ([]byte, error) {
+// MarkFormattedPatch returns the JSON patch that records that the disk has a filesystem, if this Pod still owns the disk.
+func MarkFormattedPatch(pod types.UID) ([]byte, error) {
 	var patch jsonPatch
 	patch.test("/metadata/annotations/"+AnnotationOwner, string(pod))
 	patch.add("/metadata/annotations/"+AnnotationFormatted, "true")
 	return json.Marshal(patch)
 }
 
-// BeginCopy returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC is
+// BeginCopyPatch returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC is
 // unchanged since it was read. It replaces the record of an earlier copy.
-func BeginCopy(pvc DiskPVC, successor string) ([]byte, error) {
+func BeginCopyPatch(pvc DiskPVC, successor string) ([]byte, error) {
 	return copyRecord(pvc, &successor)
 }
 
-// AbandonCopy returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC is
+// AbandonCopyPatch returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC is
 // unchanged since it was read.
-func AbandonCopy(pvc DiskPVC) ([]byte, error) { return copyRecord(pvc, nil) }
+func AbandonCopyPatch(pvc DiskPVC) ([]byte, error) { return copyRecord(pvc, nil) }
 
 func copyRecord(pvc DiskPVC, successor *string) ([]byte, error) {
 	return metadataPatch(map[string]any{
@@ -87,14 +87,14 @@ func copyRecord(pvc DiskPVC, successor *string) ([]byte, error) {
 	})
 }
 
-// AdvanceCopy returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
-func AdvanceCopy(successor DiskPVC, from, to string) ([]byte, error) {
+// AdvanceCopyPatch returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
+func AdvanceCopyPatch(successor DiskPVC, from, to string) ([]byte, error) {
 	return json.Marshal(copyStatePatch(successor, from, to))
 }
 
-// InvalidateCopy returns the JSON patch that marks a verified copy as incomplete, unless another update_disk adopted it since it was
+// InvalidateCopyPatch returns the JSON patch that marks a verified copy as incomplete, unless another update_disk adopted it since it was
 // read: that update_disk returned its CID.
-func InvalidateCopy(successor DiskPVC) ([]byte, error) {
+func InvalidateCopyPatch(successor DiskPVC) ([]byte, error) {
 	patch := copyStatePatch(successor, CopyVerified, CopyIncomplete)
 	if owner := CallOf(successor); owner != "" {
 		patch.test("/metadata/annotations/"+AnnotationCall, owner)
@@ -110,8 +110,8 @@ func copyStatePatch(successor DiskPVC, from, to string) jsonPatch {
 	return patch
 }
 
-// FinishCopy returns the JSON patch that makes an accepted copy an ordinary disk.
-func FinishCopy() ([]byte, error) {
+// FinishCopyPatch returns the JSON patch that makes an accepted copy an ordinary disk.
+func FinishCopyPatch() ([]byte, error) {
 	var patch jsonPatch
 	patch.remove("/metadata/labels/"+LabelCopy, CopyAccepted)
 	return json.Marshal(patch)
@@ -121,8 +121,8 @@ func FinishCopy() ([]byte, error) {
 // Therefore a delayed request to create such a Pod starts nothing if the disk has another owner.
 const OwnerGate = Prefix + "disk-owner"
 
-// Ungate returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
-func Ungate(pod DiskPod) ([]byte, error) {
+// UngatePatch returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
+func UngatePatch(pod DiskPod) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": OwnerGate}}},

@@ -45,17 +45,17 @@ var _ = Describe("The owner record of a disk", func() {
 			Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
 		},
 		Entry("assigned to a VM", func(pvc manifest.DiskPVC) ([]byte, error) {
-			return manifest.AssignDisk(pvc, manifest.DiskOwner{VM: "agent-1", Pod: "u"})
+			return manifest.AssignDiskPatch(pvc, manifest.DiskOwner{VM: "agent-1", Pod: "u"})
 		}),
 		Entry("assigned to a copy Pod", func(pvc manifest.DiskPVC) ([]byte, error) {
-			return manifest.AssignCopy(pvc, "disk-2", "u")
+			return manifest.AssignCopyPatch(pvc, "disk-2", "u")
 		}),
-		Entry("with a new successor", func(pvc manifest.DiskPVC) ([]byte, error) { return manifest.BeginCopy(pvc, "disk-2") }),
-		Entry("without a successor", manifest.AbandonCopy),
+		Entry("with a new successor", func(pvc manifest.DiskPVC) ([]byte, error) { return manifest.BeginCopyPatch(pvc, "disk-2") }),
+		Entry("without a successor", manifest.AbandonCopyPatch),
 	)
 
 	It("is removed by a JSON patch that tests each value first", func() {
-		Expect(manifest.ReleaseDisk(manifest.DiskOwner{VM: "agent-1", Pod: "u"})).To(MatchJSON(`[
+		Expect(manifest.ReleaseDiskPatch(manifest.DiskOwner{VM: "agent-1", Pod: "u"})).To(MatchJSON(`[
 			{"op": "test", "path": "/metadata/labels/bosh.cloudfoundry.org~1vm", "value": "agent-1"},
 			{"op": "remove", "path": "/metadata/labels/bosh.cloudfoundry.org~1vm"},
 			{"op": "test", "path": "/metadata/annotations/bosh.cloudfoundry.org~1owner-uid", "value": "u"},
@@ -69,7 +69,7 @@ var _ = Describe("A Pod that opens a disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		pod := manifest.DiskPod(attachment)
 		Expect(pod.IsGated()).To(BeTrue())
-		patch, err := manifest.Ungate(pod)
+		patch, err := manifest.UngatePatch(pod)
 		Expect(manifest.DiskPod{Pod: applyPatch(pod.Pod, patch, err)}.IsGated()).To(BeFalse())
 	})
 })

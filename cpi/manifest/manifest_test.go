@@ -214,7 +214,7 @@ var _ = Describe("Names", func() {
 
 	It("are reserved only if the CPI itself uses them", func() {
 		Expect(manifest.IsReservedKey("tier")).To(BeFalse())
-		Expect(manifest.IsReservedKey(manifest.AnnotationInstance)).To(BeFalse())
+		Expect(manifest.IsReservedKey(manifest.AnnotationVMInstanceID)).To(BeFalse())
 	})
 
 	It("of owners are those of the Pod", func() {

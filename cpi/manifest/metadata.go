@@ -66,13 +66,13 @@ func (m Metadata) applyTo(labels, annotations map[string]string) {
 	maps.Copy(annotations, m.Annotations)
 }
 
-// SetLabel returns the strategic merge patch that sets an object's label, or removes it if value is nil.
-func SetLabel(key string, value *string) ([]byte, error) {
+// SetLabelPatch returns the strategic merge patch that sets an object's label, or removes it if value is nil.
+func SetLabelPatch(key string, value *string) ([]byte, error) {
 	return metadataPatch(map[string]any{"labels": map[string]*string{key: value}})
 }
 
-// SetAnnotation returns the strategic merge patch that sets an object's annotation, or removes it if value is nil.
-func SetAnnotation(key string, value *string) ([]byte, error) {
+// SetAnnotationPatch returns the strategic merge patch that sets an object's annotation, or removes it if value is nil.
+func SetAnnotationPatch(key string, value *string) ([]byte, error) {
 	return metadataPatch(map[string]any{"annotations": map[string]*string{key: value}})
 }
 

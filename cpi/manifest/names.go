@@ -128,11 +128,11 @@ const AnnotationKeep = Prefix + "keep"
 // such a label.
 const servicePrefix = "service." + Prefix
 
-// AnnotationInstance and AnnotationInstanceID are the ID of the BOSH instance: the former on VMs, the latter on disks. The director's
+// AnnotationVMInstanceID and AnnotationDiskInstanceID are the ID of the BOSH instance: the former on VMs, the latter on disks. The director's
 // metadata contains it under these names.
 const (
-	AnnotationInstance   = Prefix + "id"
-	AnnotationInstanceID = Prefix + "instance_id"
+	AnnotationVMInstanceID   = Prefix + "id"
+	AnnotationDiskInstanceID = Prefix + "instance_id"
 )
 
 // reservedKeys are the labels and annotations that the CPI itself uses; names_test.go checks that none is missing. Operators could
@@ -191,10 +191,10 @@ func VMName(agentID string) string { return "agent-" + agentID }
 // DiskName returns the name of a disk's PVC, which is the disk's CID.
 func DiskName(uuid string) string { return "disk-" + uuid }
 
-// AttachmentName returns the name of the disk's attachment Pod, which is also the name of its copy Pod.
-func AttachmentName(diskCID string) string { return diskCID + "-attachment" }
+// DiskPodName returns the name of the disk's attachment Pod, which is also the name of its copy Pod.
+func DiskPodName(diskCID string) string { return diskCID + "-attachment" }
 
-// ValidName reports whether the name is valid for an object, and short enough that AttachmentName is a valid label value, too.
+// ValidName reports whether the name is valid for an object, and short enough that DiskPodName is a valid label value, too.
 func ValidName(name string) bool {
 	return len(name) <= validation.LabelValueMaxLength-len("-attachment") && len(validation.IsDNS1123Subdomain(name)) == 0
 }

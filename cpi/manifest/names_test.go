@@ -16,7 +16,7 @@ import (
 )
 
 // directorKeys are the constants for keys that only the director's metadata sets.
-var directorKeys = []string{"AnnotationInstance", "AnnotationInstanceID"}
+var directorKeys = []string{"AnnotationVMInstanceID", "AnnotationDiskInstanceID"}
 
 // keyConstants returns the constants of the package for labels, annotations and roles, by their name prefix: the file and the
 // value of each.
@@ -76,6 +76,6 @@ var _ = Describe("The keys of labels and annotations", func() {
 	})
 
 	It("are reserved for Services of any name", func() {
-		Expect(manifest.IsReservedKey(manifest.LabelService("web"))).To(BeTrue())
+		Expect(manifest.IsReservedKey(manifest.ServiceLabel("web"))).To(BeTrue())
 	})
 })

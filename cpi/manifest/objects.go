@@ -32,7 +32,7 @@ func (vm VMPod) Template() *corev1.PodTemplate {
 func (vm VMPod) DiskCIDs() []string { return DiskCIDs(vm.Spec) }
 
 // Instance returns the ID of the instance, from set_vm_metadata.
-func (vm VMPod) Instance() string { return vm.Annotations[AnnotationInstance] }
+func (vm VMPod) Instance() string { return vm.Annotations[AnnotationVMInstanceID] }
 
 // HasMetadata reports whether the director has set the VM's metadata.
 func (vm VMPod) HasMetadata() bool { return HasMetadata(vm.Annotations) }
@@ -119,7 +119,7 @@ func AttachmentPods(pods []*corev1.Pod) (attachments []AttachmentPod) {
 
 // FindAttachment returns the attachment Pod or copy Pod of the disk, or a zero Pod if there is none.
 func FindAttachment(pods []*corev1.Pod, diskCID string) AttachmentPod {
-	return AttachmentPod{findPod(pods, AttachmentName(diskCID))}
+	return AttachmentPod{findPod(pods, DiskPodName(diskCID))}
 }
 
 // A DiskPod is the attachment Pod or the copy Pod of a disk. A disk has only one of them, because they have the same name.
@@ -192,7 +192,7 @@ func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
 func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem] }
 
 // Instance returns the ID of the instance that uses the disk, from set_disk_metadata.
-func (d DiskPVC) Instance() string { return d.Annotations[AnnotationInstanceID] }
+func (d DiskPVC) Instance() string { return d.Annotations[AnnotationDiskInstanceID] }
 
 // CopyState returns the value of LabelCopy.
 func (d DiskPVC) CopyState() string { return d.Labels[LabelCopy] }

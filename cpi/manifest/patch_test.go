@@ -72,16 +72,16 @@ var _ = Describe("The PVC of a disk", func() {
 
 	It("gets a label or an annotation, and loses it again", func() {
 		pvc := disk.PVC()
-		patch, err := manifest.SetLabel("team", new("a"))
+		patch, err := manifest.SetLabelPatch("team", new("a"))
 		updated := applyPVCPatch(pvc, patch, err)
 		Expect(updated.Labels).To(HaveKeyWithValue("team", "a"))
 		Expect(updated.Labels).To(HaveKeyWithValue(manifest.LabelRole, manifest.RoleDisk))
-		patch, err = manifest.SetLabel("team", nil)
+		patch, err = manifest.SetLabelPatch("team", nil)
 		Expect(applyPVCPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
-		patch, err = manifest.SetAnnotation("note", new("b"))
+		patch, err = manifest.SetAnnotationPatch("note", new("b"))
 		updated = applyPVCPatch(pvc, patch, err)
 		Expect(updated.Annotations).To(HaveKeyWithValue("note", "b"))
-		patch, err = manifest.SetAnnotation("note", nil)
+		patch, err = manifest.SetAnnotationPatch("note", nil)
 		Expect(applyPVCPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
 	})
 
@@ -89,13 +89,13 @@ var _ = Describe("The PVC of a disk", func() {
 		pvc := disk.PVC()
 		desired := disk
 		desired.Annotations = map[string]string{"note": "b"}
-		patch, err := desired.Relabel(pvc)
+		patch, err := desired.RelabelPatch(pvc)
 		after := applyPVCPatch(pvc, patch, err)
 		Expect(after.Labels).To(Equal(pvc.Labels))
 		Expect(after.Annotations).To(HaveKeyWithValue("note", "b"))
 		desired = disk
 		desired.Labels = map[string]string{"team": "a"}
-		patch, err = desired.Relabel(pvc)
+		patch, err = desired.RelabelPatch(pvc)
 		after = applyPVCPatch(pvc, patch, err)
 		Expect(after.Annotations).To(Equal(pvc.Annotations))
 		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
@@ -104,24 +104,24 @@ var _ = Describe("The PVC of a disk", func() {
 	It("gets and loses preallocation", func() {
 		preallocated := disk
 		preallocated.Preallocate = true
-		patch, err := preallocated.Relabel(disk.PVC())
+		patch, err := preallocated.RelabelPatch(disk.PVC())
 		after := applyPVCPatch(disk.PVC(), patch, err)
 		Expect(after.IsPreallocated()).To(BeTrue())
-		Expect(preallocated.Relabel(after)).To(BeNil())
-		patch, err = disk.Relabel(after)
+		Expect(preallocated.RelabelPatch(after)).To(BeNil())
+		patch, err = disk.RelabelPatch(after)
 		after = applyPVCPatch(after, patch, err)
 		Expect(after.IsPreallocated()).To(BeFalse())
-		Expect(disk.Relabel(after)).To(BeNil())
+		Expect(disk.RelabelPatch(after)).To(BeNil())
 	})
 
 	It("is not patched if it has the requested labels", func() {
 		desired := disk
 		desired.Labels = map[string]string{"team": "a"}
-		Expect(desired.Relabel(desired.PVC())).To(BeNil())
+		Expect(desired.RelabelPatch(desired.PVC())).To(BeNil())
 	})
 
 	It("requests more storage", func() {
-		patch, err := manifest.RequestStorage(disk.PVC(), resource.MustParse("3Gi"))
+		patch, err := manifest.RequestStoragePatch(disk.PVC(), resource.MustParse("3Gi"))
 		after := applyPVCPatch(disk.PVC(), patch, err)
 		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
 		Expect(after.Spec.VolumeMode).To(HaveValue(Equal(corev1.PersistentVolumeBlock)))
@@ -156,20 +156,20 @@ var _ = Describe("The PodDisruptionBudget of a group", func() {
 	It("is resized for another number of VMs, if it is unchanged", func() {
 		budget := vm.Budget.Object(vm, runningPod(vm), 3)
 		budget.ResourceVersion = "7"
-		patch, err := manifest.ResizePDB(budget, 5)
+		patch, err := manifest.ResizePDBPatch(budget, 5)
 		Expect(applyPatch(budget, patch, err).Spec.MinAvailable).To(HaveValue(Equal(intstr.FromInt32(4))))
 		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
 	})
 
 	DescribeTable("is not patched", func(budget manifest.DisruptionBudget, vms int) {
-		Expect(manifest.ResizePDB(budget.Object(vm, runningPod(vm), 3), vms)).To(BeNil())
+		Expect(manifest.ResizePDBPatch(budget.Object(vm, runningPod(vm), 3), vms)).To(BeNil())
 	},
 		Entry("if it is correct", manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}, 3),
 		Entry("if it does not depend on the number of VMs", manifest.DisruptionBudget{MinAvailable: new(int32(2))}, 9),
 	)
 
 	It("is not patched without an annotation of the CPI", func() {
-		Expect(manifest.ResizePDB(&policyv1.PodDisruptionBudget{}, 3)).To(BeNil())
+		Expect(manifest.ResizePDBPatch(&policyv1.PodDisruptionBudget{}, 3)).To(BeNil())
 	})
 })
 

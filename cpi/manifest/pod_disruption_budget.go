@@ -95,9 +95,9 @@ func newPDB(vm VM, pod VMPod, name, role string, minAvailable int32) *policyv1.P
 	}
 }
 
-// JoinPDB returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if it is unchanged since it
+// JoinPDBPatch returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if it is unchanged since it
 // was read: a concurrent change was made for another number of VMs.
-func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
+func JoinPDBPatch(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{
 			"uid": existing.UID, "resourceVersion": existing.ResourceVersion,
@@ -107,9 +107,9 @@ func JoinPDB(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
 	})
 }
 
-// ResizePDB returns the strategic merge patch that adapts an existing PodDisruptionBudget to this number of VMs, if it is unchanged
+// ResizePDBPatch returns the strategic merge patch that adapts an existing PodDisruptionBudget to this number of VMs, if it is unchanged
 // since it was read. The patch is nil if the PodDisruptionBudget is already correct, or does not depend on the number.
-func ResizePDB(existing *policyv1.PodDisruptionBudget, vms int) ([]byte, error) {
+func ResizePDBPatch(existing *policyv1.PodDisruptionBudget, vms int) ([]byte, error) {
 	budget := DisruptionBudgetOf(existing)
 	if budget == nil || !budget.DependsOnGroupSize() {
 		return nil, nil

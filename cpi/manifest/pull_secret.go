@@ -16,8 +16,8 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 	}
 }
 
-// UpdatePullSecret returns the strategic merge patch that replaces the content of the existing Secret. If the Secret were deleted
+// UpdatePullSecretPatch returns the strategic merge patch that replaces the content of the existing Secret. If the Secret were deleted
 // and created, a pull in between would fail.
-func UpdatePullSecret(existing, desired *corev1.Secret) ([]byte, error) {
+func UpdatePullSecretPatch(existing, desired *corev1.Secret) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": existing.UID}, "data": desired.Data})
 }

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// LabelService returns the label of the VMs behind the Service of this name.
-func LabelService(name string) string { return servicePrefix + name }
+// ServiceLabel returns the label of the VMs behind the Service of this name.
+func ServiceLabel(name string) string { return servicePrefix + name }
 
 // Service describes a Kubernetes Service that routes to one or more VMs.
 type Service struct {
@@ -45,7 +45,7 @@ func (s Service) Object(pod VMPod, director string) *corev1.Service {
 			LoadBalancerClass:        s.LoadBalancerClass,
 			LoadBalancerSourceRanges: s.SourceRanges,
 			Ports:                    s.Ports,
-			Selector:                 map[string]string{LabelService(s.Name): serviceLabelValue},
+			Selector:                 map[string]string{ServiceLabel(s.Name): serviceLabelValue},
 			ExternalTrafficPolicy:    s.ExternalTrafficPolicy,
 			SessionAffinity:          s.SessionAffinity,
 			PublishNotReadyAddresses: s.PublishNotReadyAddresses,
@@ -53,7 +53,7 @@ func (s Service) Object(pod VMPod, director string) *corev1.Service {
 	}
 }
 
-// serviceLabelValue is the value of LabelService labels.
+// serviceLabelValue is the value of ServiceLabel labels.
 const serviceLabelValue = "true"
 
 func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
@@ -83,7 +83,7 @@ func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string)
 	}
 	spec := map[string]any{
 		"type": s.Type, "ports": ports, "externalIPs": s.ExternalIPs, "loadBalancerSourceRanges": s.SourceRanges,
-		"selector":              map[string]string{LabelService(s.Name): serviceLabelValue},
+		"selector":              map[string]string{ServiceLabel(s.Name): serviceLabelValue},
 		"externalTrafficPolicy": nil, "sessionAffinity": nil, "publishNotReadyAddresses": s.PublishNotReadyAddresses, // nil: the defaults
 	}
 	if s.ExternalTrafficPolicy != "" {
@@ -119,5 +119,5 @@ func IsKept(service *corev1.Service) bool { return service.Annotations[Annotatio
 
 // IsBehindService reports whether the VM is behind the Service of this name.
 func IsBehindService(service string, pod VMPod) bool {
-	return pod.Labels[LabelService(service)] == serviceLabelValue
+	return pod.Labels[ServiceLabel(service)] == serviceLabelValue
 }

@@ -91,7 +91,7 @@ var _ = Describe("An instance group", func() {
 		existing.UID, existing.ResourceVersion = "uid-of-the-budget", "7"
 		other := runningPod(vm)
 		other.Name, other.UID = "agent-b2", "uid-of-another"
-		patch, err := manifest.JoinPDB(existing, vm.Budget.Object(vm, other, 2))
+		patch, err := manifest.JoinPDBPatch(existing, vm.Budget.Object(vm, other, 2))
 		joined := applyPatch(existing, patch, err)
 		Expect(joined.OwnerReferences).To(ConsistOf(HaveField("Name", "agent-a1"), HaveField("Name", "agent-b2")))
 		Expect(joined.Spec.MinAvailable.IntVal).To(Equal(int32(1)))

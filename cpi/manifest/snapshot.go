@@ -7,7 +7,7 @@ import (
 // SnapshotName returns the name of a VolumeSnapshot, which is the snapshot's CID.
 func SnapshotName(uuid string) string { return "snapshot-" + uuid }
 
-// VolumeSnapshot returns a snapshot of the disk's volume with the director's metadata. Until FinishSnapshot, it has
+// VolumeSnapshot returns a snapshot of the disk's volume with the director's metadata. Until FinishSnapshotPatch, it has
 // LabelIncomplete, and garbage collection deletes it if its call is interrupted.
 func VolumeSnapshot(name, director string, disk DiskPVC, metadata Metadata) *extension.VolumeSnapshot {
 	snapshot := &extension.VolumeSnapshot{ObjectMeta: newObjectMeta(name, disk.Namespace, director, RoleSnapshot)}
@@ -21,5 +21,5 @@ func VolumeSnapshot(name, director string, disk DiskPVC, metadata Metadata) *ext
 	return snapshot
 }
 
-// FinishSnapshot returns the strategic merge patch that marks a snapshot as complete, before its call returns it to the director.
-func FinishSnapshot() ([]byte, error) { return SetLabel(LabelIncomplete, nil) }
+// FinishSnapshotPatch returns the strategic merge patch that marks a snapshot as complete, before its call returns it to the director.
+func FinishSnapshotPatch() ([]byte, error) { return SetLabelPatch(LabelIncomplete, nil) }

@@ -77,7 +77,7 @@ func (vm VM) meta() metav1.ObjectMeta {
 	meta := newObjectMeta(vm.Name, vm.Namespace, vm.Director, RoleVM)
 	meta.Labels[LabelVM] = vm.Name
 	for _, service := range vm.Services {
-		meta.Labels[LabelService(service.Name)] = serviceLabelValue
+		meta.Labels[ServiceLabel(service.Name)] = serviceLabelValue
 	}
 	if vm.Group != "" {
 		meta.Labels[LabelGroup] = GroupLabel(vm.Group)

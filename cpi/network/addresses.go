@@ -23,7 +23,7 @@ func (ns Networks) PodAnnotations(options Options, properties map[string]string)
 		return nil, err
 	}
 	if _, set := properties[annotationNetworks]; set && len(attachments) > 0 {
-		return nil, call.Invalid("cloud_properties.annotations.%s and network_attachment of a network are mutually exclusive; "+
+		return nil, call.InvalidPropertyf("cloud_properties.annotations.%s and network_attachment of a network are mutually exclusive; "+
 			"define each network attachment as a network", annotationNetworks)
 	}
 	annotations := map[string]string{}
@@ -60,8 +60,8 @@ func sortedStrings(addresses []netip.Addr) []string {
 	return sorted
 }
 
-// Verify checks that the Pod has the addresses assigned by BOSH.
-func (ns Networks) Verify(pod manifest.VMPod) error {
+// VerifyAddresses checks that the Pod has the addresses assigned by BOSH.
+func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
 	var actual []string
 	for _, ip := range pod.Status.PodIPs {
 		actual = append(actual, ip.IP)
@@ -94,9 +94,9 @@ func (ns Networks) Verify(pod manifest.VMPod) error {
 	return nil
 }
 
-// DescribeAssignedAddresses returns the addresses assigned by BOSH, with the names of their networks. It includes those of network
+// DescribeRequestedAddresses returns the addresses assigned by BOSH, with the names of their networks. It includes those of network
 // attachments.
-func (ns Networks) DescribeAssignedAddresses() string {
+func (ns Networks) DescribeRequestedAddresses() string {
 	var assigned []string
 	for _, name := range ns.Names() {
 		if network := ns[name]; network.isManual() {

@@ -80,7 +80,7 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 	var none netip.Prefix
 	if len(s.CloudProperties) > 0 {
 		if err := json.Unmarshal(s.CloudProperties, &properties); err != nil {
-			return properties, none, call.Invalid("cloud_properties of the subnet: %w", err)
+			return properties, none, call.InvalidPropertyf("cloud_properties of the subnet: %w", err)
 		}
 	}
 	if s.Type != "" && s.Type != Manual {
@@ -92,7 +92,7 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet's cloud_properties.calico is " +
 			"missing; set it to ip_pool or ip_reservation, or remove `managed: true` from the network")
 	default:
-		return properties, none, call.Invalid("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation", properties.Calico)
+		return properties, none, call.InvalidPropertyf("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation", properties.Calico)
 	}
 	if s.Range == "" {
 		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet has no range, and Calico does " +
@@ -100,10 +100,10 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 	}
 	network, err := netip.ParsePrefix(s.Range)
 	if err != nil || network != network.Masked() {
-		return properties, none, call.Invalid("range %q is not a CIDR range like 10.0.0.0/16", s.Range)
+		return properties, none, call.InvalidPropertyf("range %q is not a CIDR range like 10.0.0.0/16", s.Range)
 	}
 	if gateway, err := netip.ParseAddr(s.Gateway); s.Gateway != "" && (err != nil || !network.Contains(gateway)) {
-		return properties, none, call.Invalid("gateway %q is not an address in range %s", s.Gateway, s.Range)
+		return properties, none, call.InvalidPropertyf("gateway %q is not an address in range %s", s.Gateway, s.Range)
 	}
 	return properties, network, nil
 }
@@ -123,7 +123,7 @@ func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSetti
 	for _, pool := range existing.Items {
 		other, err := netip.ParsePrefix(pool.Spec.CIDR)
 		if err == nil && other.Overlaps(network) && pool.Name != desired.Name {
-			return "", call.Invalid("range %s overlaps range %s of Calico's IPPool %s; "+
+			return "", call.InvalidPropertyf("range %s overlaps range %s of Calico's IPPool %s; "+
 				"choose another range, or reserve it in that pool with calico: ip_reservation",
 				network, pool.Spec.CIDR, pool.Name)
 		}
@@ -151,10 +151,10 @@ func (s *Session) createReservation(network netip.Prefix) (string, error) {
 // other properties.
 func (s *Session) checkExisting(existing metav1.Object, spec, desiredSpec any) error {
 	if !manifest.BelongsTo(existing, s.Director) {
-		return call.Invalid("%s already exists and does not belong to this director; choose another range", existing.GetName())
+		return call.InvalidPropertyf("%s already exists and does not belong to this director; choose another range", existing.GetName())
 	}
 	if !reflect.DeepEqual(spec, desiredSpec) {
-		return call.Invalid("%s already exists with other properties; delete that network first", existing.GetName())
+		return call.InvalidPropertyf("%s already exists with other properties; delete that network first", existing.GetName())
 	}
 	return nil
 }

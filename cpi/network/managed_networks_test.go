@@ -24,7 +24,7 @@ var _ = Describe("Managed networks", func() {
 	// session returns the session of a call of this director.
 	session := func(ctx context.Context, director string) *Session {
 		GinkgoHelper()
-		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
 		Expect(err).NotTo(HaveOccurred())
 		return &Session{&call.Call{Ctx: ctx, Client: client, ID: call.NewID(), Director: director}}
 	}

@@ -60,7 +60,7 @@ func (n Network) validateAttachment(network string) error {
 	namespace, name := n.splitAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
-		return call.Invalid("networks.%s.cloud_properties.network_attachment %q is not valid; use the name of "+
+		return call.InvalidPropertyf("networks.%s.cloud_properties.network_attachment %q is not valid; use the name of "+
 			"a NetworkAttachmentDefinition, or namespace/name", network, n.CloudProperties.NetworkAttachment)
 	}
 	return nil

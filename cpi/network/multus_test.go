@@ -64,7 +64,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		if annotation != "" {
 			pod.Annotations = map[string]string{"k8s.v1.cni.cncf.io/network-status": annotation}
 		}
-		expectVerification(networks.Verify(manifest.VMPod{Pod: pod}), messages)
+		expectVerification(networks.VerifyAddresses(manifest.VMPod{Pod: pod}), messages)
 	},
 		Entry("in the Pod's namespace", "lab", "10.9.0.50", status),
 		Entry("in another namespace", "infra/lab", "10.9.0.51", status),

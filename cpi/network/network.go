@@ -94,7 +94,7 @@ func (ns Networks) Validate() error {
 		case Manual, "":
 			address, err := netip.ParseAddr(network.IP)
 			if err != nil {
-				return call.Invalid("networks.%s.ip %q is not an IP address; a manual network requires one", name, network.IP)
+				return call.InvalidPropertyf("networks.%s.ip %q is not an IP address; a manual network requires one", name, network.IP)
 			}
 			if err := network.validatePrefix(name); err != nil {
 				return err
@@ -108,7 +108,7 @@ func (ns Networks) Validate() error {
 			}
 			nameByFamily[address.Is4()] = name
 		default:
-			return call.Invalid("networks.%s.type %q is not valid; use manual, dynamic or vip", name, network.Type)
+			return call.InvalidPropertyf("networks.%s.type %q is not valid; use manual, dynamic or vip", name, network.Type)
 		}
 	}
 	return nil

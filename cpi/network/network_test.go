@@ -178,7 +178,7 @@ var _ = Describe("The addresses of a Pod", func() {
 	DescribeTable("are compared with those assigned by BOSH", func(networks string, pod *corev1.Pod, messages ...string) {
 		var parsed Networks
 		Expect(json.Unmarshal([]byte(networks), &parsed)).To(Succeed())
-		expectVerification(parsed.Verify(manifest.VMPod{Pod: pod}), messages)
+		expectVerification(parsed.VerifyAddresses(manifest.VMPod{Pod: pod}), messages)
 	},
 		Entry("same address", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, podWith("10.0.0.7")),
 		Entry("other address", `{"a":{"type":"manual","ip":"10.0.0.7"}}`, podWith("10.0.0.8"), "network a", "10.0.0.7", "10.0.0.8"),

@@ -171,7 +171,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 	switch {
 	case errors.Is(err, kube.ErrWebhook):
 		return fail(message, "repair the admission webhook in the message, or delete its configuration; every call fails")
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return fail(message, "correct the cause in the message: an admission policy, a webhook or a quota of the namespace")
 	}
 	return errorFinding(err, callPermissionsFile)

@@ -98,7 +98,7 @@ func errorFinding(err error, permissionsFile string) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail(err.Error(), "see "+checkCredentials)
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+permissionsFile)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
 		return fail(fmt.Sprintf("request timed out: %v", err), "retry the check; if it fails again, check the load of the API server")

@@ -89,7 +89,7 @@ func (c *testCluster) simulate(obj *memoryapi.Object) bool {
 
 func (c *testCluster) client() *kube.Client {
 	GinkgoHelper()
-	client, err := kube.NewFor(c.Config(), namespace, time.Second)
+	client, err := kube.NewForConfig(c.Config(), namespace, time.Second)
 	Expect(err).NotTo(HaveOccurred())
 	return client
 }

@@ -27,7 +27,7 @@ var _ = Describe("Stemcells in the cluster", func() {
 	})
 	newSession := func(ctx context.Context, director string, options images.Options) *Session {
 		GinkgoHelper()
-		client, err := kube.NewFor(api.Config(), "bosh", 0)
+		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
 		Expect(err).NotTo(HaveOccurred())
 		return &Session{Options: options, Connect: func() error { return nil }, Call: &call.Call{
 			Ctx: ctx, Client: client, ID: call.NewID(), Director: director, Log: slog.New(slog.DiscardHandler),

@@ -183,7 +183,7 @@ func capLimits(limits corev1.ResourceList) {
 
 // prefetchError adds the remedy to a denied request: only prefetching needs permissions for DaemonSets.
 func prefetchError(err error) error {
-	if !errors.Is(err, kube.ErrRejected) {
+	if !errors.Is(err, kube.ErrDenied) {
 		return err
 	}
 	return call.CodePrefetchDenied.Wrap(call.WithMessage(err, "cannot prefetch the stemcell's image: stemcell.prefetch requires the Role of "+

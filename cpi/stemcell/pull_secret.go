@@ -38,7 +38,7 @@ func EnsurePullSecret(c *call.Call, options images.Options, image string) error 
 				"name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
-			plan.Patch, err = manifest.UpdatePullSecret(existing, desired)
+			plan.Patch, err = manifest.UpdatePullSecretPatch(existing, desired)
 		}
 		return plan, err
 	})

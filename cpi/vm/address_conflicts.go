@@ -35,7 +35,7 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 			continue
 		}
 		s.Log.Warn("deleting an orphaned VM, because its address was assigned to another VM", "vm", pod.Name, "address", address)
-		if err := s.removeVM(pod); err != nil {
+		if err := s.deleteVMAndWait(pod); err != nil {
 			return err
 		}
 	}

@@ -16,7 +16,7 @@ func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks
 	case errors.Is(err, network.ErrAddressMismatch):
 		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod.Pod))
 	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
-		if requested := networks.DescribeAssignedAddresses(); requested != "" {
+		if requested := networks.DescribeRequestedAddresses(); requested != "" {
 			return fmt.Errorf("%w; the Pod requested %s, but got no address", err, requested)
 		}
 	}

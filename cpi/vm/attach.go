@@ -56,8 +56,8 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	switch {
 	case vmPod.DeletionTimestamp != nil:
-		return call.NoVM(vmPod.Name)
-	case kube.Finished(vmPod.Pod), vmPod.Spec.NodeName == "":
+		return call.VMNotFoundError(vmPod.Name)
+	case kube.IsFinished(vmPod.Pod), vmPod.Spec.NodeName == "":
 		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.State())
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
@@ -118,12 +118,12 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		return pvc, attachment, false, err
 	}
 	pod := s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(pod *corev1.Pod) (call.Verdict, error) {
+	pod, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(pod *corev1.Pod) (call.Decision, error) {
 		existing := manifest.AttachmentPod{Pod: pod}
 		reusable, err := s.resolveExistingAttachment(existing, vmPod)
 		switch {
 		case !reusable || err != nil:
-			return call.Retry, err
+			return call.Recreate, err
 		case attachMayHaveSucceeded(existing):
 			return call.Share, nil
 		}
@@ -132,7 +132,7 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 	if err != nil {
 		return pvc, attachment, false, err
 	}
-	owned = created || !kube.Ready(pod)
+	owned = created || !kube.IsReady(pod)
 	attachment = manifest.AttachmentPod{Pod: pod}
 	validate := func(current manifest.DiskPVC) error {
 		if owner, _ := current.Owner(); (owner.VM == vmPod.Name) != attachment.IsReattached() { // changed since the PVC was read
@@ -168,14 +168,14 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 			return false, disk.CopyingError(manifest.CopyPod(existing))
 		}
 		return false, disk.AttachedError(existing)
-	case exclusivityCheckRunning(existing) && !kube.Finished(existing.Pod):
+	case exclusivityCheckRunning(existing) && !kube.IsFinished(existing.Pod):
 		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(existing)
 		if errors.Is(err, call.ErrResultLost) {
 			return true, nil
 		}
 		return false, err
-	case exclusivityCheckPassed(existing) || kube.Finished(existing.Pod):
+	case exclusivityCheckPassed(existing) || kube.IsFinished(existing.Pod):
 		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created.
 		return false, s.DeletePodAndWait(existing.Pod)
 	}
@@ -200,7 +200,7 @@ func (s *Session) diskStillInUse(attachment manifest.AttachmentPod) (bool, error
 		return false, nil
 	case err != nil:
 		return false, err
-	case !kube.Ready(current):
+	case !kube.IsReady(current):
 		return false, s.WaitForDeletion(current)
 	}
 	s.warnAttachmentTerminating(manifest.AttachmentPod{Pod: current})
@@ -214,7 +214,7 @@ func (s *Session) warnAttachmentTerminating(attachment manifest.AttachmentPod) {
 
 // buildAttachment returns the attachment of the disk to the VM, with the disk's properties from its PVC.
 func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (manifest.Attachment, error) {
-	size, err := disk.SizeOf(pvc)
+	size, err := disk.RecordedSizeMiB(pvc)
 	if err != nil {
 		return manifest.Attachment{}, err
 	}
@@ -243,7 +243,7 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 		if current == nil || current.DeletionTimestamp != nil {
 			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 		}
-		if kube.Ready(attachment.Pod) {
+		if kube.IsReady(attachment.Pod) {
 			return true, nil
 		}
 		if failed := attachmentFailure(attachment); failed != "" {
@@ -279,7 +279,7 @@ func attachmentFailure(attachment manifest.AttachmentPod) string {
 // attachMayHaveSucceeded reports whether an attach_disk may have succeeded with this attachment Pod: the Pod is ready, and it does not
 // belong to a VM with disk_strategy: recreate, which gets the disk later. A failed call must not delete such a Pod.
 func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
-	return kube.Ready(attachment.Pod) && !attachment.HasRecreateStrategy()
+	return kube.IsReady(attachment.Pod) && !attachment.HasRecreateStrategy()
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,

@@ -26,7 +26,7 @@ var (
 func (s *Session) waitForVM(pod manifest.VMPod, networks network.Networks) error {
 	err := s.waitForBoot(pod)
 	if err == nil {
-		return networks.Verify(pod)
+		return networks.VerifyAddresses(pod)
 	}
 	for _, failure := range []struct {
 		cause error
@@ -96,7 +96,7 @@ func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod man
 		}
 		booted = pod.HasBooted()
 		switch {
-		case kube.Finished(pod.Pod):
+		case kube.IsFinished(pod.Pod):
 			return false, errPodTerminated
 		case kube.WrongPlatform(pod.Pod):
 			return false, errPlatform

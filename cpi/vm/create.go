@@ -32,7 +32,7 @@ type Request struct {
 // Errors about the request have their own types, and are returned before Create changes the cluster. All other errors are
 // VMCreationFailed.
 func (s *Session) Create(request Request) (cid string, err error) {
-	vm, settings, err := s.plan(request)
+	vm, settings, err := s.planVM(request)
 	if err != nil {
 		return "", err
 	}
@@ -83,18 +83,18 @@ func (s *Session) finishCreate(vm manifest.VM, pod manifest.VMPod, networks netw
 // creationError returns an error of create_vm as VMCreationFailed, unless it has a type. It is retryable if the cause is the state
 // of the cluster, and not the request or the CPI's credentials.
 func creationError(err error) error {
-	if call.IsTyped(err) {
+	if call.IsBOSHError(err) {
 		return err
 	}
-	retryable := !errors.Is(err, kube.ErrRejected) && !errors.Is(err, kube.ErrNoCredentials)
-	if explained := call.AsBOSH(err); !call.CodeClusterError.Is(explained) {
+	retryable := !errors.Is(err, kube.ErrDenied) && !errors.Is(err, kube.ErrNoCredentials)
+	if explained := call.AsBOSHError(err); !call.CodeClusterError.Is(explained) {
 		err = explained
 	}
 	return call.CodeVMCreateFailed.Wrap(err, retryable)
 }
 
-// plan validates the whole request, and builds the VM and its agent settings. It sends no requests to the cluster.
-func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.Files, err error) {
+// planVM validates the whole request, and builds the VM and its agent settings. It sends no requests to the cluster.
+func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsettings.Files, err error) {
 	vm = manifest.VM{
 		Name: manifest.VMName(request.AgentID), Director: s.Director, Stemcell: request.Stemcell, Addresses: request.Networks.StaticAddresses(),
 	}
@@ -102,7 +102,7 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 		return vm, nil, call.CodeInvalidRequest.Errorf("agent_id %q cannot be part of a Pod name; "+
 			"use at most 46 lowercase letters, digits and '-'", request.AgentID)
 	}
-	if err := s.useStemcell(&vm); err != nil {
+	if err := s.setImage(&vm); err != nil {
 		return vm, nil, err
 	}
 	properties, err := parseProperties(request.Properties)
@@ -137,17 +137,17 @@ func (s *Session) plan(request Request) (vm manifest.VM, settings agentsettings.
 		AgentID: request.AgentID, Name: vm.Name, Networks: request.Networks.ForAgent(), Env: request.Env,
 	})
 	if err != nil {
-		return vm, nil, call.Invalid("%w", err)
+		return vm, nil, call.InvalidPropertyf("%w", err)
 	}
 	vm.Digest, err = request.digest()
 	return vm, settings, err
 }
 
-// useStemcell sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
-func (s *Session) useStemcell(vm *manifest.VM) (err error) {
+// setImage sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
+func (s *Session) setImage(vm *manifest.VM) (err error) {
 	if s.StemcellAPI != nil {
 		if err := images.CheckAPIVersion(*s.StemcellAPI); err != nil {
-			return call.Invalid("%w", err)
+			return call.InvalidPropertyf("%w", err)
 		}
 	}
 	if vm.Image, err = s.Stemcell.Image(vm.Stemcell); err != nil {
@@ -189,7 +189,7 @@ func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 			return true, nil
 		}
 		p.s.Log.Info("replacing the Pod of an earlier attempt", "pod", existing.Name)
-		return false, p.s.removeVM(manifest.VMPod{Pod: existing})
+		return false, p.s.deleteVMAndWait(manifest.VMPod{Pod: existing})
 	}))
 	return manifest.VMPod{Pod: pod}, err
 }
@@ -197,7 +197,7 @@ func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 // ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM.
 func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod manifest.VMPod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
-		if kube.OwnedBy(existing, pod.OwnerReference().UID) {
+		if kube.IsOwnedBy(existing, pod.OwnerReference().UID) {
 			return true, nil
 		}
 		return false, s.Secrets.Delete(s.Ctx, existing)

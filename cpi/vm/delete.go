@@ -32,7 +32,7 @@ func (s *Session) Delete(vmCID string) error {
 	if len(found.Items) == 0 && template == nil {
 		released, err := s.diskSession().ReleaseAll(vmCID)
 		if err == nil && !released {
-			return call.NoVM(vmCID)
+			return call.VMNotFoundError(vmCID)
 		}
 		return err
 	}
@@ -78,8 +78,8 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 func isKilled(attachment manifest.AttachmentPod) bool {
 	status := manifest.OwnContainerStatus(attachment.Pod)
 	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
-	return attachment.DeletionTimestamp == nil && !kube.Finished(attachment.Pod) &&
-		status.State.Running == nil && terminated != nil && kube.Aborted(terminated)
+	return attachment.DeletionTimestamp == nil && !kube.IsFinished(attachment.Pod) &&
+		status.State.Running == nil && terminated != nil && kube.IsAborted(terminated)
 }
 
 // setDeleteSubject sets the subject of the call: the VM Pod, the PodTemplate, or the owner of an attachment Pod, whichever exists.
@@ -161,9 +161,9 @@ func (s *Session) findTemplate(vmCID string, vmPods []manifest.VMPod) (*corev1.P
 	return template, err
 }
 
-// removeVM deletes the PodTemplate and the Pod of a VM, and waits until the node stops the Pod. It then deletes the Secret without
+// deleteVMAndWait deletes the PodTemplate and the Pod of a VM, and waits until the node stops the Pod. It then deletes the Secret without
 // waiting for the garbage collector. It requires that no disk is attached to the VM.
-func (s *Session) removeVM(pod manifest.VMPod) error {
+func (s *Session) deleteVMAndWait(pod manifest.VMPod) error {
 	if template := pod.Template(); template != nil { // before the Pod, which another call would recreate from it
 		if err := s.PodTemplates.Delete(s.Ctx, template); err != nil {
 			return err
@@ -184,7 +184,7 @@ func (s *Session) removeSecret(pod manifest.VMPod) error {
 	if err != nil {
 		return err
 	}
-	if kube.OwnedBy(secret, pod.OwnerReference().UID) {
+	if kube.IsOwnedBy(secret, pod.OwnerReference().UID) {
 		return s.Secrets.Delete(s.Ctx, secret)
 	}
 	return nil

@@ -47,7 +47,7 @@ func (s *Session) recoverLostAttachment(vmCID, diskCID string) (manifest.Attachm
 		return manifest.AttachmentPod{}, err
 	}
 	if !exists {
-		return manifest.AttachmentPod{}, call.NoVM(vmCID)
+		return manifest.AttachmentPod{}, call.VMNotFoundError(vmCID)
 	}
 	return manifest.AttachmentPod{}, notAttachedError(diskCID, vmCID)
 }
@@ -72,7 +72,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 }
 
 func (s *Session) getAttachment(diskCID string) (manifest.AttachmentPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
+	pod, err := s.Pods.Get(s.Ctx, manifest.DiskPodName(diskCID))
 	return manifest.AttachmentPod{Pod: pod}, err
 }
 
@@ -122,7 +122,7 @@ func (p hotPlugStrategy) vmFinished(vmCID string) (bool, error) {
 	if errors.Is(err, kube.ErrNotFound) {
 		return true, nil
 	}
-	return err == nil && kube.Finished(vmPod), err
+	return err == nil && kube.IsFinished(vmPod), err
 }
 
 // maxExclusivityChecks limits the exclusivity checks in one attachment Pod: each ephemeral container stays in the Pod with its program,
@@ -132,7 +132,7 @@ const maxExclusivityChecks = 40
 // deleteWhenFree deletes the attachment Pod and releases the disk, if the disk is free, and reports whether it did. It updates
 // attachment to the latest state of the Pod.
 func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free bool, err error) {
-	if kube.Finished(attachment.Pod) {
+	if kube.IsFinished(attachment.Pod) {
 		return false, nil
 	}
 	outOfService, err := p.s.PodNodeOutOfService(attachment.Pod)
@@ -271,7 +271,7 @@ func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName s
 		return true, nil
 	case terminated.ExitCode == manifest.ExitNotPublished:
 		return false, fmt.Errorf("%w: %w", errDiskNotPublished, call.ErrResultLost)
-	case kube.Aborted(terminated):
+	case kube.IsAborted(terminated):
 		return false, call.CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was interrupted: %s", call.ErrResultLost, containerName,
 			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))
 	default:

@@ -25,11 +25,11 @@ var _ = Describe("attach_disk", func() {
 	It("succeeds again for the same VM, with the same Pod", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		uid := env.pod(manifest.AttachmentName(cid)).UID
+		uid := env.pod(manifest.DiskPodName(cid)).UID
 		env.Session = env.newSession(time.Minute)
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.pod(manifest.AttachmentName(cid)).UID).To(Equal(uid))
+		Expect(env.pod(manifest.DiskPodName(cid)).UID).To(Equal(uid))
 		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
 	})
 
@@ -76,7 +76,7 @@ var _ = Describe("attach_disk", func() {
 	It("fails if a concurrent call detached the disk, after another client deleted the attachment Pod", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.AttachmentName(cid))
+		env.deletePod(manifest.DiskPodName(cid))
 		detached := false
 		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, cid) && !detached {
@@ -98,7 +98,7 @@ var _ = Describe("attach_disk", func() {
 	It("replaces an attachment Pod that ended", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		name := manifest.AttachmentName(cid)
+		name := manifest.DiskPodName(cid)
 		uid := env.pod(name).UID
 		env.updatePod(name, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		_, err = env.Attach(vm, cid)
@@ -165,7 +165,7 @@ var _ = Describe("detach_disk", func() {
 	})
 
 	It("recreates an attachment Pod that another client deleted, to check the disk", func() {
-		env.deletePod(manifest.AttachmentName(cid))
+		env.deletePod(manifest.DiskPodName(cid))
 		env.check.exitCode = 2
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
@@ -174,7 +174,7 @@ var _ = Describe("detach_disk", func() {
 	It("needs no check if the VM ended", func() {
 		env.check.exitCode = 2
 		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		Expect(env.Detach(vm, cid)).To(Succeed())
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner).To(BeZero())
@@ -196,11 +196,11 @@ var _ = Describe("get_disks", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.AttachmentName(cid))
+		env.deletePod(manifest.DiskPodName(cid))
 		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
-		Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
+		Expect(owner.Pod).To(Equal(env.pod(manifest.DiskPodName(cid)).UID))
 	})
 })
 
@@ -214,7 +214,7 @@ var _ = Describe("A failed attach_disk of a disk that the VM has, after another 
 				vm, cid = env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
 				_, err := env.Attach(vm, cid)
 				Expect(err).NotTo(HaveOccurred())
-				env.deletePod(manifest.AttachmentName(cid))
+				env.deletePod(manifest.DiskPodName(cid))
 				simulate := env.api.Simulate
 				env.api.Simulate = func(obj *object) bool {
 					return obj.GetLabels()[manifest.LabelRole] != manifest.RoleAttachment && simulate(obj)

@@ -65,7 +65,7 @@ func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest
 		return false, err
 	}
 	pod := p.s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, created, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(*corev1.Pod) (call.Verdict, error) { return call.Share, nil })
+	pod, created, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(*corev1.Pod) (call.Decision, error) { return call.Share, nil })
 	if err != nil || !created {
 		return err == nil, err
 	}

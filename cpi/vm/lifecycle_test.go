@@ -76,7 +76,7 @@ var _ = Describe("create_vm", func() {
 		env.Session = env.newSession(shortTimeout)
 		_, err := env.Create(request("one", `{}`))
 		Expect(err).To(haveCode(code))
-		Expect(call.AsBOSH(err).CanRetry()).To(Equal(retry))
+		Expect(call.AsBOSHError(err).CanRetry()).To(Equal(retry))
 		Expect(env.objects()).To(BeEmpty())
 	},
 		Entry("in time", call.CodeVMStartTimeout, true, func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }),
@@ -268,7 +268,7 @@ var _ = Describe("A VM", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		attachment := manifest.AttachmentName(cid)
+		attachment := manifest.DiskPodName(cid)
 		Expect(env.Has(attachment)).To(BeFalse())
 		Expect(env.Reboot(attachment)).To(haveCode(call.CodeVMNotFound))
 	})

@@ -30,7 +30,7 @@ func parseInstanceGroup(env json.RawMessage) (string, error) {
 		return "", nil
 	}
 	if err := json.Unmarshal(env, &environment); err != nil {
-		return "", call.Invalid("env is not valid: %w", err)
+		return "", call.InvalidPropertyf("env is not valid: %w", err)
 	}
 	return environment.BOSH.Group, nil
 }
@@ -55,13 +55,13 @@ func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, erro
 	}
 	switch {
 	case (d.MinAvailable == nil) == (d.MaxUnavailable == nil):
-		return nil, call.Invalid("%s requires exactly one of min_available and max_unavailable", key)
+		return nil, call.InvalidPropertyf("%s requires exactly one of min_available and max_unavailable", key)
 	case d.MinAvailable != nil && *d.MinAvailable < 0:
-		return nil, call.Invalid("%s.min_available must be at least 0", key)
+		return nil, call.InvalidPropertyf("%s.min_available must be at least 0", key)
 	case d.MaxUnavailable != nil && *d.MaxUnavailable < 1:
-		return nil, call.Invalid("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could never be drained", key)
+		return nil, call.InvalidPropertyf("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could never be drained", key)
 	case group == "":
-		return nil, call.Invalid("%s requires env.bosh.group, the name of the instance group", key)
+		return nil, call.InvalidPropertyf("%s requires env.bosh.group, the name of the instance group", key)
 	}
 	return &manifest.DisruptionBudget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
 }
@@ -88,7 +88,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 			if plan.Create, err = build(); err != nil || !exists {
 				return plan, err
 			}
-			plan.Patch, err = manifest.JoinPDB(existing, plan.Create)
+			plan.Patch, err = manifest.JoinPDBPatch(existing, plan.Create)
 			return plan, err
 		})
 		if err != nil {
@@ -140,7 +140,7 @@ func (s *Session) UpdatePDBAfterDelete(pod manifest.VMPod) error {
 			if err != nil {
 				return plan, err
 			}
-			plan.Patch, err = manifest.ResizePDB(existing, vmCount)
+			plan.Patch, err = manifest.ResizePDBPatch(existing, vmCount)
 			return plan, err
 		})
 }

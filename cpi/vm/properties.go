@@ -109,15 +109,15 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	} else {
 		var err error
 		if parsed, err = resource.ParseQuantity(q.str); err != nil {
-			return parsed, call.Invalid("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity like \"500m\" or "+
+			return parsed, call.InvalidPropertyf("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity like \"500m\" or "+
 				"\"2Gi\"", key, q.str)
 		}
 	}
 	if parsed.Sign() <= 0 {
-		return parsed, call.Invalid("cloud_properties.%s must be greater than 0", key)
+		return parsed, call.InvalidPropertyf("cloud_properties.%s must be greater than 0", key)
 	}
 	if unit == mebibyte && parsed.Value() < mebibyte {
-		return parsed, call.Invalid("cloud_properties.%s %s is less than 1 MiB; use a number of MiB, or a quantity with a unit like \"2Gi\"",
+		return parsed, call.InvalidPropertyf("cloud_properties.%s %s is less than 1 MiB; use a number of MiB, or a quantity with a unit like \"2Gi\"",
 			key, parsed.String())
 	}
 	return parsed, nil
@@ -129,17 +129,17 @@ const mebibyte = 1 << 20
 func parseProperties(raw json.RawMessage) (Properties, error) {
 	var properties Properties
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
-		return properties, call.Invalid("%w", err)
+		return properties, call.InvalidPropertyf("%w", err)
 	}
 	if err := properties.validateDiskStrategy(); err != nil {
 		return properties, err
 	}
 	if properties.EphemeralDisk.StorageClass != "" && !properties.EphemeralDisk.Size.isSet() {
-		return properties, call.Invalid("cloud_properties.ephemeral_disk.size is missing; a PVC of storage class %s requires it",
+		return properties, call.InvalidPropertyf("cloud_properties.ephemeral_disk.size is missing; a PVC of storage class %s requires it",
 			properties.EphemeralDisk.StorageClass)
 	}
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
-		return properties, call.Invalid("cloud_properties.init %q is not an absolute path", properties.Init)
+		return properties, call.InvalidPropertyf("cloud_properties.init %q is not an absolute path", properties.Init)
 	}
 	if err := properties.Security.check(); err != nil {
 		return properties, err
@@ -155,12 +155,12 @@ func (p Properties) validateDiskStrategy() error {
 		return nil
 	case diskStrategyRecreate:
 		if !p.EphemeralDisk.Size.isSet() {
-			return call.Invalid("cloud_properties.ephemeral_disk.size is missing; " +
+			return call.InvalidPropertyf("cloud_properties.ephemeral_disk.size is missing; " +
 				"disk_strategy: recreate requires a PVC for the ephemeral disk, because it must outlive the Pod")
 		}
 		return nil
 	}
-	return call.Invalid("cloud_properties.disk_strategy %q is not valid; use %s or %s",
+	return call.InvalidPropertyf("cloud_properties.disk_strategy %q is not valid; use %s or %s",
 		p.DiskStrategy, diskStrategyHotPlug, diskStrategyRecreate)
 }
 

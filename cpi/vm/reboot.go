@@ -19,7 +19,7 @@ func (s *Session) Reboot(vmCID string) error {
 		return err
 	}
 	if err == nil && !manifest.HasRole(pod, manifest.RoleVM) {
-		return call.NoVM(vmCID)
+		return call.VMNotFoundError(vmCID)
 	}
 	if err != nil {
 		return err
@@ -49,7 +49,7 @@ func (p hotPlugStrategy) waitForRestart(vmPod manifest.VMPod) error {
 	previousRestarts := manifest.OwnContainerStatus(vmPod.Pod).RestartCount
 	err := p.s.WaitForPod(nil, vmPod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
-			return false, call.NoVM(vmPod.Name)
+			return false, call.VMNotFoundError(vmPod.Name)
 		}
 		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && vmPod.HasBooted(), nil
 	})

@@ -24,7 +24,7 @@ type recreateStrategy struct{ s *Session }
 // validateRecreateNetworks rejects networks on which a recreated Pod may get another address.
 func validateRecreateNetworks(networks network.Networks, options network.Options) error {
 	if networks.HasDynamicAddress() && !options.KeepDynamicAddresses {
-		return call.Invalid("cloud_properties.disk_strategy: recreate requires a manual network or network.keep_dynamic_addresses; " +
+		return call.InvalidPropertyf("cloud_properties.disk_strategy: recreate requires a manual network or network.keep_dynamic_addresses; " +
 			"the VM's Pod is recreated for each disk, and would get another address")
 	}
 	return nil
@@ -101,19 +101,19 @@ func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (d
 		return deleted, err
 	}
 	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && !kube.OwnedBy(pod, template.UID) {
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !kube.IsOwnedBy(pod, template.UID) {
 		return true, r.s.PodTemplates.WaitDeleted(r.s.Ctx, template)
 	}
 	if err != nil {
 		return true, err
 	}
-	return true, r.s.removeVM(manifest.VMPod{Pod: pod})
+	return true, r.s.deleteVMAndWait(manifest.VMPod{Pod: pod})
 }
 
 // ensureEphemeralDiskPVC creates the PVC of the VM's ephemeral disk.
 func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev1.PodTemplate) error {
 	_, _, err := r.s.PVCs.Ensure(r.s.Ctx, vm.EphemeralPVC(template), func(existing *corev1.PersistentVolumeClaim) (bool, error) {
-		if existing.DeletionTimestamp == nil && kube.OwnedBy(existing, template.UID) {
+		if existing.DeletionTimestamp == nil && kube.IsOwnedBy(existing, template.UID) {
 			return true, nil
 		}
 		return false, r.s.PVCs.DeleteAndWait(r.s.Ctx, existing)
@@ -126,7 +126,7 @@ func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev
 func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) error {
 	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
 	if err == nil {
-		return r.s.removeVM(manifest.VMPod{Pod: pod})
+		return r.s.deleteVMAndWait(manifest.VMPod{Pod: pod})
 	}
 	if !errors.Is(err, kube.ErrNotFound) {
 		return err
@@ -161,7 +161,7 @@ func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateCh
 	}
 	template, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, patch)
 	if errors.Is(err, kube.ErrNotFound) {
-		return nil, call.NoVM(vmCID)
+		return nil, call.VMNotFoundError(vmCID)
 	}
 	return template, err
 }

@@ -21,8 +21,8 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (m
 		return desired, err
 	}
 	pod, _, err := r.s.Pods.Ensure(r.s.Ctx, desired.Pod, func(existing *corev1.Pod) (bool, error) {
-		if !kube.OwnedBy(existing, template.UID) {
-			return false, r.s.removeVM(manifest.VMPod{Pod: existing}) // from an earlier attempt with another request
+		if !kube.IsOwnedBy(existing, template.UID) {
+			return false, r.s.deleteVMAndWait(manifest.VMPod{Pod: existing}) // from an earlier attempt with another request
 		}
 		current, err := r.s.GetPodTemplate(template.Name) // another call may have changed it
 		if err != nil {

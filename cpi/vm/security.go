@@ -34,7 +34,7 @@ func (s Security) check() error {
 			return err
 		}
 		if seccomp.isLocalhost() && !filepath.IsLocal(*seccomp.name) {
-			return call.Invalid("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory", seccomp.key(), *seccomp.name)
+			return call.InvalidPropertyf("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory", seccomp.key(), *seccomp.name)
 		}
 		if s.privileged() && seccomp.confines() {
 			return seccomp.ineffectiveError()
@@ -73,20 +73,20 @@ func (p securityProfile) check() error {
 	switch corev1.SeccompProfileType(p.kind) {
 	case corev1.SeccompProfileTypeLocalhost:
 		if !hasName {
-			return call.Invalid("%s.localhostProfile is missing; type Localhost requires the name of a profile on the nodes", p.key())
+			return call.InvalidPropertyf("%s.localhostProfile is missing; type Localhost requires the name of a profile on the nodes", p.key())
 		}
 	case corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined:
 		if p.name != nil {
-			return call.Invalid("%s.localhostProfile requires type Localhost, but type is %s", p.key(), p.kind)
+			return call.InvalidPropertyf("%s.localhostProfile requires type Localhost, but type is %s", p.key(), p.kind)
 		}
 	default:
-		return call.Invalid("%s.type %q is not valid; use RuntimeDefault, Localhost or Unconfined", p.key(), p.kind)
+		return call.InvalidPropertyf("%s.type %q is not valid; use RuntimeDefault, Localhost or Unconfined", p.key(), p.kind)
 	}
 	return nil
 }
 
 func (p securityProfile) ineffectiveError() error {
-	return call.Invalid("%s of type %s has no effect on a privileged VM; "+
+	return call.InvalidPropertyf("%s of type %s has no effect on a privileged VM; "+
 		"set cloud_properties.security.privileged to false, or remove the profile", p.key(), p.kind)
 }
 

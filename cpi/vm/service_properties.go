@@ -122,7 +122,7 @@ func buildServices(vmCID string, properties []Service, networks network.Networks
 			return err
 		}
 		if other, exists := keys[service.Name]; exists {
-			return call.Invalid("%s and %s have the same name, %s", other, key, service.Name)
+			return call.InvalidPropertyf("%s and %s have the same name, %s", other, key, service.Name)
 		}
 		keys[service.Name] = key
 		services = append(services, service)
@@ -191,10 +191,10 @@ func (s Service) build(key, defaultName string) (manifest.Service, error) {
 
 func (s Service) checkName(key string, built manifest.Service) error {
 	if problems := validation.IsDNS1035Label(built.Name); len(problems) > 0 {
-		return call.Invalid("%s.name %q is not a valid Service name: %s", key, built.Name, problems[0])
+		return call.InvalidPropertyf("%s.name %q is not a valid Service name: %s", key, built.Name, problems[0])
 	}
 	if s.Keep && s.Name == "" {
-		return call.Invalid("%s.keep requires %s.name: no other VM can take over a Service that is named after this VM", key, key)
+		return call.InvalidPropertyf("%s.keep requires %s.name: no other VM can take over a Service that is named after this VM", key, key)
 	}
 	return nil
 }
@@ -203,21 +203,21 @@ func (s Service) checkType(key string, built manifest.Service) error {
 	isLoadBalancer := built.Type == corev1.ServiceTypeLoadBalancer
 	switch {
 	case !isLoadBalancer && built.Type != corev1.ServiceTypeClusterIP && built.Type != corev1.ServiceTypeNodePort:
-		return call.Invalid("%s.type %q is not valid; use ClusterIP, NodePort or LoadBalancer", key, s.Type)
+		return call.InvalidPropertyf("%s.type %q is not valid; use ClusterIP, NodePort or LoadBalancer", key, s.Type)
 	case s.Headless && s.ClusterIP != "" && s.ClusterIP != corev1.ClusterIPNone:
-		return call.Invalid("%s.cluster_ip and %s.headless are mutually exclusive; remove one", key, key)
+		return call.InvalidPropertyf("%s.cluster_ip and %s.headless are mutually exclusive; remove one", key, key)
 	case built.ClusterIP == corev1.ClusterIPNone && built.Type != corev1.ServiceTypeClusterIP:
-		return call.Invalid("%s.headless requires type ClusterIP, but type is %s", key, built.Type)
+		return call.InvalidPropertyf("%s.headless requires type ClusterIP, but type is %s", key, built.Type)
 	case !isLoadBalancer && s.LoadBalancerIP != "":
-		return call.Invalid("%s.load_balancer_ip requires type LoadBalancer", key)
+		return call.InvalidPropertyf("%s.load_balancer_ip requires type LoadBalancer", key)
 	case !isLoadBalancer && s.LoadBalancerClass != "":
-		return call.Invalid("%s.load_balancer_class requires type LoadBalancer", key)
+		return call.InvalidPropertyf("%s.load_balancer_class requires type LoadBalancer", key)
 	case !isLoadBalancer && len(s.SourceRanges) > 0:
-		return call.Invalid("%s.source_ranges requires type LoadBalancer", key)
+		return call.InvalidPropertyf("%s.source_ranges requires type LoadBalancer", key)
 	}
 	if s.LoadBalancerClass != "" {
 		if problems := validation.IsQualifiedName(s.LoadBalancerClass); len(problems) > 0 {
-			return call.Invalid("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, problems[0])
+			return call.InvalidPropertyf("%s.load_balancer_class %q: %s", key, s.LoadBalancerClass, problems[0])
 		}
 	}
 	return nil
@@ -229,14 +229,14 @@ func (s Service) checkTraffic(key string, built manifest.Service) error {
 	affinities := []corev1.ServiceAffinity{"", corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP}
 	switch {
 	case !slices.Contains(policies, s.ExternalTrafficPolicy):
-		return call.Invalid("%s.external_traffic_policy %q is not valid; use Cluster or Local", key, s.ExternalTrafficPolicy)
+		return call.InvalidPropertyf("%s.external_traffic_policy %q is not valid; use Cluster or Local", key, s.ExternalTrafficPolicy)
 	case s.ExternalTrafficPolicy != "" && !isExternal:
-		return call.Invalid("%s.external_traffic_policy requires type NodePort or LoadBalancer, or external_ips: "+
+		return call.InvalidPropertyf("%s.external_traffic_policy requires type NodePort or LoadBalancer, or external_ips: "+
 			"other Services have no traffic from outside the cluster", key)
 	case !slices.Contains(affinities, s.SessionAffinity):
-		return call.Invalid("%s.session_affinity %q is not valid; use ClientIP or None", key, s.SessionAffinity)
+		return call.InvalidPropertyf("%s.session_affinity %q is not valid; use ClientIP or None", key, s.SessionAffinity)
 	case s.SessionAffinity == corev1.ServiceAffinityClientIP && built.ClusterIP == corev1.ClusterIPNone:
-		return call.Invalid("%s.session_affinity and headless are mutually exclusive: clients of a headless Service choose an address "+
+		return call.InvalidPropertyf("%s.session_affinity and headless are mutually exclusive: clients of a headless Service choose an address "+
 			"themselves", key)
 	}
 	return nil
@@ -246,17 +246,17 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 	for _, property := range []struct{ name, address string }{{"cluster_ip", s.ClusterIP}, {"load_balancer_ip", s.LoadBalancerIP}} {
 		headless := property.name == "cluster_ip" && property.address == corev1.ClusterIPNone
 		if _, err := netip.ParseAddr(property.address); property.address != "" && !headless && err != nil {
-			return call.Invalid("%s.%s %q is not an IP address", key, property.name, property.address)
+			return call.InvalidPropertyf("%s.%s %q is not an IP address", key, property.name, property.address)
 		}
 	}
 	for i, address := range built.ExternalIPs {
 		if _, err := netip.ParseAddr(address); err != nil {
-			return call.Invalid("%s.external_ips[%d] %q is not an IP address", key, i, address)
+			return call.InvalidPropertyf("%s.external_ips[%d] %q is not an IP address", key, i, address)
 		}
 	}
 	for i, sourceRange := range built.SourceRanges {
 		if _, err := netip.ParsePrefix(sourceRange); err != nil {
-			return call.Invalid("%s.source_ranges[%d] %q is not a CIDR range like 10.0.0.0/8", key, i, sourceRange)
+			return call.InvalidPropertyf("%s.source_ranges[%d] %q is not a CIDR range like 10.0.0.0/8", key, i, sourceRange)
 		}
 	}
 	return nil
@@ -266,7 +266,7 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 // to decide which node ports to keep.
 func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort, error) {
 	if len(s.Ports) == 0 && built.ClusterIP != corev1.ClusterIPNone {
-		return nil, call.Invalid("%s.ports is missing; list the ports of the Service "+
+		return nil, call.InvalidPropertyf("%s.ports is missing; list the ports of the Service "+
 			"(only a headless Service can do without)", key)
 	}
 	var ports []corev1.ServicePort
@@ -278,9 +278,9 @@ func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort
 		for j, other := range ports {
 			switch {
 			case other.Name == port.Name:
-				return nil, call.Invalid("%s.ports[%d] and [%d] have the same name, %s", key, j, i, port.Name)
+				return nil, call.InvalidPropertyf("%s.ports[%d] and [%d] have the same name, %s", key, j, i, port.Name)
 			case other.Port == port.Port && other.Protocol == port.Protocol:
-				return nil, call.Invalid("%s.ports[%d] and [%d] are the same port, %d/%s", key, j, i, port.Port, port.Protocol)
+				return nil, call.InvalidPropertyf("%s.ports[%d] and [%d] are the same port, %d/%s", key, j, i, port.Port, port.Protocol)
 			}
 		}
 		ports = append(ports, port)
@@ -299,26 +299,26 @@ func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.Servi
 		built.Protocol = corev1.ProtocolTCP
 	}
 	if !slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, built.Protocol) {
-		return built, call.Invalid("%s.protocol %q is not valid; use TCP, UDP or SCTP", key, p.Protocol)
+		return built, call.InvalidPropertyf("%s.protocol %q is not valid; use TCP, UDP or SCTP", key, p.Protocol)
 	}
 	if built.Name == "" {
 		built.Name = fmt.Sprintf("%s-%d", strings.ToLower(string(built.Protocol)), p.Port)
 	}
 	if problems := validation.IsDNS1123Label(built.Name); len(problems) > 0 {
-		return built, call.Invalid("%s.name %q: %s", key, p.Name, problems[0])
+		return built, call.InvalidPropertyf("%s.name %q: %s", key, p.Name, problems[0])
 	}
 	if problems := validation.IsValidPortNum(int(p.Port)); len(problems) > 0 {
-		return built, call.Invalid("%s.port %d: %s", key, p.Port, problems[0])
+		return built, call.InvalidPropertyf("%s.port %d: %s", key, p.Port, problems[0])
 	}
 	if problems := validation.IsValidPortNum(int(built.TargetPort.IntVal)); len(problems) > 0 {
-		return built, call.Invalid("%s.target_port %d: %s", key, p.TargetPort, problems[0])
+		return built, call.InvalidPropertyf("%s.target_port %d: %s", key, p.TargetPort, problems[0])
 	}
 	switch {
 	case p.NodePort == 0:
 	case service == corev1.ServiceTypeClusterIP:
-		return built, call.Invalid("%s.node_port requires a Service of type NodePort or LoadBalancer", key)
+		return built, call.InvalidPropertyf("%s.node_port requires a Service of type NodePort or LoadBalancer", key)
 	case len(validation.IsValidPortNum(int(p.NodePort))) > 0:
-		return built, call.Invalid("%s.node_port %d: %s", key, p.NodePort, validation.IsValidPortNum(int(p.NodePort))[0])
+		return built, call.InvalidPropertyf("%s.node_port %d: %s", key, p.NodePort, validation.IsValidPortNum(int(p.NodePort))[0])
 	}
 	return built, nil
 }

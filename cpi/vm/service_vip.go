@@ -32,7 +32,7 @@ func (p vipProperties) annotations(key, address string) (annotations map[string]
 	for _, name := range slices.Sorted(maps.Keys(p.Annotations)) {
 		value := p.Annotations[name]
 		if annotations[name], err = network.RenderAddressTemplate(value, []string{address}); err != nil {
-			return nil, false, call.Invalid("%s.annotations.%s: %w", key, name, err)
+			return nil, false, call.InvalidPropertyf("%s.annotations.%s: %w", key, name, err)
 		}
 		requested = requested || annotations[name] != value
 	}
@@ -44,11 +44,11 @@ func (p vipProperties) annotations(key, address string) (annotations map[string]
 func buildVIPService(key string, n network.Network) (Service, error) {
 	address, err := netip.ParseAddr(n.IP)
 	if err != nil {
-		return Service{}, call.Invalid("%s.ip %q is not an IP address; a vip network requires one", key, n.IP)
+		return Service{}, call.InvalidPropertyf("%s.ip %q is not an IP address; a vip network requires one", key, n.IP)
 	}
 	var properties vipProperties
 	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
-		return Service{}, call.Invalid("%w", err)
+		return Service{}, call.InvalidPropertyf("%w", err)
 	}
 	service := Service{
 		Name: "vip-" + strings.NewReplacer(".", "-", ":", "-").Replace(address.StringExpanded()),
@@ -67,7 +67,7 @@ func buildVIPService(key string, n network.Network) (Service, error) {
 			service.LoadBalancerIP = address.String()
 		}
 	default:
-		return Service{}, call.Invalid("%s.cloud_properties.service_type %q is not valid; use ClusterIP or LoadBalancer",
+		return Service{}, call.InvalidPropertyf("%s.cloud_properties.service_type %q is not valid; use ClusterIP or LoadBalancer",
 			key, properties.ServiceType)
 	}
 	return service, nil

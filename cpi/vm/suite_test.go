@@ -93,7 +93,7 @@ func (env *testEnv) addNode(name string) {
 // newSession returns a session for another call, which ends after this time.
 func (env *testEnv) newSession(timeout time.Duration) *Session {
 	GinkgoHelper()
-	client, err := kube.NewFor(env.api.Config(), namespace, 0)
+	client, err := kube.NewForConfig(env.api.Config(), namespace, 0)
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	DeferCleanup(cancel)
@@ -178,4 +178,4 @@ func (env *testEnv) objects() (names []string) {
 func haveCode(code call.Code) OmegaMatcher { return Satisfy(code.Is) }
 
 // attachmentOf returns the name of the disk's attachment Pod, in the format of objects.
-func attachmentOf(disk string) string { return fmt.Sprint("pods/", manifest.AttachmentName(disk)) }
+func attachmentOf(disk string) string { return fmt.Sprint("pods/", manifest.DiskPodName(disk)) }

@@ -95,7 +95,7 @@ var _ = Describe("The error of create_vm", func() {
 		unreachable := typedError(&kube.Error{Kind: kube.ErrUnreachable, Err: errors.New("x")})
 		Expect(call.VMCreationFailed.Is(unreachable)).To(BeTrue())
 		Expect(unreachable.CanRetry()).To(BeTrue())
-		for _, kind := range []error{kube.ErrRejected, kube.ErrUnauthorized, kube.ErrNoCredentials} {
+		for _, kind := range []error{kube.ErrDenied, kube.ErrUnauthorized, kube.ErrNoCredentials} {
 			Expect(typedError(&kube.Error{Kind: kind, Err: errors.New("x")}).CanRetry()).To(BeFalse(), "%v", kind)
 		}
 	})

@@ -91,7 +91,7 @@ func (s *Session) checkVolumesAttachable(pod manifest.VMPod, volumes []*corev1.P
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return node, "", nil
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		s.Log.Warn("cannot read the volume limit of the node: the CPI's ClusterRole lacks `get` on csinodes", "error", err)
 		return node, "", nil
 	}
@@ -105,7 +105,7 @@ func (s *Session) placeNearDisks(vm *manifest.VM, disks []string) (*volumePlacem
 	placement := &volumePlacement{session: s}
 	for _, disk := range disks {
 		pvc, err := s.PVCs.Get(s.Ctx, disk)
-		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.Bound(pvc)) {
+		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.IsBound(pvc)) {
 			continue
 		}
 		if err != nil {

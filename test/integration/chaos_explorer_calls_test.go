@@ -302,7 +302,7 @@ func createVMCall(vm string, disk bool) explorerCall {
 		},
 		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			pod := now.pods[vm]
-			return reasonUnless(pod != nil && pod.DeletionTimestamp == nil && kube.Ready(pod), response, "the VM is not running")
+			return reasonUnless(pod != nil && pod.DeletionTimestamp == nil && kube.IsReady(pod), response, "the VM is not running")
 		},
 	}
 }
@@ -398,12 +398,12 @@ func (s namespaceState) disksOf(vm string) []string {
 // writers returns the VMs and copies that can write to the disk, according to its owner record and to the Pod that has the disk open.
 func (s namespaceState) writers(disk string) []string {
 	writers := map[string]bool{}
-	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.Finished(s.pods[vm]) }
+	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.IsFinished(s.pods[vm]) }
 	if vm := s.owner(disk); exists(vm) {
 		writers[vm] = true
 	}
-	pod := s.pods[manifest.AttachmentName(disk)]
-	if pod != nil && pod.Spec.NodeName != "" && !kube.Finished(pod) && !passedExclusivityCheck(pod) {
+	pod := s.pods[manifest.DiskPodName(disk)]
+	if pod != nil && pod.Spec.NodeName != "" && !kube.IsFinished(pod) && !passedExclusivityCheck(pod) {
 		if vm := pod.Labels[manifest.LabelVM]; exists(vm) {
 			writers[vm] = true
 		} else if pod.Labels[manifest.LabelRole] == manifest.RoleCopy {

@@ -195,7 +195,7 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations 
 func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (inconsistencies []string) {
 	for name, pvc := range now.pvcs {
 		owner, ok := manifest.DiskPVC{PVC: pvc}.Owner()
-		pod := now.pods[manifest.AttachmentName(name)]
+		pod := now.pods[manifest.DiskPodName(name)]
 		switch {
 		case pvc.Labels[manifest.LabelRole] != manifest.RoleDisk:
 			continue

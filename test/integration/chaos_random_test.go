@@ -178,7 +178,7 @@ func (env *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
 		return err
 	}
 	attachment, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
-	if err != nil || attachment.Labels[manifest.LabelVM] != vm || !kube.Ready(attachment) || attachment.DeletionTimestamp != nil {
+	if err != nil || attachment.Labels[manifest.LabelVM] != vm || !kube.IsReady(attachment) || attachment.DeletionTimestamp != nil {
 		return errors.Join(fmt.Errorf("disk %s is not attached", disk), err, env.annotateWithRetry(ctx, vm, "test/mounted", nil), env.recheckAttachment(ctx, disk))
 	}
 	if existing.vm != "" {

@@ -70,7 +70,7 @@ func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 	if err == nil || apierrors.IsInvalid(err) {
 		return err
 	}
-	defaultClient, clientErr := kube.NewFor(c.config, metav1.NamespaceDefault, retryTimeout)
+	defaultClient, clientErr := kube.NewForConfig(c.config, metav1.NamespaceDefault, retryTimeout)
 	if clientErr != nil {
 		return clientErr
 	}
@@ -87,13 +87,13 @@ func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspec
 	if len(inspection.ServiceRanges) == 0 {
 		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; set --address")
 	}
-	allNamespaces, err := kube.NewFor(c.config, "", retryTimeout)
+	allNamespaces, err := kube.NewForConfig(c.config, "", retryTimeout)
 	if err != nil {
 		return "", err
 	}
 	taken := map[string]bool{}
 	services, err := allNamespaces.Services.List(ctx, kube.Selection{})
-	if err != nil && !errors.Is(err, kube.ErrRejected) {
+	if err != nil && !errors.Is(err, kube.ErrDenied) {
 		return "", err
 	}
 	for _, service := range services.Items {
@@ -140,7 +140,7 @@ func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange
 		}
 		_, taken, err := c.Client.PodsInAllNamespaces().Find(ctx, kube.Selection{Fields: "status.podIP=" + address.String()},
 			func(*corev1.Pod) bool { return true })
-		if errors.Is(err, kube.ErrRejected) || err == nil && !taken {
+		if errors.Is(err, kube.ErrDenied) || err == nil && !taken {
 			return address.String(), nil
 		}
 		if err != nil {

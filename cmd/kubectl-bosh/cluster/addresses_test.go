@@ -27,7 +27,7 @@ var _ = Describe("FindFreeServiceAddress", func() {
 		}))
 		DeferCleanup(server.Close)
 		config := &rest.Config{Host: server.URL}
-		client, err := kube.NewFor(config, "bosh", retryTimeout)
+		client, err := kube.NewForConfig(config, "bosh", retryTimeout)
 		Expect(err).NotTo(HaveOccurred())
 		target, err := Open(client, config, "")
 		Expect(err).NotTo(HaveOccurred())

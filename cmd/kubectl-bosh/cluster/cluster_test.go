@@ -34,7 +34,7 @@ func newCluster() (*memoryapi.Server, *Cluster) {
 		}
 		return false
 	}
-	client, err := kube.NewFor(api.Config(), namespace, 0)
+	client, err := kube.NewForConfig(api.Config(), namespace, 0)
 	Expect(err).NotTo(HaveOccurred())
 	c, err := Open(client, api.Config(), "lab")
 	Expect(err).NotTo(HaveOccurred())

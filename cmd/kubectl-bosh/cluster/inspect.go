@@ -171,7 +171,7 @@ func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (
 func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, error) {
 	const defaultName = "kube-dns"
 	services, err := c.listServices(ctx, systemNamespace, "")
-	if errors.Is(err, kube.ErrRejected) { // without permission to list, try the usual name
+	if errors.Is(err, kube.ErrDenied) { // without permission to list, try the usual name
 		services, err = c.listServices(ctx, systemNamespace, defaultName)
 	}
 	if err != nil {
@@ -188,7 +188,7 @@ func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, e
 
 // listServices returns the Services of a namespace. If name is not empty, it returns only the Service with that name.
 func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*corev1.Service, error) {
-	client, err := kube.NewFor(c.config, namespace, retryTimeout)
+	client, err := kube.NewForConfig(c.config, namespace, retryTimeout)
 	if err != nil {
 		return nil, err
 	}

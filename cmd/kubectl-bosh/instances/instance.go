@@ -76,7 +76,7 @@ func newInstance(pod manifest.VMPod) Instance {
 	i := Instance{
 		Director: meta["director"], DirectorUUID: manifest.DirectorOf(pod), Deployment: meta["deployment"],
 		Group: meta["job"], Index: meta["index"], ID: meta["id"],
-		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.Ready(pod.Pod), Node: pod.Spec.NodeName,
+		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.IsReady(pod.Pod), Node: pod.Spec.NodeName,
 		Stemcell: manifest.StemcellOf(pod), Created: pod.CreationTimestamp, vmPod: pod,
 	}
 	if i.Group == "" {
@@ -125,7 +125,7 @@ func state(pod manifest.VMPod) string {
 	if kube.UnschedulableReason(pod.Pod) != "" {
 		return "Unschedulable"
 	}
-	if pod.Status.Phase == corev1.PodRunning && !kube.Ready(pod.Pod) {
+	if pod.Status.Phase == corev1.PodRunning && !kube.IsReady(pod.Pod) {
 		return "Booting"
 	}
 	return string(pod.Status.Phase)

@@ -139,7 +139,7 @@ func attachmentState(attachment manifest.AttachmentPod) string {
 	switch {
 	case attachment.DeletionTimestamp != nil:
 		return "Detaching"
-	case kube.Ready(attachment.Pod) && kube.IsActive(attachment.Pod):
+	case kube.IsReady(attachment.Pod) && kube.IsActive(attachment.Pod):
 		return "Attached"
 	}
 	return "Attaching"

@@ -29,7 +29,7 @@ func (e *findError) Unwrap() error { return e.kind }
 // isTransient reports whether the error may disappear while a VM boots. Find has already waited before it returned its errors.
 func isTransient(err error) bool {
 	var found *findError
-	return !errors.As(err, &found) && !errors.Is(err, kube.ErrRejected)
+	return !errors.As(err, &found) && !errors.Is(err, kube.ErrDenied)
 }
 
 // failureTimes contains the times since which connections to addresses fail. It is safe for concurrent use.
@@ -65,7 +65,7 @@ func socksReply(err error) uint8 {
 		return statute.RepHostUnreachable
 	case errors.Is(err, ErrNoPort), errors.Is(err, syscall.ECONNREFUSED):
 		return statute.RepConnectionRefused
-	case errors.Is(err, kube.ErrRejected):
+	case errors.Is(err, kube.ErrDenied):
 		return statute.RepRuleFailure
 	default:
 		return statute.RepServerFailure
@@ -79,7 +79,7 @@ func remedy(err error) string {
 		return "; select another namespace with -n, or connect to other addresses directly with --direct"
 	case errors.Is(err, ErrNotRunning):
 		return "; see `kubectl bosh ps` and `kubectl describe pod`"
-	case errors.Is(err, kube.ErrRejected), strings.Contains(err.Error(), "forbidden"):
+	case errors.Is(err, kube.ErrDenied), strings.Contains(err.Error(), "forbidden"):
 		return "; docs/reference/kubectl-bosh.md lists the required permissions"
 	case strings.Contains(err.Error(), "connection refused") && !errors.Is(err, syscall.ECONNREFUSED):
 		return "; nothing listens on this port of the VM's loopback interface: " +

@@ -40,7 +40,7 @@ var _ = Describe("The proxy", func() {
 		api = memoryapi.Start()
 		DeferCleanup(api.Close)
 		var err error
-		client, err = kube.NewFor(api.Config(), namespace, 0)
+		client, err = kube.NewForConfig(api.Config(), namespace, 0)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -274,7 +274,7 @@ var _ = Describe("The proxy", func() {
 			return true
 		}
 		err := server.Check(ctx)
-		Expect(err).To(MatchError(kube.ErrRejected))
+		Expect(err).To(MatchError(kube.ErrDenied))
 		Expect(remedy(err)).To(ContainSubstring("lists the required permissions"))
 	})
 })

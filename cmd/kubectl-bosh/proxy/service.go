@@ -52,7 +52,7 @@ func vmBehindService(service *corev1.Service, port int32, pods []manifest.VMPod)
 			continue
 		}
 		selected = append(selected, pod)
-		if isRunning(pod) && (kube.Ready(pod.Pod) || service.Spec.PublishNotReadyAddresses) {
+		if isRunning(pod) && (kube.IsReady(pod.Pod) || service.Spec.PublishNotReadyAddresses) {
 			ready = append(ready, pod)
 		}
 	}

@@ -24,7 +24,7 @@ var _ = ginkgo.Describe("Instances", func() {
 		ginkgo.DeferCleanup(api.Close)
 		api.Simulate = memoryapi.StartPods("node-1")
 		var err error
-		client, err = kube.NewFor(api.Config(), namespace, 0)
+		client, err = kube.NewForConfig(api.Config(), namespace, 0)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -75,7 +75,7 @@ var _ = ginkgo.Describe("Instances", func() {
 		other := vm.DeepCopy()
 		other.Namespace, other.ResourceVersion = "other", ""
 		api.Add("pods", "other", other)
-		all, err := kube.NewFor(api.Config(), "", 0)
+		all, err := kube.NewForConfig(api.Config(), "", 0)
 		Expect(err).NotTo(HaveOccurred())
 		list, err := List(ctx, all, Filter{})
 		Expect(err).NotTo(HaveOccurred())
