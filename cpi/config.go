@@ -77,7 +77,7 @@ func DefaultConfig() Config {
 func LoadConfig(path string) (Config, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("cannot read the CPI's configuration (set -configPath to its path): %w", err)
+		return Config{}, fmt.Errorf("cannot read the CPI's configuration: %w; set -configPath to its path", err)
 	}
 	config := DefaultConfig()
 	var overriding overrides

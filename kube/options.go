@@ -92,8 +92,8 @@ func (o Options) restConfig(component string) (*rest.Config, string, error) {
 func inClusterConfig(component, namespace string) (*rest.Config, string, error) {
 	token := serviceAccountDir + "/token"
 	if _, err := os.Stat(token); err != nil {
-		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account; "+
-			"set kubernetes.kubeconfig or kubernetes.kubeconfig_path: %w", err)
+		return nil, "", fmt.Errorf("no kubeconfig is configured, and this is not a Pod with a service account: "+
+			"%w; set kubernetes.kubeconfig or kubernetes.kubeconfig_path", err)
 	}
 	server, err := apiServerURL(os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"), "/etc/"+component+"/api-server")
 	if err != nil {
@@ -102,7 +102,7 @@ func inClusterConfig(component, namespace string) (*rest.Config, string, error) 
 	if namespace == "" {
 		content, err := os.ReadFile(serviceAccountDir + "/namespace")
 		if err != nil {
-			return nil, "", fmt.Errorf("cannot read the service account's namespace; set kubernetes.namespace: %w", err)
+			return nil, "", fmt.Errorf("cannot read the service account's namespace: %w; set kubernetes.namespace", err)
 		}
 		namespace = string(content)
 	}

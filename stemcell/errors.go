@@ -80,10 +80,10 @@ func explain(action, registry string, err error) error {
 			"correct its address or its configuration, or set stemcell.registry.insecure to true")
 	}
 	if isConnectionLost(err) {
-		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly; "+
-			"check the network, proxies and the registry's log, and retry: %w", action, registry, err)
+		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly: %w; "+
+			"check the network, proxies and the registry's log, and retry", action, registry, err)
 	}
-	return fmt.Errorf("%s: registry %s does not respond like a registry; check its address and the network: %w", action, registry, err)
+	return fmt.Errorf("%s: %s is not a container registry, or a proxy answered: %w; check its address and the network", action, registry, err)
 }
 
 func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {

@@ -86,7 +86,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 
 	It("fails if the registry is unreachable", func(ctx SpecContext) {
 		registry.Close()
-		Expect(push(ctx)).To(MatchError(ContainSubstring("does not respond like a registry; check its address and the network")))
+		Expect(push(ctx)).To(MatchError(ContainSubstring("is not a container registry, or a proxy answered")))
 	})
 })
 

@@ -53,7 +53,7 @@ func parseConfig(entry object) (config, error) {
 		decoder := json.NewDecoder(bytes.NewReader(entry[part.key]))
 		decoder.DisallowUnknownFields()
 		if err := decoder.Decode(part.into); err != nil {
-			return c, newError(types.ErrInvalidNetworkConfig, "invalid %s in the configuration of %s: %v", part.key, install.PluginType, err)
+			return c, newError(types.ErrInvalidNetworkConfig, "%s in the configuration of %s is not valid: %v", part.key, install.PluginType, err)
 		}
 	}
 	switch {
@@ -63,7 +63,7 @@ func parseConfig(entry object) (config, error) {
 			install.PluginType)
 	case c.Kubernetes.Timeout.Duration <= 0:
 		return c, newError(types.ErrInvalidNetworkConfig,
-			"kubernetes.timeout in the configuration of %s must be positive, for example \"10s\"", install.PluginType)
+			"kubernetes.timeout in the configuration of %s must be greater than 0, for example \"10s\"", install.PluginType)
 	case c.Annotation == "":
 		return c, newError(types.ErrInvalidNetworkConfig,
 			"annotation in the configuration of %s is empty; omit it to use %s", install.PluginType, install.DefaultAnnotation)

@@ -64,7 +64,7 @@ func runInstaller(ctx context.Context, command string, args []string) error {
 	case flags.NArg() > 0:
 		return fmt.Errorf("%s: unexpected argument %q", command, flags.Arg(0))
 	case options.watch && options.interval <= 0:
-		return errors.New("-interval must be positive")
+		return errors.New("-interval must be greater than 0, for example 10s")
 	case options.watch:
 		return options.Watch(ctx, options.interval, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 	}
@@ -87,8 +87,8 @@ func (o *installerFlags) newFlagSet(command string) *flag.FlagSet {
 		flags.StringVar(&o.ServiceAccount, "service-account", "",
 			"`directory` with the files token and ca.crt of a service account (default: "+defaultServiceAccount+")")
 		flags.StringVar(&o.TokenFor, "token-for", "",
-			"service account, `namespace/name`, for which to request the node's token, with the token in -service-account "+
-				"(default: copy the latter token to the node)")
+			"request the node's token for the service account `namespace/name`, authenticating with the token in -service-account "+
+				"(default: copy the token in -service-account to the node)")
 		flags.StringVar(&o.namespaces, "namespaces", "", "comma-separated `namespaces` in which Pods may request addresses (default: all)")
 		flags.StringVar(&o.Annotation, "annotation", "", "`key` of the Pod annotation that holds the requested addresses "+
 			"(default: "+install.DefaultAnnotation+")")

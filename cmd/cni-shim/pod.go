@@ -92,7 +92,7 @@ func (c config) newClient(namespace string) (*kube.Client, error) {
 	if err == nil {
 		return client, nil
 	}
-	reason := errors.New("check its syntax, its current context and its certificates")
+	reason := errors.New("it is not valid; check its syntax, its current context and its certificates")
 	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		reason = pathErr
 	} else if inner := errors.Unwrap(err); clientcmd.IsConfigurationInvalid(inner) || clientcmd.IsContextNotFound(inner) {

@@ -11,8 +11,8 @@ func newAdmissionScriptsCommand(*connection) *cobra.Command {
 	return &cobra.Command{
 		Use:   "admission-scripts",
 		Short: "Print the ConfigMap of programs that the admission policy allows",
-		Long: "Print the ConfigMap with the programs that the attachment and helper Pods of this release run, without sending a request. The\n" +
-			"admission policy allows no others.\n\n" +
+		Long: "Print the ConfigMap with the programs that the attachment and helper Pods of this release run. The admission policy allows no\n" +
+			"other programs. This command sends no requests.\n\n" +
 			"Apply it before you deploy a new release of the CPI. While Pods of the previous release run, keep its programs in the ConfigMap\n" +
 			"under other keys, for example attach.previous for attach.",
 		Example: `  # Allow the programs of this release

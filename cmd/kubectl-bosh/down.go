@@ -58,7 +58,8 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 			"select another directory with --dir", dir.Path)
 	}
 	if explicit := conn.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
-		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s", dir.Path, settings.Namespace, explicit)
+		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
+			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
 	s, _, err := newSession(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {

@@ -33,7 +33,7 @@ func (s *session) allowPrivileged(ctx context.Context, original string) error {
 		return err
 	}
 	if current != original {
-		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run up again",
+		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run `kubectl bosh up` again",
 			cluster.PodSecurityLabel, s.settings.Namespace, current)
 	}
 	s.relabeled = true
@@ -66,7 +66,7 @@ func (s *session) restorePodSecurity(ctx context.Context, deployed []string) err
 	case current == cluster.PodSecurityPrivileged:
 		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*original))
 	default:
-		s.report(title, cluster.PodSecurityLabel+" stays "+orNone(current)+": it was changed after `up`")
+		s.report(title, cluster.PodSecurityLabel+" kept at "+orNone(current)+": it was changed after `up`")
 	}
 	s.settings.PreviousPodSecurity = nil
 	return s.dir.WriteSettings(s.settings)

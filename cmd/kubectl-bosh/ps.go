@@ -32,7 +32,7 @@ func newPsCommand(conn *connection) *cobra.Command {
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
 		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. Instance
-names come from the director; an instance without a name is listed by its Pod name. The state of a disk is shown unless it is attached.`,
+names come from the director; an instance without a name is listed by its Pod name. Disks that are not attached are shown with their state.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
   kubectl bosh ps -n bosh --deployment cf -o wide
 

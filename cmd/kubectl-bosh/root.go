@@ -146,7 +146,7 @@ func newRoot(conn *connection) *cobra.Command {
 			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
 			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context. For up and down, see\n" +
 			"their help. `kubectl bosh options` lists kubectl's other flags, which all commands accept.\n\n" +
-			"INSTANCE is GROUP/INDEX, or GROUP/ID as printed by `bosh instances`, the ID alone, or the VM CID, which is the name of the VM Pod.",
+			"INSTANCE is GROUP/INDEX, GROUP/ID (as printed by `bosh instances`), ID, or the VM CID, which is the name of the VM Pod.",
 		Version:       version,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl bosh"},
 		SilenceErrors: true,

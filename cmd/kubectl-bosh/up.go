@@ -168,7 +168,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		session.replaceServer = replaceAlways
 	}
 	printReport(out, "Files in "+dir.Path, written)
-	printLines(out, "Manual alternative", dir.ManualCommands(o.boshProgram(), plan))
+	printLines(out, "Equivalent manual commands", dir.ManualCommands(o.boshProgram(), plan))
 	if err := o.checkManifest(ctx, dir, plan); err != nil {
 		return err
 	}

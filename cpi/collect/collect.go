@@ -105,7 +105,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 func (c Collector) applyRemedy(session *vm.Session, remedy *remedy) (outcome string, err error) {
 	switch {
 	case remedy == nil:
-		return "stays", nil
+		return "kept", nil
 	case !c.Confirm:
 		return "would be " + remedy.outcome, nil
 	}
@@ -129,7 +129,7 @@ func (c Collector) writeReport(results []Result, complete bool) error {
 	case len(results) == 0:
 		fmt.Fprintln(c.Out, "no orphaned resources")
 	case !c.Confirm:
-		fmt.Fprintln(c.Out, "nothing was changed; run with -confirm to apply")
+		fmt.Fprintln(c.Out, "nothing was changed; to delete or repair these resources, run with -confirm")
 	}
 	return nil
 }

@@ -144,7 +144,7 @@ var _ = Describe("Collect", func() {
 	},
 		Entry("without results", false, nil, "no orphaned resources\n"),
 		Entry("with the flag that applies it", false, []Result{{"Pod", "bosh", "a", "1h", "no VM", "would be deleted"}},
-			"Pod bosh/a (1h old): no VM: would be deleted\nnothing was changed; run with -confirm to apply\n"),
+			"Pod bosh/a (1h old): no VM: would be deleted\nnothing was changed; to delete or repair these resources, run with -confirm\n"),
 		Entry("with outcomes", true, []Result{{"Pod", "bosh", "a", "1h", "no VM", "deleted"}}, "Pod bosh/a (1h old): no VM: deleted\n"),
 	)
 })

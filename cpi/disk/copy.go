@@ -161,7 +161,7 @@ func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) err
 	}
 	_, err = storageClasses.Get(s.Ctx, *desired.StorageClass)
 	if errors.Is(err, kube.ErrNotFound) {
-		return call.InvalidPropertyf("cloud_properties.storage_class: the cluster has no StorageClass %s", *desired.StorageClass)
+		return call.InvalidPropertyf("cloud_properties.storage_class: StorageClass %s not found; use an existing one", *desired.StorageClass)
 	}
 	return err
 }

@@ -145,7 +145,8 @@ func (s *Session) checkExpandable(pvc manifest.DiskPVC) error {
 		return err
 	}
 	if storageClass.AllowVolumeExpansion == nil || !*storageClass.AllowVolumeExpansion {
-		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s does not set allowVolumeExpansion", pvc.Name, name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s does not allow expansion; "+
+			"set its allowVolumeExpansion to true", pvc.Name, name)
 	}
 	return nil
 }

@@ -31,7 +31,7 @@ var _ = Describe("resize_disk", func() {
 	},
 		Entry("the size is invalid", call.CodeInvalidRequest, "must be greater than 0", fast, int64(0), func(string) {}),
 		Entry("the disk would shrink", call.CodeDiskResizeUnsupported, "from 64 MiB to 32 MiB", fast, int64(32), func(string) {}),
-		Entry("the StorageClass does not allow it", call.CodeDiskResizeUnsupported, "does not set allowVolumeExpansion", fixed, int64(128), func(string) {}),
+		Entry("the StorageClass does not allow it", call.CodeDiskResizeUnsupported, "set its allowVolumeExpansion to true", fixed, int64(128), func(string) {}),
 		Entry("the StorageClass does not exist", call.CodeDiskResizeUnsupported, "StorageClass gone not found", `{"storage_class": "gone"}`, int64(128),
 			func(string) {}),
 		Entry("the PVC has no StorageClass", call.CodeDiskResizeUnsupported, "has no StorageClass", `{}`, int64(128), func(string) {}),

@@ -42,7 +42,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.CodeSnapshotUnsupported.Errorf("cannot create a snapshot: "+
+		return "", call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot: "+
 			"the VolumeSnapshot API (snapshot.storage.k8s.io/v1) is not installed: %w; "+
 			"install the snapshot controller and a CSI driver that supports snapshots, or disable the director's snapshots", err)
 	case err != nil:

@@ -136,7 +136,7 @@ var _ = Describe("update_disk", func() {
 		Expect(env.pvc(cid).CopiedTo()).To(BeEmpty())
 	},
 		Entry("a property is invalid", call.CodeInvalidProperty, "btrfs", `{"filesystem": "btrfs"}`, func() {}),
-		Entry("the StorageClass does not exist", call.CodeInvalidProperty, "no StorageClass gone", `{"storage_class": "gone"}`, func() {}),
+		Entry("the StorageClass does not exist", call.CodeInvalidProperty, "StorageClass gone not found", `{"storage_class": "gone"}`, func() {}),
 		Entry("no VM provides an image", call.CodeDiskCopyUnsupported, "no running VM provides an image", xfs, func() {}),
 		Entry("a VM has the disk", call.CodeDiskInUse, "attached to VM vm-1", xfs, func() { env.attach(cid, env.createVM("vm-1")) }),
 		Entry("a VM has the disk, in place", call.CodeDiskInUse, "attached to VM vm-1", fast, func() { env.attach(cid, env.createVM("vm-1")) }),

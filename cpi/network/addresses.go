@@ -34,7 +34,7 @@ func (ns Networks) PodAnnotations(options Options, properties map[string]string)
 }
 
 // ErrAddressMismatch reports that the Pod started without an address that BOSH assigned.
-var ErrAddressMismatch = errors.New("VM does not have its assigned address")
+var ErrAddressMismatch = errors.New("VM does not have its requested address")
 
 // StaticAddresses returns the static addresses of the Pod's primary interface, IPv4 first. It ignores addresses of dynamic
 // networks: the director resends those of a previous VM.
@@ -86,7 +86,7 @@ func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
 			return err
 		}
 		if !slices.Contains(actual, desired.String()) {
-			return call.CodeAddressNotAssigned.Errorf("%w: network %s requires %s, Pod has %s; check that the "+
+			return call.CodeAddressNotAssigned.Errorf("%w: network %s requests %s, but the Pod has %s; check that the "+
 				"network plugin honors network.address_annotations and that its IP pools contain the address",
 				ErrAddressMismatch, name, network.IP, got)
 		}

@@ -116,7 +116,7 @@ func (n Network) withPrefixLength() string {
 	return address.String() + "/" + strconv.Itoa(ones)
 }
 
-// verifyAttachment checks that Multus reports the assigned address for the network attachment.
+// verifyAttachment checks that Multus reports the requested address for the network attachment.
 func (n Network) verifyAttachment(network string, pod manifest.VMPod) error {
 	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {

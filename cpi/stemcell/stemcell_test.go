@@ -146,7 +146,7 @@ var _ = Describe("The stemcell methods", func() {
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
 			"CloudError", "rejected the credentials; check stemcell.registry.username and password, or token"),
 		Entry("connection lost during the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
-			"CloudError", "was lost repeatedly; check the network, proxies and the registry's log, and retry"),
+			"CloudError", "; check the network, proxies and the registry's log, and retry"),
 		Entry("certificate of an unknown authority", func() {
 			registry = stemcells.NewRegistry(true)
 			DeferCleanup(registry.Close)

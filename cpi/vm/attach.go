@@ -58,7 +58,7 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 	case vmPod.DeletionTimestamp != nil:
 		return call.VMNotFoundError(vmPod.Name)
 	case kube.IsFinished(vmPod.Pod), vmPod.Spec.NodeName == "":
-		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s", vmPod.Name, vmPod.State())
+		return call.CodeVMNotRunning.Errorf("cannot attach a disk to VM %s: its Pod is %s; recreate the VM", vmPod.Name, vmPod.State())
 	}
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err

@@ -21,7 +21,7 @@ const (
 	capacityTimeout = 20 * time.Second
 )
 
-var errNoMatchingNode = errors.New("no node matches its placement, and no autoscaler reported that it adds one")
+var errNoMatchingNode = errors.New("no node matches the VM's placement, and no autoscaler adds one")
 
 // watchScaleUp returns a dependency watch for an unschedulable VM. It fails if an autoscaler reports that it adds no node, or if no
 // autoscaler reports anything and the VM can never run on a node that exists.
@@ -92,7 +92,8 @@ func (s *Session) watchNodeCapacity(attachment manifest.AttachmentPod) call.Depe
 			cancel()
 			switch {
 			case errors.Is(err, kube.ErrTimeout) && ctx.Err() == nil:
-				return call.CodeDiskAttachUnschedulable.Errorf("the VM's node has no capacity for attachment Pod %s: %s", selection.Name, shortage)
+				return call.CodeDiskAttachUnschedulable.Errorf("attachment Pod %s did not start: the VM's node has no capacity: %s; "+
+					"free capacity, or recreate the VM", selection.Name, shortage)
 			case err != nil:
 				return err
 			}

@@ -117,7 +117,7 @@ var _ = Describe("create_vm", func() {
 	It("deletes the VM if it does not get the requested address", func() {
 		env.startVM = func(s *corev1.PodStatus) { s.PodIP, s.PodIPs = "10.0.0.9", []corev1.PodIP{{IP: "10.0.0.9"}} }
 		_, err := env.Create(static("one"))
-		Expect(err).To(And(haveCode(call.CodeAddressNotAssigned), MatchError(ContainSubstring("requires 10.0.0.1"))))
+		Expect(err).To(And(haveCode(call.CodeAddressNotAssigned), MatchError(ContainSubstring("requests 10.0.0.1"))))
 		Expect(env.objects()).To(BeEmpty())
 	})
 

@@ -267,7 +267,7 @@ func (s Service) checkAddresses(key string, built manifest.Service) error {
 func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort, error) {
 	if len(s.Ports) == 0 && built.ClusterIP != corev1.ClusterIPNone {
 		return nil, call.InvalidPropertyf("%s.ports is missing; list the ports of the Service "+
-			"(only a headless Service can do without)", key)
+			"(only a headless Service may omit them)", key)
 	}
 	var ports []corev1.ServicePort
 	for i, desired := range s.Ports {

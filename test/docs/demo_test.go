@@ -21,7 +21,7 @@ var _ = Describe("The demo", func() {
 		}, env...)
 		out, err := command.CombinedOutput()
 		Expect(err).To(HaveOccurred())
-		Expect(string(out)).To(And(HavePrefix("Missing requirements of the demo:\n"), ContainSubstring("Go 1.26")))
+		Expect(string(out)).To(And(HavePrefix("Missing requirements of the demo:\n"), ContainSubstring("Go 1.21 or later")))
 		return string(out)
 	}
 

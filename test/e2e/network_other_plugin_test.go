@@ -34,7 +34,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks"),
 	It("makes create_vm fail with the requested and the assigned address in the error, and leaves no objects", func(ctx context.Context) {
 		createErr := env.mustFail(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork(newAddress()), []string{}, map[string]any{})
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(createErr.Message).To(MatchRegexp(`network default requires %s\.\d+\.\d+, Pod has %s\.\d+; `,
+		Expect(createErr.Message).To(MatchRegexp(`network default requests %s\.\d+\.\d+, but the Pod has %s\.\d+; `,
 			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(otherSubnet, ".", `\.`)))
 		Expect(createErr.Message).To(ContainSubstring("honors network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")

@@ -108,7 +108,7 @@ var _ = Describe("Objects of a release", Label("each-version"), func() {
 			It("are not orphaned, except for those of the interrupted call, which -collect deletes", func(ctx context.Context) {
 				orphan := ContainSubstring("Pod " + env.namespace + "/" + recordedInterrupted + " (")
 				Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(
-					And(orphan, Not(ContainSubstring(": stays"))), ContainSubstring("-confirm")))
+					And(orphan, Not(ContainSubstring(": kept"))), ContainSubstring("-confirm")))
 				Expect(env.objectUIDs(ctx)).To(Equal(previousUIDs))
 				Expect(env.runCollect(ctx, director.UUID, "-confirm")).To(ConsistOf(orphan))
 				expectSameObjects(ctx)

@@ -75,7 +75,7 @@ var _ = Describe("Garbage collection", func() {
 		disk := env.createDisk(ctx)
 		allObjects := env.listObjects(ctx)
 		listed := []any{
-			And(ContainSubstring("Pod "+env.namespace+"/agent-killed ("), Not(ContainSubstring(": stays"))), ContainSubstring("Pod " + env.namespace + "/orphan-71"),
+			And(ContainSubstring("Pod "+env.namespace+"/agent-killed ("), Not(ContainSubstring(": kept"))), ContainSubstring("Pod " + env.namespace + "/orphan-71"),
 			ContainSubstring("Service " + env.namespace + "/orphan-71"),
 		}
 		Eventually(env.runCollect).WithContext(ctx).WithArguments(director.UUID).Should(ConsistOf(append(listed, ContainSubstring("-confirm"))...))
@@ -91,7 +91,7 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		defaultTimeouts := env.directorWithTimeouts(map[string]any{})
 		env.Director = defaultTimeouts
-		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("unless its call is still running: orphaned by an interrupted create_vm"), ContainSubstring(": stays"))
+		listed := And(ContainSubstring("/agent-killed ("), ContainSubstring("unless its call is still running: orphaned by an interrupted create_vm"), ContainSubstring(": kept"))
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(listed))
 		Eventually(env.listOrphans).WithContext(ctx).WithArguments(defaultTimeouts.Config, "-min-age", "1s").Should(ContainElement(
 			And(ContainSubstring("/agent-killed ("), ContainSubstring("would be deleted"))))
@@ -100,7 +100,7 @@ var _ = Describe("Garbage collection", func() {
 	It("computes ages by the API server's clock, not by the clock of the host", func(ctx context.Context) {
 		Expect(env.interruptCall(ctx, 3, "create_vm", "killed", stemcellCID, servicesProperties(namedService(nil)), dynamicNetwork(), []string{}, map[string]any{})).To(BeTrue())
 		defaultTimeouts := env.directorWithTimeouts(map[string]any{})
-		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": stays"))))
+		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": kept"))))
 		proxy.Reset(skewServerClock(2 * time.Hour))
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed (120m"), ContainSubstring("would be deleted"))))
 	})

@@ -271,7 +271,7 @@ var _ = Describe("update_disk", func() {
 			previous := env.getPVC(ctx, disk).ResourceVersion
 			failed := env.mustFail(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "none"})
 			Expect(failed.Type).To(Equal(cpiError))
-			Expect(failed.Message).To(ContainSubstring("cloud_properties.storage_class: the cluster has no StorageClass none"))
+			Expect(failed.Message).To(ContainSubstring("cloud_properties.storage_class: StorageClass none not found"))
 			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(previous))
 			Expect(env.mustFail(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})

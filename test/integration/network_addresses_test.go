@@ -72,7 +72,7 @@ var _ = Describe("The address of a VM", func() {
 		Eventually(responses).WithContext(ctx).Should(Receive(&response))
 		Expect(response.Error).NotTo(BeNil())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
-		Expect(response.Error.Message).To(ContainSubstring("network default requires 10.9.8.7, Pod has 10.66.0.6"))
+		Expect(response.Error.Message).To(ContainSubstring("network default requests 10.9.8.7, but the Pod has 10.66.0.6"))
 		Expect(response.Error.Message).To(ContainSubstring("NoSuchPool: 10.9.8.7 is in no pool"))
 		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})

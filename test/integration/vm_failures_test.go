@@ -104,7 +104,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		properties: map[string]any{"cpu": 100000}, messages: []string{"requests cpu: 100k", "more than any node of the cluster has in total"}}),
 	Entry("no node in the zone, and no autoscaler", vmFailure{waitsForAutoscaler: true, timeouts: map[string]any{"create_vm": "1m"},
 		properties: map[string]any{"zone": "none"},
-		messages:   []string{"no node matches its placement", "it requires the node label topology.kubernetes.io/zone=none, which no node has"}}),
+		messages:   []string{"no node matches the VM's placement", "it requires the node label topology.kubernetes.io/zone=none, which no node has"}}),
 	Entry("no node, with a wait until the timeout", vmFailure{untilTimeout: true, retry: true,
 		properties: map[string]any{"zone": "none"},
 		messages:   []string{"didn't match Pod's node affinity/selector"}}),

@@ -84,7 +84,7 @@ func (o Options) Verify(ctx context.Context) error {
 		return err
 	}
 	if o.TokenFor != "" && remainingLifetime(o.installedToken(), time.Now()) == 0 {
-		return fmt.Errorf("%s does not exist, or its token is expired", o.kubeconfigPath())
+		return fmt.Errorf("%s does not exist, or its token is expired; run cni-shim install", o.kubeconfigPath())
 	}
 	for _, file := range o.files(ctx, 0) {
 		matches, err := file.withContent(func(content io.ReadSeeker) (bool, error) { return fileMatches(file.path, file.mode, content) })
@@ -92,7 +92,7 @@ func (o Options) Verify(ctx context.Context) error {
 			return err
 		}
 		if !matches {
-			return fmt.Errorf("%s does not exist or is outdated", file.path)
+			return fmt.Errorf("%s does not exist or is outdated; run cni-shim install", file.path)
 		}
 	}
 	return nil

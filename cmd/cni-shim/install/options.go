@@ -64,7 +64,7 @@ func (o Options) Validate() error {
 		}
 	}
 	if o.Timeout < 0 {
-		return errors.New("-timeout must not be negative")
+		return errors.New("-timeout must be at least 0")
 	}
 	return nil
 }

@@ -55,7 +55,7 @@ const (
 // Validate checks the options without a cluster.
 func (o Options) Validate() error {
 	if o.BOSHDeployment != "" && o.Manifest != "" {
-		return errors.New("--bosh-deployment and --manifest are mutually exclusive")
+		return errors.New("--bosh-deployment and --manifest are mutually exclusive; remove one")
 	}
 	if err := validateChoice("--network", o.Network, NetworkStatic, NetworkService); err != nil {
 		return err

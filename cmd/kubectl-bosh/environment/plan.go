@@ -248,7 +248,7 @@ func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, re
 		}
 	}
 	if parsed, err := netip.ParseAddr(address); err != nil || !reserved.Contains(parsed) {
-		return fmt.Errorf("--address %s is not in the reserved range %s", address, reserved)
+		return fmt.Errorf("--address %s is not in the reserved range %s; choose an address in the range, or change --range", address, reserved)
 	}
 	p.Network = NetworkStatic
 	p.Vars["internal_ip"], p.Vars["internal_cidr"] = address, reserved.String()

@@ -85,7 +85,7 @@ var _ = Describe("The plan of up", func() {
 		Expect(decisions(ctx)).To(HaveKeyWithValue("address", HavePrefix("10.2.0.9")))
 		options.Address = "10.3.0.9"
 		_, err := newPlan(ctx)
-		Expect(err).To(MatchError("--address 10.3.0.9 is not in the reserved range 10.2.0.0/16"))
+		Expect(err).To(MatchError("--address 10.3.0.9 is not in the reserved range 10.2.0.0/16; choose an address in the range, or change --range"))
 	})
 
 	DescribeTable("rejects", func(ctx context.Context, message string, change func(*Options)) {
