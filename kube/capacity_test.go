@@ -16,7 +16,7 @@ var _ = Describe("AutoscalerDecisionOf", func() {
 	eventAt := func(seconds int, reason, message string) *corev1.Event {
 		return &corev1.Event{Reason: reason, Message: message, LastTimestamp: metav1.NewTime(time.Unix(int64(seconds), 0))}
 	}
-	DescribeTable("returns the last decision", func(expected kube.AutoscalerDecision, events ...*corev1.Event) {
+	DescribeTable("returns the last decision, or none:", func(expected kube.AutoscalerDecision, events ...*corev1.Event) {
 		Expect(kube.AutoscalerDecisionOf(events)).To(Equal(expected))
 	},
 		Entry("if no event is from an autoscaler", kube.AutoscalerDecision{}, eventAt(1, "FailedScheduling", "0/3 nodes are available")),
@@ -37,10 +37,10 @@ var _ = Describe("UnmatchedPlacement", func() {
 			NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 				{Key: "host", Operator: corev1.NodeSelectorOpIn, Values: hosts}}}}}}}
 	}
-	DescribeTable("names the requirement", func(spec corev1.PodSpec, expected string) {
+	DescribeTable("names the unmatched requirement:", func(spec corev1.PodSpec, expected string) {
 		Expect(kube.UnmatchedPlacement(&corev1.Pod{Spec: spec}, nodes)).To(Equal(expected))
 	},
-		Entry("unless a node matches", corev1.PodSpec{NodeSelector: map[string]string{"zone": "z1"}, Affinity: onHost("a", "c")}, ""),
+		Entry("none, if a node matches", corev1.PodSpec{NodeSelector: map[string]string{"zone": "z1"}, Affinity: onHost("a", "c")}, ""),
 		Entry("a label that no node has", corev1.PodSpec{NodeSelector: map[string]string{"host": "a", "zone": "z9"}},
 			"the node label zone=z9, which no node has"),
 		Entry("labels that no node has together", corev1.PodSpec{NodeSelector: map[string]string{"host": "a", "zone": "z2"}},

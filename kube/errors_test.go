@@ -60,7 +60,7 @@ var _ = Describe("A request's error", func() {
 		Expect(translate("get Pod default/web", nil)).To(Succeed())
 	})
 
-	DescribeTable("from the API server has a kind, and is final unless the server is unavailable", expectKind,
+	DescribeTable("from the API server has a kind, and is final unless the server is unavailable:", expectKind,
 		Entry("no such object", apierrors.NewNotFound(pods, "web"), final, ErrNotFound),
 		Entry("the name exists", apierrors.NewAlreadyExists(pods, "web"), final, ErrExists),
 		Entry("the generated name exists", apierrors.NewGenerateNameConflict(pods, "web-", 1), final, ErrExists),
@@ -94,7 +94,7 @@ var _ = Describe("A request's error", func() {
 	proxyError := func(code int) error {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "web", "<html>", 0, true)
 	}
-	DescribeTable("from a proxy does not concern the object", expectKind,
+	DescribeTable("from a proxy does not concern the object:", expectKind,
 		Entry("400", proxyError(http.StatusBadRequest), final, ErrDenied),
 		Entry("401", proxyError(http.StatusUnauthorized), final, ErrUnauthorized, ErrDenied),
 		Entry("403", proxyError(http.StatusForbidden), final, ErrDenied),
@@ -111,7 +111,7 @@ var _ = Describe("A request's error", func() {
 	transportError := func(err error) error {
 		return &url.Error{Op: "Get", URL: "https://10.0.0.1/api/v1/namespaces/default/pods/web", Err: err}
 	}
-	DescribeTable("of the connection is retriable unless a retry cannot succeed", expectKind,
+	DescribeTable("of the connection is retriable unless a retry cannot succeed:", expectKind,
 		Entry("refused", transportError(syscall.ECONNREFUSED), retriable, ErrUnreachable),
 		Entry("reset", transportError(syscall.ECONNRESET), retriable, ErrUnreachable),
 		Entry("closed before a response", transportError(io.EOF), retriable, ErrUnreachable),
@@ -127,12 +127,12 @@ var _ = Describe("A request's error", func() {
 		Entry("a server that does not speak TLS", transportError(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
 	)
 
-	DescribeTable("of a credential plugin is ErrNoCredentials", expectKind,
+	DescribeTable("of a credential plugin is ErrNoCredentials:", expectKind,
 		Entry("a plugin that is not installed", transportError(errors.New("getting credentials: exec: executable aws not found\n\nIt looks like")), final, ErrNoCredentials),
 		Entry("a plugin that fails", transportError(errors.New("getting credentials: exec: executable aws failed with exit code 1")), retriable, ErrNoCredentials),
 	)
 
-	DescribeTable("of an ended context is final", expectKind,
+	DescribeTable("of an ended context is final:", expectKind,
 		Entry("canceled", context.Canceled, final, ErrCanceled),
 		Entry("canceled during a request", transportError(context.Canceled), final, ErrCanceled),
 		Entry("past its deadline", context.DeadlineExceeded, final, ErrTimeout),

@@ -19,9 +19,9 @@ func newDescribeCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
-		Short: "Show an instance with its Pods, disks, Services and events",
+		Short: "Show an instance with its Pods, disks, Services and Events",
 		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, attachment
-and helper Pods, Services, PodDisruptionBudgets, and the events of these objects.`,
+and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),

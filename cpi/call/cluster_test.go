@@ -197,7 +197,7 @@ var _ = Describe("A call", func() {
 		Expect(*c.Subject).To(Equal(Subject{Object: corev1.ObjectReference{Name: "disk"}, Detail: "to 64 MiB"}))
 	})
 
-	It("can be continued after its end", func(ctx context.Context) {
+	It("has a detached copy that outlives it", func(ctx context.Context) {
 		ctx, cancel := context.WithCancel(ctx)
 		c := newCall(ctx)
 		cancel()

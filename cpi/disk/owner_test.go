@@ -91,14 +91,14 @@ var _ = Describe("The owner of a disk", func() {
 		Expect(env.OwningVM(env.pvc(cid))).To(BeEmpty())
 	})
 
-	It("is an error with the repair if the VM does not exist", func() {
+	It("is reported as an error with the repair command if the VM does not exist", func() {
 		env.attach(cid, vm)
 		Expect(env.Pods.Delete(env.Ctx, vm.Pod)).To(Succeed())
 		_, err := env.OwningVM(env.pvc(cid))
 		Expect(err).To(And(haveCode(call.CodeDiskOwnerMissing), MatchError(ContainSubstring("bosh delete-vm vm-1"))))
 	})
 
-	It("is an error with the repair if the record is invalid", func() {
+	It("is reported as an error with the repair command if the record is invalid", func() {
 		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Annotations[manifest.AnnotationOwner] = "uid-of-other" })
 		Expect(env.CheckFreeFor(env.pvc(cid), "vm-1")).To(And(haveCode(call.CodeDiskOwnerInvalid), MatchError(ContainSubstring("kubectl bosh collect"))))
 		_, err := env.Release(cid, manifest.DiskOwner{VM: "vm-1", Pod: "uid"})

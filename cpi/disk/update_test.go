@@ -77,7 +77,7 @@ var _ = Describe("update_disk", func() {
 		Expect(err).To(haveCode(call.CodeDiskNotFound))
 	})
 
-	It("copies a disk without a volume without a Pod", func() {
+	It("needs no copy Pod for a disk that has no volume", func() {
 		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
 			env.api.Simulate = nil
 			pvc.Spec.VolumeName, pvc.Status = "", corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
@@ -150,7 +150,7 @@ var _ = Describe("update_disk", func() {
 	)
 
 	Describe("before the director uses the copy", func() {
-		It("prevents no deletion of the disk, which deletes the copy", func() {
+		It("lets delete_disk delete the disk and its copy", func() {
 			copied()
 			nextCall()
 			Expect(env.Delete(cid)).To(Succeed())
@@ -166,7 +166,7 @@ var _ = Describe("update_disk", func() {
 			Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
 		})
 
-		It("is pending", func() {
+		It("makes both disks report disk-in-use", func() {
 			successor := copied()
 			Expect(CheckNoPendingCopy(env.pvc(cid))).To(haveCode(call.CodeDiskInUse))
 			Expect(CheckNoPendingCopy(env.pvc(successor))).To(haveCode(call.CodeDiskInUse))

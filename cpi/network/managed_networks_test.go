@@ -33,7 +33,7 @@ var _ = Describe("Managed networks", func() {
 	}
 	const pool, reservation = `{"calico": "ip_pool"}`, `{"calico": "ip_reservation"}`
 
-	DescribeTable("are created, repeated, and deleted as", func(ctx context.Context, resource, properties string) {
+	DescribeTable("are created, created again with the same result, and deleted as", func(ctx context.Context, resource, properties string) {
 		result, err := session(ctx, "d").Create(subnet("10.1.0.0/16", properties))
 		Expect(err).NotTo(HaveOccurred())
 		cid, _ := result[0].(string)
@@ -91,7 +91,7 @@ var _ = Describe("Managed networks", func() {
 		Expect(err).To(And(Satisfy(call.CodeManagedNetworkUnsupported.Is), MatchError(ContainSubstring("is not installed"))))
 	})
 
-	It("that this CPI did not create do not exist", func(ctx context.Context) {
+	It("that this CPI did not create are reported as not found", func(ctx context.Context) {
 		Expect(session(ctx, "d").Delete("subnet-123")).To(Satisfy(call.CodeNetworkNotFound.Is))
 	})
 })

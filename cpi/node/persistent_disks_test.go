@@ -183,7 +183,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 			"disk disk-1 is mounted at /var/vcap/store\n"))
 	})
 
-	Describe("of several", func() {
+	Describe("with several disks", func() {
 		const waitOtherDisks = `
 			log() { echo "$*"; }
 			settings=$root/bosh/settings devices=$root/dev/bosh agent_dir=$root/var/vcap/bosh

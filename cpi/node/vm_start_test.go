@@ -265,7 +265,7 @@ var _ = Describe("vm-start.sh", func() {
 			root.setState("disk-space", fmt.Sprintf("%d %d %d %d\n", blocks, mib, inodes, free))
 		}
 
-		DescribeTable("removes its reserve", func(blocks, inodes, free int, full bool) {
+		DescribeTable("removes its reserve only when the disk is full:", func(blocks, inodes, free int, full bool) {
 			root.write("bosh/ephemeral-disk/reserve/space", "")
 			setFree(blocks, inodes, free)
 			status, output := root.runVMStart()
@@ -273,10 +273,10 @@ var _ = Describe("vm-start.sh", func() {
 			Expect(root.exists("bosh/ephemeral-disk/reserve")).To(Equal(!full))
 			Expect(strings.Contains(output, "the VM's ephemeral disk is full")).To(Equal(full), output)
 		},
-			Entry("without space", 7, 1000, 1000, true),
-			Entry("without inodes", 8, 1000, 127, true),
-			Entry("but not with enough of both", 8, 1000, 128, false),
-			Entry("but not without inodes on a filesystem that reports none", 8, 0, 0, false),
+			Entry("no space", 7, 1000, 1000, true),
+			Entry("too few inodes", 8, 1000, 127, true),
+			Entry("not with enough of both", 8, 1000, 128, false),
+			Entry("not if the filesystem reports no inodes", 8, 0, 0, false),
 		)
 
 		DescribeTable("creates a reserve for the next start", func(blocks, inodes, free int, created bool) {

@@ -146,7 +146,7 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 // rejectionFinding returns the finding for an object that the API server rejected.
 func (s *clusterState) rejectionFinding(err error) finding {
 	message := err.Error()
-	for _, hint := range []struct{ words, advice string }{
+	for _, hint := range []struct{ words, remedy string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
 		{"no PriorityClass with name", "create the PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
@@ -163,9 +163,9 @@ func (s *clusterState) rejectionFinding(err error) finding {
 	} {
 		if strings.Contains(message, hint.words) {
 			if strings.Contains(hint.words, "dry run") {
-				return undetermined(message, hint.advice)
+				return undetermined(message, hint.remedy)
 			}
-			return fail(message, hint.advice)
+			return fail(message, hint.remedy)
 		}
 	}
 	switch {

@@ -17,7 +17,7 @@ type Verdict string
 // Verdicts.
 const (
 	OK      Verdict = "ok"
-	Warns   Verdict = "warns"   // passed, with advice
+	Warns   Verdict = "warns"   // passed, with remedy
 	Fails   Verdict = "fails"   // failed
 	Unknown Verdict = "unknown" // the check could not run
 )
@@ -32,13 +32,13 @@ type Check struct {
 // finding is the outcome of a check, and the remedy.
 type finding struct {
 	verdict        Verdict
-	detail, advice string
+	detail, remedy string
 }
 
 func pass(detail string) finding                 { return finding{OK, detail, ""} }
-func warn(detail, advice string) finding         { return finding{Warns, detail, advice} }
-func fail(detail, advice string) finding         { return finding{Fails, detail, advice} }
-func undetermined(detail, advice string) finding { return finding{Unknown, detail, advice} }
+func warn(detail, remedy string) finding         { return finding{Warns, detail, remedy} }
+func fail(detail, remedy string) finding         { return finding{Fails, detail, remedy} }
+func undetermined(detail, remedy string) finding { return finding{Unknown, detail, remedy} }
 
 const (
 	// checkAPI runs first. If it fails, only checkCredentials runs as well.

@@ -53,12 +53,12 @@ func evaluateStart(probes []nodeProbe) finding {
 }
 
 // requireFact returns the evaluation of a fact that must be "yes" on each node. problem describes a node without it.
-func requireFact(fact, problem, advice string) func([]nodeProbe) finding {
+func requireFact(fact, problem, remedy string) func([]nodeProbe) finding {
 	return func(probes []nodeProbe) finding {
 		yes, no := splitByFact(probes, fact)
 		switch {
 		case len(no) > 0:
-			return fail(problem+" on "+nodeNames(no), advice)
+			return fail(problem+" on "+nodeNames(no), remedy)
 		case len(yes) == 0:
 			return undetermined("no probe reported it", "see run-vm")
 		}

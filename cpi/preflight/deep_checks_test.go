@@ -34,12 +34,12 @@ var _ = Describe("Deep checks", func() {
 		}
 	})
 
-	DescribeTable("name the nodes that lack a feature, and the remedy:", func(fact, check string, verdict Verdict, detail, advice string) {
+	DescribeTable("name the nodes that lack a feature, and the remedy:", func(fact, check string, verdict Verdict, detail, remedy string) {
 		lacking := on("b", strings.Replace(healthyNode, fact+" yes", fact+" no", 1))
 		found := evaluate(check, on("a", healthyNode), lacking)
 		Expect(found.verdict).To(Equal(verdict))
 		Expect(found.detail).To(And(ContainSubstring(detail), HaveSuffix(" on b")))
-		Expect(found.advice).To(ContainSubstring(advice))
+		Expect(found.remedy).To(ContainSubstring(remedy))
 	},
 		Entry("loop devices", "loop", "loop-devices", Fails, "no loop device", "volume_mode: Block"),
 		Entry("overlays", "overlay", "vm-state", Fails, "overlay filesystems cannot be mounted", "module overlay"),

@@ -70,7 +70,7 @@ func inspectPodSlots(ctx context.Context, s *clusterState) finding {
 }
 
 // evaluateCapacity evaluates the remaining capacity by node. It warns if one node has little capacity, and fails if all have none.
-func evaluateCapacity(remaining map[string]int64, resource, advice string) finding {
+func evaluateCapacity(remaining map[string]int64, resource, remedy string) finding {
 	node, least, sum := "", int64(-1), int64(0)
 	for name, n := range remaining {
 		sum += n
@@ -83,9 +83,9 @@ func evaluateCapacity(remaining map[string]int64, resource, advice string) findi
 	case len(remaining) == 0:
 		return undetermined("no node accepts VMs", "see nodes")
 	case sum == 0:
-		return fail(message, advice)
+		return fail(message, remedy)
 	case least < lowCapacity:
-		return warn(message, advice)
+		return warn(message, remedy)
 	}
 	return pass(message)
 }

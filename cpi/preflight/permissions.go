@@ -8,10 +8,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// permissions are the rules of a file with permissions, or of a part of it, and the advice if one is missing.
+// permissions are the rules of a file with permissions, or of a part of it, and the remedy if one is missing.
 type permissions struct {
 	rules  []rule
-	advice string
+	remedy string
 }
 
 // rule is a rule of a Role, or of a ClusterRole.
@@ -92,7 +92,7 @@ func inspectPermissions(needed permissions) func(context.Context, *clusterState)
 		if missing == "" {
 			return pass("all permissions for " + needed.resources())
 		}
-		return fail("missing: "+missing, strings.ReplaceAll(needed.advice, "NAMESPACE", s.client.Namespace))
+		return fail("missing: "+missing, strings.ReplaceAll(needed.remedy, "NAMESPACE", s.client.Namespace))
 	}
 }
 

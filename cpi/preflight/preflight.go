@@ -28,7 +28,7 @@ type Result struct {
 	Kind    Kind    `json:"kind"`
 	Verdict Verdict `json:"result"`
 	Detail  string  `json:"detail"`
-	Advice  string  `json:"advice"`
+	Remedy  string  `json:"remedy"`
 }
 
 // Run runs the checks in the cluster of the configuration, and returns the results in the order of Checks. image is the image of
@@ -77,7 +77,7 @@ func Passed(results []Result) bool {
 func (c Check) run(ctx context.Context, s *clusterState) Result { return c.result(c.inspect(ctx, s)) }
 
 func (c Check) result(found finding) Result {
-	return Result{Check: c.Name, Kind: c.Kind, Verdict: found.verdict, Detail: found.detail, Advice: found.advice}
+	return Result{Check: c.Name, Kind: c.Kind, Verdict: found.verdict, Detail: found.detail, Remedy: found.remedy}
 }
 
 // forEachParallel calls run for 0 to n-1, with up to parallelism calls at the same time.

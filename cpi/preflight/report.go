@@ -8,7 +8,7 @@ import (
 	"text/tabwriter"
 )
 
-// Write writes the results as a table, with the advice below each result that has some, or as a JSON array. The table has one row for
+// Write writes the results as a table, with the remedy below each result that has some, or as a JSON array. The table has one row for
 // all skipped checks.
 func Write(out io.Writer, results []Result, asJSON bool) error {
 	if asJSON {
@@ -18,7 +18,7 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 		return encoder.Encode(results)
 	}
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tDETAIL AND ADVICE")
+	fmt.Fprintln(table, "CHECK\tKIND\tRESULT\tDETAIL AND REMEDY")
 	skippedChecks := 0
 	for _, result := range results {
 		if result.Detail == skipped {
@@ -26,8 +26,8 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 			continue
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", result.Check, result.Kind, result.Verdict, inOneLine(result.Detail))
-		if result.Advice != "" {
-			fmt.Fprintf(table, "\t\t\t→ %s\n", inOneLine(result.Advice))
+		if result.Remedy != "" {
+			fmt.Fprintf(table, "\t\t\t→ %s\n", inOneLine(result.Remedy))
 		}
 	}
 	if skippedChecks > 0 {

@@ -132,12 +132,12 @@ var _ = Describe("Preflight checks", func() {
 		Expect(results).To(HaveLen(len(Checks())))
 	})
 
-	DescribeTable("find a problem, and name the remedy:", func(ctx context.Context, check string, verdict Verdict, detail, advice string, change func()) {
+	DescribeTable("find a problem, and name the remedy:", func(ctx context.Context, check string, verdict Verdict, detail, remedy string, change func()) {
 		change()
 		result := cluster.run(ctx)[check]
 		Expect(result.Verdict).To(Equal(verdict), result.Detail)
 		Expect(result.Detail).To(ContainSubstring(detail))
-		Expect(result.Advice).To(ContainSubstring(advice))
+		Expect(result.Remedy).To(ContainSubstring(remedy))
 	},
 		Entry(nil, "permissions", Fails, "missing: pods (create)", "manifests/rbac.yaml", func() { cluster.denied["create pods"] = true }),
 		Entry(nil, "permissions-events", Fails, "events", "rbac.yaml", func() { cluster.denied["create events"] = true }),
@@ -206,7 +206,7 @@ var _ = Describe("Preflight checks", func() {
 		}
 		results := cluster.run(ctx)
 		Expect(results[checkAPI].Verdict).To(Equal(Fails))
-		Expect(results["nodes"]).To(And(HaveField("Verdict", Unknown), HaveField("Advice", "see api")))
+		Expect(results["nodes"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", "see api")))
 	})
 
 	It("have one row for all skipped checks", func() {
@@ -246,7 +246,7 @@ var _ = Describe("Preflight checks", func() {
 
 		It("need an image", func(ctx context.Context) {
 			for _, result := range run(ctx, "") {
-				Expect(result.Advice).To(ContainSubstring("set -image"), result.Check)
+				Expect(result.Remedy).To(ContainSubstring("set -image"), result.Check)
 			}
 		})
 

@@ -171,7 +171,7 @@ var _ = Describe("detach_disk", func() {
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 	})
 
-	It("needs no check if the VM ended", func() {
+	It("runs no exclusivity check if the VM Pod finished", func() {
 		env.check.exitCode = 2
 		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })

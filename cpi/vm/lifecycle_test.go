@@ -242,7 +242,7 @@ var _ = Describe("A VM", func() {
 				Expect(env.Has(vm)).To(BeTrue())
 			})
 
-			It("gets a disk, and loses it", func() {
+			It("attaches and detaches a disk", func() {
 				vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
 				Expect(env.Attach(vm, cid)).To(Equal(DiskHint{Path: manifest.DevicePath(cid)}))
 				Expect(env.GetDisks(vm)).To(Equal([]string{cid}))

@@ -58,9 +58,9 @@ func runCheckProgram(ctx context.Context, d *director.Director, args ...string) 
 	return out, 0
 }
 
-// matchResult matches a result by its verdict, and by substrings of its detail and its advice.
-func matchResult(verdict preflight.Verdict, detail, advice string) OmegaMatcher {
-	return And(HaveField("Verdict", verdict), HaveField("Detail", ContainSubstring(detail)), HaveField("Advice", ContainSubstring(advice)))
+// matchResult matches a result by its verdict, and by substrings of its detail and its remedy.
+func matchResult(verdict preflight.Verdict, detail, remedy string) OmegaMatcher {
+	return And(HaveField("Verdict", verdict), HaveField("Detail", ContainSubstring(detail)), HaveField("Remedy", ContainSubstring(remedy)))
 }
 
 // grantCheckPermissions gives the service account of the environment the permissions in rbac-check.yaml.
@@ -103,7 +103,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 	It("print a table, with the remedy below each result that requires one", func(ctx context.Context) {
 		out, status := runCheckProgram(ctx, env.Director)
 		Expect(status).To(BeZero())
-		Expect(string(out)).To(MatchRegexp(`(?m)^CHECK +KIND +RESULT +DETAIL AND ADVICE$`))
+		Expect(string(out)).To(MatchRegexp(`(?m)^CHECK +KIND +RESULT +DETAIL AND REMEDY$`))
 		Expect(string(out)).To(MatchRegexp(`(?m)^api-version +advised +ok +v1\.`))
 		Expect(string(out)).To(MatchRegexp(`(?m)^quotas +required +unknown +access denied.*\n +→ to enable this check, apply manifests/rbac-check.yaml$`))
 		GinkgoWriter.Println(string(out))

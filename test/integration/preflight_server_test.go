@@ -128,7 +128,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 	})
 
 	DescribeTable("compare its version with the versions that the CPI supports:",
-		func(ctx context.Context, minor string, verdict preflight.Verdict, advice string) {
+		func(ctx context.Context, minor string, verdict preflight.Verdict, remedy string) {
 			proxy.Reset(changeVersionResponse(func(_ http.Header, body []byte) []byte {
 				var version map[string]string
 				Expect(json.Unmarshal(body, &version)).To(Succeed())
@@ -137,7 +137,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 				Expect(err).NotTo(HaveOccurred())
 				return changed
 			}))
-			Expect(runCheck(ctx, env.Director).results["api-version"]).To(matchResult(verdict, "v1."+minor, advice))
+			Expect(runCheck(ctx, env.Director).results["api-version"]).To(matchResult(verdict, "v1."+minor, remedy))
 		},
 		Entry("too old", "32", preflight.Fails, "upgrade the cluster"),
 		Entry("oldest supported", "33", preflight.OK, ""),

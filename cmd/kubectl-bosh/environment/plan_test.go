@@ -196,7 +196,7 @@ var _ = Describe("The plan of up", func() {
 			Expect(dir.InterpolateCommand("bosh", plan.Settings)).To(ContainElement("interpolate"))
 		})
 
-		It("keeps a damaged file secret", func() {
+		It("does not quote a damaged file in the error", func() {
 			Expect(os.WriteFile(filepath.Join(dir.Path, "vars.yml"), []byte("password: [secret"), 0o600)).To(Succeed())
 			_, err := dir.ReadVars()
 			Expect(err).To(MatchError(And(ContainSubstring("cannot parse"), Not(ContainSubstring("secret")))))
