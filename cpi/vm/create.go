@@ -7,6 +7,7 @@ import (
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
@@ -117,6 +118,7 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	}
 	vm.AddPlatformAffinity(images.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
+	s.warnSmallCPULimit(vm)
 	if vm.Recreate {
 		if err := validateRecreateNetworks(request.Networks, s.Network); err != nil {
 			return vm, nil, err
@@ -141,6 +143,17 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	}
 	vm.Digest, err = request.digest()
 	return vm, settings, err
+}
+
+// smallCPULimit is a CPU limit below which the agent fails: it tries to update the certificates three times, for 60 seconds each, which
+// takes more than a second of CPU time.
+var smallCPULimit = resource.MustParse("100m")
+
+func (s *Session) warnSmallCPULimit(vm manifest.VM) {
+	if limit, ok := vm.Resources.Limits[corev1.ResourceCPU]; ok && limit.Cmp(smallCPULimit) < 0 {
+		s.Log.Warn("the VM's CPU limit is so small that the agent may time out while it updates the certificates; "+
+			"set cloud_properties.cpu or resources.limits.cpu to at least "+smallCPULimit.String(), "vm", vm.Name, "limit", limit.String())
+	}
 }
 
 // setImage sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.

@@ -1,10 +1,13 @@
 package vm
 
 import (
+	"bytes"
 	"encoding/json"
+	"log/slog"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
@@ -107,6 +110,18 @@ var _ = Describe("create_vm", func() {
 		Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
 		Expect(env.objects()).To(BeEmpty())
 	})
+
+	DescribeTable("warns of a CPU limit that is too small for the agent:", func(properties string, matcher types.GomegaMatcher) {
+		var log bytes.Buffer
+		env.Log = slog.New(slog.NewTextHandler(&log, nil))
+		env.createVM(properties)
+		Expect(log.String()).To(matcher)
+	},
+		Entry("cpu", `{"cpu": "20m"}`, And(ContainSubstring("vm=agent-one limit=20m"), ContainSubstring("cloud_properties.cpu or resources.limits.cpu"))),
+		Entry("a native limit", `{"resources": {"limits": {"cpu": "99m"}}}`, ContainSubstring("limit=99m")),
+		Entry("not with enough", `{"cpu": "100m"}`, BeEmpty()),
+		Entry("not without a limit", `{"resources": {"requests": {"cpu": "20m"}}}`, BeEmpty()),
+	)
 
 	static := func(agent string) Request {
 		r := request(agent, `{}`)
