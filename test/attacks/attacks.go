@@ -16,7 +16,7 @@ import (
 // Attack is an attempt to misuse the token.
 type Attack struct {
 	Name   string // what the attacker creates or does
-	Group  string // heading of its table in docs/explanation/security.md
+	Group  string // heading of its table in docs/development/attacks.md
 	Source string // "LIST: ENTRY" of the published list that describes it, or empty
 	Note   string // what the attacker gains, or the reason or mitigation of a possible attack
 

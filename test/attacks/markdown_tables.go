@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// PossibleTable returns the table in docs/explanation/security.md of the attacks that the policy allows with any limits.
+// PossibleTable returns the table in docs/development/attacks.md of the attacks that the policy allows with any limits.
 func PossibleTable() string {
 	var rows [][]string
 	for _, attack := range All() {
@@ -30,7 +30,7 @@ func LimitableTable() string {
 	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
 }
 
-// RejectedTables returns the tables in docs/development/rejected-attacks.md of the attacks that fail, with a heading for each group.
+// RejectedTables returns the tables in docs/development/attacks.md of the attacks that fail, with a heading for each group.
 func RejectedTables() string {
 	var groups []string
 	rows := map[string][][]string{}
@@ -50,7 +50,7 @@ func RejectedTables() string {
 	var tables strings.Builder
 	header := []string{"attack", "without the policy", "rejected by", "gain", "source"}
 	for _, group := range groups {
-		fmt.Fprintf(&tables, "## %s\n\n%s\n", group, markdownTable(header, rows[group]))
+		fmt.Fprintf(&tables, "### %s\n\n%s\n", group, markdownTable(header, rows[group]))
 	}
 	return strings.TrimSuffix(tables.String(), "\n")
 }

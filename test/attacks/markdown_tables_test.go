@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	securityPage        = root + "/docs/explanation/security.md"
-	rejectedAttacksPage = root + "/docs/development/rejected-attacks.md"
+	securityPage = root + "/docs/explanation/security.md"
+	attacksPage  = root + "/docs/development/attacks.md"
 )
 
-var _ = Describe("The security pages", func() {
+var _ = Describe("The pages about attacks", func() {
 	DescribeTable("contain the generated table",
 		func(name, page string, table func() string) {
 			tablePattern := regexp.MustCompile(`(?s)(<!-- ` + name + `: .*? -->\n).*?(<!-- end -->)`)
@@ -32,10 +32,10 @@ var _ = Describe("The security pages", func() {
 			}
 			Expect(expected).To(Equal(string(raw)), "to update it, run: UPDATE_GOLDEN=1 scripts/test ./test/attacks")
 		},
-		Entry(nil, "possible", securityPage, PossibleTable),
+		Entry(nil, "possible", attacksPage, PossibleTable),
 		Entry(nil, "bounded", securityPage, LimitableTable),
 		Entry(nil, "escapes", securityPage, EscapesTable),
-		Entry(nil, "rejected", rejectedAttacksPage, RejectedTables),
+		Entry(nil, "rejected", attacksPage, RejectedTables),
 	)
 })
 

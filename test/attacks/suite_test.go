@@ -148,7 +148,7 @@ var _ = Describe("With the admission policy, a user with the CPI's token", Order
 		}
 	})
 
-	It("succeeds only with the attacks that docs/explanation/security.md lists as possible", func(ctx context.Context) {
+	It("succeeds only with the attacks that the docs list as possible", func(ctx context.Context) {
 		var unexpected []string
 		succeeding := 0
 		for _, attack := range env.supportedAttacks() {
