@@ -23,11 +23,10 @@ func LimitableTable() string {
 	var rows [][]string
 	for _, attack := range All() {
 		for key, value := range attack.RejectingLimits {
-			limit, rules := fmt.Sprintf("`%s: %q`", key, value), "`"+strings.Join(attack.Rules, "`, `")+"`"
-			rows = append(rows, []string{attack.Name, limit, rules, attack.Note})
+			rows = append(rows, []string{attack.Name, fmt.Sprintf("`%s: %q`", key, value), attack.Note})
 		}
 	}
-	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "rule", "gain"}, rows)
+	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "gain"}, rows)
 }
 
 // RejectedTables returns the tables in docs/development/attacks.md of the attacks that fail, with a heading for each group.
