@@ -71,11 +71,6 @@ func SetLabelPatch(key string, value *string) ([]byte, error) {
 	return metadataPatch(map[string]any{"labels": map[string]*string{key: value}})
 }
 
-// SetAnnotationPatch returns the strategic merge patch that sets an object's annotation, or removes it if value is nil.
-func SetAnnotationPatch(key string, value *string) ([]byte, error) {
-	return metadataPatch(map[string]any{"annotations": map[string]*string{key: value}})
-}
-
 func metadataPatch(metadata any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
 }

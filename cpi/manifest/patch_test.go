@@ -70,7 +70,7 @@ func applyPVCPatch(pvc manifest.DiskPVC, patch []byte, err error) manifest.DiskP
 var _ = Describe("The PVC of a disk", func() {
 	disk := manifest.Disk{Name: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock}
 
-	It("gets a label or an annotation, and loses it again", func() {
+	It("gets a label, and loses it again", func() {
 		pvc := disk.PVC()
 		patch, err := manifest.SetLabelPatch("team", new("a"))
 		updated := applyPVCPatch(pvc, patch, err)
@@ -78,11 +78,6 @@ var _ = Describe("The PVC of a disk", func() {
 		Expect(updated.Labels).To(HaveKeyWithValue(manifest.LabelRole, manifest.RoleDisk))
 		patch, err = manifest.SetLabelPatch("team", nil)
 		Expect(applyPVCPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
-		patch, err = manifest.SetAnnotationPatch("note", new("b"))
-		updated = applyPVCPatch(pvc, patch, err)
-		Expect(updated.Annotations).To(HaveKeyWithValue("note", "b"))
-		patch, err = manifest.SetAnnotationPatch("note", nil)
-		Expect(applyPVCPatch(updated, patch, err).Annotations).To(Equal(pvc.Annotations))
 	})
 
 	It("keeps its labels if only annotations are requested, and vice versa", func() {
