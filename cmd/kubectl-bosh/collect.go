@@ -91,14 +91,9 @@ func printResults(command *cobra.Command, results []collect.Result, complete, co
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(append([]collect.Result{}, results...))
 	}
-	for _, result := range results {
-		fmt.Fprintln(out, result)
+	confirmFlag := "--confirm"
+	if confirmed {
+		confirmFlag = ""
 	}
-	switch {
-	case len(results) == 0 && complete:
-		fmt.Fprintln(out, "no orphaned resources")
-	case len(results) > 0 && !confirmed:
-		fmt.Fprintln(out, "nothing was changed; to delete or repair these resources, run with --confirm")
-	}
-	return nil
+	return collect.Write(out, results, complete, confirmFlag)
 }

@@ -26,7 +26,7 @@ const (
 
 // writeCredentials writes the kubeconfig of the local CPI, which create-env runs on this host, with a new token. It also writes the
 // director's kubeconfig if the director uses one. apiURL is the URL at which Pods reach the API server.
-func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
+func (s *environmentRun) writeCredentials(ctx context.Context, apiURL string) error {
 	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
 		return err
@@ -54,7 +54,7 @@ func (s *session) writeCredentials(ctx context.Context, apiURL string) error {
 
 // chooseServer returns the API server for the local CPI. It prefers the recorded server, because a different URL, even of the same
 // server, changes the manifest and makes create-env recreate the director's VM.
-func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
+func (s *environmentRun) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
 	current, err := environment.ServerFromConfig(s.config)
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (s *session) chooseServer(ctx context.Context, token string) (*api.Cluster,
 }
 
 // verifyServer fails if the server is unreachable or rejects the token. A server of another cluster rejects the token.
-func (s *session) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
+func (s *environmentRun) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*retryTimeout)
 	defer cancel()
 	content, err := clientcmd.Write(environment.NewKubeconfig(server, s.settings.Namespace, api.AuthInfo{Token: token}))

@@ -61,7 +61,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
 			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
-	s, _, err := newSession(command, conn, o.runOptions, dir, settings.Namespace)
+	s, _, err := newEnvironmentRun(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
 		return err
 	}
@@ -85,7 +85,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 }
 
 // listDeployedResources lists the VMs and disks in the namespace that create-env did not create.
-func (s *session) listDeployedResources(ctx context.Context, director string) ([]string, error) {
+func (s *environmentRun) listDeployedResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
 	pods, err := s.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
@@ -98,16 +98,19 @@ func (s *session) listDeployedResources(ctx context.Context, director string) ([
 		}
 	}
 	pvcs, err := s.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: selector + manifest.RoleDisk})
+	if err != nil {
+		return nil, err
+	}
 	for _, pvc := range pvcs.Items {
 		if !manifest.BelongsTo(pvc, director) {
 			found = append(found, "disk "+pvc.Name)
 		}
 	}
-	return found, err
+	return found, nil
 }
 
 // tearDown deletes the environment, and then the objects created by up.
-func (s *session) tearDown(ctx context.Context, director string, deployed []string) error {
+func (s *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
 	if director == "" {
 		s.report("delete-env", "skipped: "+s.dir.Path+" has no state.json, so create-env created nothing")
 	} else if err := s.runDeleteEnv(ctx, director); err != nil {
@@ -131,7 +134,7 @@ func (s *session) tearDown(ctx context.Context, director string, deployed []stri
 	return nil
 }
 
-func (s *session) runDeleteEnv(ctx context.Context, director string) error {
+func (s *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
 	if err := s.checkBOSHCLI(); err != nil {
 		return err
 	}
@@ -149,7 +152,7 @@ func (s *session) runDeleteEnv(ctx context.Context, director string) error {
 }
 
 // deleteServices deletes the Services that the local CPI keeps when it recreates the director's VM.
-func (s *session) deleteServices(ctx context.Context, director string) error {
+func (s *environmentRun) deleteServices(ctx context.Context, director string) error {
 	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {
 		return err

@@ -17,11 +17,9 @@ import (
 	"k8s.io/streaming/pkg/httpstream"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
-
-// vmContainer is the container of a VM Pod that runs the VM.
-const vmContainer = "vm"
 
 // execOptions are the flags of `kubectl bosh exec` and `kubectl bosh ssh`.
 type execOptions struct {
@@ -119,7 +117,7 @@ func (o execOptions) run(command *cobra.Command, conn *connection, name string, 
 
 func (o execOptions) execURL(client *kube.Client, pod string, remoteCommand []string) *url.URL {
 	location := client.Pods.URL(pod, "exec")
-	query := url.Values{"container": {vmContainer}, "command": remoteCommand, "stdout": {"true"}}
+	query := url.Values{"container": {manifest.VMContainer}, "command": remoteCommand, "stdout": {"true"}}
 	if o.stdin || o.tty {
 		query.Set("stdin", "true")
 	}
@@ -190,7 +188,7 @@ jobs write their logs to files in the VM.`,
 			if err != nil {
 				return err
 			}
-			options.Container = vmContainer
+			options.Container = manifest.VMContainer
 			if command.Flags().Changed("tail") && tail >= 0 {
 				options.TailLines = &tail
 			}

@@ -17,7 +17,7 @@ import (
 
 // allowPrivileged sets the namespace's Pod Security label to privileged, so that VM Pods are admitted. It first records the original value,
 // for `down`.
-func (s *session) allowPrivileged(ctx context.Context, original string) error {
+func (s *environmentRun) allowPrivileged(ctx context.Context, original string) error {
 	recorded := s.settings.PreviousPodSecurity
 	s.settings.PreviousPodSecurity = &original
 	if err := s.dir.WriteSettings(s.settings); err != nil {
@@ -43,7 +43,7 @@ func (s *session) allowPrivileged(ctx context.Context, original string) error {
 
 // restorePodSecurity restores the label changed by `up`, unless someone changed it since, or VMs or disks that create-env did
 // not create still require it.
-func (s *session) restorePodSecurity(ctx context.Context, deployed []string) error {
+func (s *environmentRun) restorePodSecurity(ctx context.Context, deployed []string) error {
 	original := s.settings.PreviousPodSecurity
 	if original == nil {
 		return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -144,31 +145,15 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	session, record, err := newSession(command, conn, o.runOptions, dir, namespace)
+	run, record, err := newEnvironmentRun(command, conn, o.runOptions, dir, namespace)
 	if err != nil {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
-	inspection, err := session.cluster.Inspect(ctx)
+	inspection, plan, err := o.writePlan(ctx, run, out)
 	if err != nil {
 		return err
 	}
-	printReport(out, "Cluster", inspection.Findings)
-	plan, err := environment.NewPlan(ctx, dir, o.Options, inspection, session.cluster)
-	if err != nil {
-		return err
-	}
-	printReport(out, "Decisions", plan.Decisions)
-	written, err := dir.Write(plan, session.config)
-	if err != nil {
-		return err
-	}
-	session.settings = plan.Settings
-	if o.ReplaceServer {
-		session.replaceServer = replaceAlways
-	}
-	printReport(out, "Files in "+dir.Path, written)
-	printLines(out, "Equivalent manual commands", dir.ManualCommands(o.boshProgram(), plan))
 	if err := o.checkManifest(ctx, dir, plan); err != nil {
 		return err
 	}
@@ -181,19 +166,43 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
-	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+session.location()+"?"); err != nil {
+	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
 		return err
 	}
-	if err := o.apply(ctx, session, inspection); err != nil {
+	if err := o.apply(ctx, run, inspection); err != nil {
 		return err
 	}
 	printLines(out, "Next steps", dir.NextSteps(plan))
 	return nil
 }
 
+// writePlan inspects the cluster, writes the files of the plan to the directory, and prints both.
+func (o *upOptions) writePlan(ctx context.Context, run *environmentRun, out io.Writer) (*cluster.Inspection, *environment.Plan, error) {
+	inspection, err := run.cluster.Inspect(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	printReport(out, "Cluster", inspection.Findings)
+	plan, err := environment.NewPlan(ctx, run.dir, o.Options, inspection, run.cluster)
+	if err != nil {
+		return nil, nil, err
+	}
+	printReport(out, "Decisions", plan.Decisions)
+	written, err := run.dir.Write(plan, run.config)
+	if err != nil {
+		return nil, nil, err
+	}
+	run.settings = plan.Settings
+	if o.ReplaceServer {
+		run.replaceServer = replaceAlways
+	}
+	printReport(out, "Files in "+run.dir.Path, written)
+	printLines(out, "Equivalent manual commands", run.dir.ManualCommands(o.boshProgram(), plan))
+	return inspection, plan, nil
+}
+
 // checkManifest fails if an ops file does not fit the manifest, the stemcell does not fit the releases, or the cluster lacks a default
-// StorageClass for the disks. Without the BOSH CLI, which
-// apply requires, it checks nothing.
+// StorageClass for the disks. Without the BOSH CLI, which apply requires, it checks nothing.
 func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) error {
 	if _, err := exec.LookPath(o.boshProgram()); err != nil {
 		return nil //nolint:nilerr // see above
@@ -268,7 +277,7 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 }
 
 // apply creates or updates the objects that the director requires, and runs create-env.
-func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.Inspection) error {
+func (o *upOptions) apply(ctx context.Context, s *environmentRun, inspection *cluster.Inspection) error {
 	if err := s.checkBOSHCLI(); err != nil {
 		return err
 	}
@@ -307,7 +316,7 @@ func (o *upOptions) apply(ctx context.Context, s *session, inspection *cluster.I
 }
 
 // checkBOSHCLI fails early if the BOSH CLI is not found.
-func (s *session) checkBOSHCLI() error {
+func (s *environmentRun) checkBOSHCLI() error {
 	if _, err := exec.LookPath(s.options.boshProgram()); err != nil {
 		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or set --bosh to its path", err)
 	}
@@ -315,7 +324,7 @@ func (s *session) checkBOSHCLI() error {
 }
 
 // runBOSH prints and runs the command of the BOSH CLI.
-func (s *session) runBOSH(ctx context.Context, verb string) error {
+func (s *environmentRun) runBOSH(ctx context.Context, verb string) error {
 	arguments := s.dir.BOSHCommand(s.options.boshProgram(), verb, s.settings)
 	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
@@ -330,7 +339,7 @@ func (s *session) runBOSH(ctx context.Context, verb string) error {
 	return err
 }
 
-func (s *session) execBOSH(ctx context.Context, arguments []string) error {
+func (s *environmentRun) execBOSH(ctx context.Context, arguments []string) error {
 	if s.options.noProxy {
 		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
 	}

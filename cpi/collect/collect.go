@@ -45,7 +45,11 @@ func (c Collector) Run(ctx context.Context) error {
 		return err
 	}
 	results, err := c.Collect(ctx, cluster)
-	return errors.Join(err, c.writeReport(results, err == nil))
+	confirmFlag := "-confirm"
+	if c.Confirm {
+		confirmFlag = ""
+	}
+	return errors.Join(err, Write(c.Out, results, err == nil, confirmFlag))
 }
 
 // Result is an orphaned resource and the outcome of its collection.
@@ -60,6 +64,9 @@ type Result struct {
 
 // validateDirector fails if the director's UUID is missing or is not a valid label.
 func (c Collector) validateDirector() error {
+	if c.Director == "" {
+		return errors.New("-director is required; set it to the UUID that `bosh env` prints")
+	}
 	if label, ok := manifest.LabelValue(c.Director); !ok || label == "" {
 		return fmt.Errorf("director %q is not a valid label value; use the UUID that `bosh env` prints", c.Director)
 	}
@@ -115,21 +122,19 @@ func (c Collector) applyRemedy(session *vm.Session, remedy *remedy) (outcome str
 	return remedy.outcome, nil
 }
 
-// writeReport writes the results, even if the collection of some failed. It writes nothing if no resources could be listed.
-func (c Collector) writeReport(results []Result, complete bool) error {
-	if len(results) == 0 && !complete {
-		return nil
-	}
+// Write writes the results, even if the collection of some failed. complete reports whether all resources could be listed. confirmFlag
+// is the flag that sets Confirm, or "" if it was set.
+func Write(out io.Writer, results []Result, complete bool, confirmFlag string) error {
 	for _, result := range results {
-		if _, err := fmt.Fprintln(c.Out, result); err != nil {
+		if _, err := fmt.Fprintln(out, result); err != nil {
 			return err
 		}
 	}
 	switch {
-	case len(results) == 0:
-		fmt.Fprintln(c.Out, "no orphaned resources")
-	case !c.Confirm:
-		fmt.Fprintln(c.Out, "nothing was changed; to delete or repair these resources, run with -confirm")
+	case len(results) == 0 && complete:
+		fmt.Fprintln(out, "no orphaned resources")
+	case len(results) > 0 && confirmFlag != "":
+		fmt.Fprintln(out, "nothing was changed; to delete or repair these resources, run with "+confirmFlag)
 	}
 	return nil
 }

@@ -149,6 +149,6 @@ var _ = Describe("findOrphans", func() {
 	})
 
 	It("is not called without a director UUID", func(ctx context.Context) {
-		Expect(Collector{}.Run(ctx)).To(MatchError(HavePrefix(`director "" is not a valid label value`)))
+		Expect(Collector{}.Run(ctx)).To(MatchError(HavePrefix("-director is required")))
 	})
 })

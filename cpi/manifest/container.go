@@ -5,7 +5,7 @@ import corev1 "k8s.io/api/core/v1"
 // Names of the CPI's containers. Each of its Pods has one. The cluster may inject other containers at any position, so the CPI finds
 // its own container by name.
 const (
-	vmContainer         = "vm"
+	VMContainer         = "vm"
 	attachmentContainer = "attach"
 	copyContainer       = "copy"
 )
@@ -14,7 +14,7 @@ const (
 func OwnContainerName(pod *corev1.Pod) string {
 	switch role := pod.Labels[LabelRole]; role {
 	case RoleVM:
-		return vmContainer
+		return VMContainer
 	case RoleAttachment:
 		return attachmentContainer
 	case RoleCopy:

@@ -96,7 +96,7 @@ func (c TemplateChange) Patch() ([]byte, error) {
 
 // diskPatch adds or removes the disk as a volume of the Pod: as a device with volumeMode Block, as a mount with Filesystem.
 func (c TemplateChange) diskPatch() map[string]any {
-	container := map[string]any{"name": vmContainer}
+	container := map[string]any{"name": VMContainer}
 	if c.RemoveDisk != "" {
 		deletion := func(key, value string) []any { return []any{map[string]string{"$patch": "delete", key: value}} }
 		container["volumeDevices"] = deletion("devicePath", DevicePath(c.RemoveDisk))
@@ -118,7 +118,7 @@ func (c TemplateChange) diskPatch() map[string]any {
 // DiskCIDs returns the sorted CIDs of the disks that are volumes of the Pod of a VM with disk_strategy: recreate.
 func DiskCIDs(pod corev1.PodSpec) []string {
 	var disks []string
-	container := containerByName(pod, vmContainer)
+	container := containerByName(pod, VMContainer)
 	for _, mount := range container.VolumeMounts {
 		if path.Dir(mount.MountPath) == vmDevicesPath {
 			disks = append(disks, mount.Name)

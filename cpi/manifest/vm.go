@@ -156,7 +156,7 @@ func (vm VM) container() corev1.Container {
 		security = &corev1.SecurityContext{Privileged: new(true)}
 	}
 	return corev1.Container{
-		Name:            vmContainer,
+		Name:            VMContainer,
 		Image:           vm.Image,
 		Command:         node.VMStart(),
 		Args:            initArguments(vm.Init),

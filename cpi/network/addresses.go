@@ -18,7 +18,7 @@ func (ns Networks) PodAnnotations(options Options, properties map[string]string)
 	if err != nil {
 		return nil, err
 	}
-	attachments, err := ns.attachmentAnnotations()
+	attachments, err := ns.networkAttachmentAnnotations()
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ var ErrAddressMismatch = errors.New("VM does not have its requested address")
 func (ns Networks) StaticAddresses() []string {
 	var addresses []netip.Addr
 	for _, network := range ns {
-		if network.isManual() && !network.hasAttachment() {
+		if network.isManual() && !network.hasNetworkAttachment() {
 			if address, err := netip.ParseAddr(network.IP); err == nil {
 				addresses = append(addresses, address)
 			}
@@ -75,8 +75,8 @@ func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
 		if !network.isManual() {
 			continue
 		}
-		if network.hasAttachment() {
-			if err := network.verifyAttachment(name, pod); err != nil {
+		if network.hasNetworkAttachment() {
+			if err := network.verifyNetworkAttachment(name, pod); err != nil {
 				return err
 			}
 			continue
@@ -118,7 +118,7 @@ func (o Options) KeepsDynamicAddress(networks Networks, pod manifest.VMPod) bool
 func (ns Networks) HasDynamicAddress() bool {
 	dynamic := false
 	for _, network := range ns {
-		if network.hasAttachment() {
+		if network.hasNetworkAttachment() {
 			continue
 		}
 		if network.isManual() {

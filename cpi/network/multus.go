@@ -25,8 +25,8 @@ const (
 	annotationStatus   = "k8s.v1.cni.cncf.io/network-status"
 )
 
-// attachmentRequest is an element of annotationNetworks.
-type attachmentRequest struct {
+// networkAttachmentRequest is an element of annotationNetworks.
+type networkAttachmentRequest struct {
 	Name      string   `json:"name"`
 	Namespace string   `json:"namespace,omitempty"`
 	IPs       []string `json:"ips,omitempty"`
@@ -38,11 +38,11 @@ type networkStatus struct {
 	IPs  []string `json:"ips"`
 }
 
-// hasAttachment reports whether the network is a network attachment, and not the primary interface of the Pod.
-func (n Network) hasAttachment() bool { return n.CloudProperties.NetworkAttachment != "" }
+// hasNetworkAttachment reports whether the network is a network attachment, and not the primary interface of the Pod.
+func (n Network) hasNetworkAttachment() bool { return n.CloudProperties.NetworkAttachment != "" }
 
-// splitAttachment returns the namespace and name of the NetworkAttachmentDefinition. An empty namespace means the Pod's namespace.
-func (n Network) splitAttachment() (namespace, name string) {
+// splitNetworkAttachment returns the namespace and name of the NetworkAttachmentDefinition. An empty namespace means the Pod's namespace.
+func (n Network) splitNetworkAttachment() (namespace, name string) {
 	namespace, name, qualified := strings.Cut(n.CloudProperties.NetworkAttachment, "/")
 	if !qualified {
 		return "", namespace
@@ -50,14 +50,14 @@ func (n Network) splitAttachment() (namespace, name string) {
 	return namespace, name
 }
 
-func (n Network) validateAttachment(network string) error {
-	if !n.hasAttachment() {
+func (n Network) validateNetworkAttachment(network string) error {
+	if !n.hasNetworkAttachment() {
 		return nil
 	}
 	if n.Type == VIP {
 		return call.CodeNetworkUnsupported.Errorf("networks.%s: a vip network cannot have a network_attachment; remove that property", network)
 	}
-	namespace, name := n.splitAttachment()
+	namespace, name := n.splitNetworkAttachment()
 	qualified := strings.Contains(n.CloudProperties.NetworkAttachment, "/")
 	if len(validation.IsDNS1123Subdomain(name)) > 0 || qualified && len(validation.IsDNS1123Label(namespace)) > 0 {
 		return call.InvalidPropertyf("networks.%s.cloud_properties.network_attachment %q is not valid; use the name of "+
@@ -66,17 +66,17 @@ func (n Network) validateAttachment(network string) error {
 	return nil
 }
 
-// attachmentAnnotations returns the annotation that requests the network attachments, sorted by network name, so that VMs with the
+// networkAttachmentAnnotations returns the annotation that requests the network attachments, sorted by network name, so that VMs with the
 // same networks have the same interfaces.
-func (ns Networks) attachmentAnnotations() (map[string]string, error) {
-	var requests []attachmentRequest
+func (ns Networks) networkAttachmentAnnotations() (map[string]string, error) {
+	var requests []networkAttachmentRequest
 	for _, name := range ns.Names() {
 		network := ns[name]
-		if !network.hasAttachment() {
+		if !network.hasNetworkAttachment() {
 			continue
 		}
-		var request attachmentRequest
-		request.Namespace, request.Name = network.splitAttachment()
+		var request networkAttachmentRequest
+		request.Namespace, request.Name = network.splitNetworkAttachment()
 		if network.isManual() {
 			request.IPs = []string{network.withPrefixLength()}
 		}
@@ -91,7 +91,7 @@ func (ns Networks) attachmentAnnotations() (map[string]string, error) {
 
 // AttachmentsOf returns the NetworkAttachmentDefinitions that the Pod requests in JSON format, as namespace/name.
 func AttachmentsOf(pod manifest.VMPod) []string {
-	var requests []attachmentRequest
+	var requests []networkAttachmentRequest
 	if json.Unmarshal([]byte(pod.Annotations[annotationNetworks]), &requests) != nil {
 		return nil // set by the operator in the comma-separated format of Multus
 	}
@@ -116,8 +116,8 @@ func (n Network) withPrefixLength() string {
 	return address.String() + "/" + strconv.Itoa(ones)
 }
 
-// verifyAttachment checks that Multus reports the requested address for the network attachment.
-func (n Network) verifyAttachment(network string, pod manifest.VMPod) error {
+// verifyNetworkAttachment checks that Multus reports the requested address for the network attachment.
+func (n Network) verifyNetworkAttachment(network string, pod manifest.VMPod) error {
 	desired, err := netip.ParseAddr(n.IP)
 	if err != nil {
 		return err
@@ -133,7 +133,7 @@ func (n Network) verifyAttachment(network string, pod manifest.VMPod) error {
 		return call.CodeInvalidMultusStatus.Errorf("network %s: annotation %s of the Pod is not a valid Multus status: %w",
 			network, annotationStatus, err)
 	}
-	namespace, name := n.splitAttachment()
+	namespace, name := n.splitNetworkAttachment()
 	qualifiedName := cmp.Or(namespace, pod.Namespace) + "/" + name
 	var actual []string
 	for _, status := range statuses {

@@ -86,7 +86,7 @@ func (ns Networks) Validate() error {
 	nameByFamily := map[bool]string{} // true is IPv4
 	for _, name := range ns.Names() {
 		network := ns[name]
-		if err := network.validateAttachment(name); err != nil {
+		if err := network.validateNetworkAttachment(name); err != nil {
 			return err
 		}
 		switch network.Type {
@@ -99,7 +99,7 @@ func (ns Networks) Validate() error {
 			if err := network.validatePrefix(name); err != nil {
 				return err
 			}
-			if network.hasAttachment() {
+			if network.hasNetworkAttachment() {
 				continue
 			}
 			if other, exists := nameByFamily[address.Is4()]; exists {

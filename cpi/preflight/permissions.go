@@ -2,7 +2,8 @@ package preflight
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"bosh-kubernetes-cpi/kube"
@@ -85,8 +86,8 @@ func inspectPermissions(needed permissions) func(context.Context, *clusterState)
 		required := needed.expand()
 		allowed, failures := make([]bool, len(required)), make([]error, len(required))
 		forEachParallel(len(required), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, required[i]) })
-		if err := errors.Join(failures...); err != nil {
-			return errorFinding(failures[firstErrorIndex(failures)], callPermissionsFile)
+		if i := slices.IndexFunc(failures, func(err error) bool { return err != nil }); i >= 0 {
+			return errorFinding(failures[i], callPermissionsFile)
 		}
 		missing := describeMissing(required, allowed)
 		if missing == "" {
@@ -112,33 +113,23 @@ func inspectPrefetchPermissions(ctx context.Context, s *clusterState) finding {
 	return inspectPermissions(prefetchPermissions)(ctx, s)
 }
 
-func firstErrorIndex(failures []error) int {
-	for i, err := range failures {
-		if err != nil {
-			return i
-		}
-	}
-	return 0
-}
-
 // describeMissing returns the missing permissions by resource, or "" if all are granted.
 func describeMissing(required []kube.Permission, allowed []bool) string {
-	var parts []string
-	last := ""
+	var resources, missing []string
+	verbs := map[string][]string{}
 	for i, permission := range required {
-		switch {
-		case allowed[i]:
-		case permission.Resource == last:
-			parts[len(parts)-1] += ", " + permission.Verb
-		default:
-			parts = append(parts, permission.Resource+" ("+permission.Verb)
-			last = permission.Resource
+		if allowed[i] {
+			continue
 		}
+		if verbs[permission.Resource] == nil {
+			resources = append(resources, permission.Resource)
+		}
+		verbs[permission.Resource] = append(verbs[permission.Resource], permission.Verb)
 	}
-	if len(parts) == 0 {
-		return ""
+	for _, resource := range resources {
+		missing = append(missing, fmt.Sprintf("%s (%s)", resource, strings.Join(verbs[resource], ", ")))
 	}
-	return strings.Join(parts, "), ") + ")"
+	return strings.Join(missing, ", ")
 }
 
 // resources returns the names of the resources.

@@ -182,12 +182,12 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		cancel()
 		Expect(<-interrupted).To(HaveOccurred())
 		first := attachmentPod(ctx)
-		grace := []string{"-min-age", "15s"}
-		Eventually(func() []string { return env.runCollect(ctx, director.UUID, grace...) }).WithContext(ctx).
-			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod is older than the grace period")
+		minAge := []string{"-min-age", "15s"}
+		Eventually(func() []string { return env.runCollect(ctx, director.UUID, minAge...) }).WithContext(ctx).
+			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod exceeds the minimum age")
 		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
 		Eventually(func() string { return attachmentPod(ctx).Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
-		env.runCollect(ctx, director.UUID, append(grace, "-confirm")...)
+		env.runCollect(ctx, director.UUID, append(minAge, "-confirm")...)
 		Expect(attachmentPod(ctx)).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
 		env.setCopyExitCode(ctx, disk, "0")
 		Expect((<-retried).Error).To(BeNil())

@@ -199,7 +199,7 @@ var _ = Describe("Objects of up", func() {
 		Expect(err).To(MatchError(ContainSubstring("unsupported kind Widget")))
 	})
 
-	It("are kept if somebody else created them", func(ctx context.Context) {
+	It("are kept if another client created them", func(ctx context.Context) {
 		api, c := newCluster()
 		existing := role("get")
 		api.Add("roles", namespace, existing)

@@ -193,7 +193,10 @@ func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*
 		return nil, err
 	}
 	found, err := client.Services.List(ctx, kube.Selection{Name: name})
-	return found.Items, err
+	if err != nil {
+		return nil, err
+	}
+	return found.Items, nil
 }
 
 // objectNames returns the names of the objects in a list.

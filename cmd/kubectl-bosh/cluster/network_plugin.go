@@ -134,12 +134,15 @@ func (c *Cluster) addIPReservations(ctx context.Context, result *Inspection) err
 	if errors.Is(err, kube.ErrNotServed) {
 		return nil
 	}
+	if err != nil {
+		return err
+	}
 	for _, reservation := range reservations.Items {
 		for _, reservedCIDR := range reservation.Spec.ReservedCIDRs {
 			result.addReservedRange(reservedCIDR, "IPReservation "+reservation.Name)
 		}
 	}
-	return err
+	return nil
 }
 
 // addReservedRange adds an IPv4 range if it is large enough for a director and some VMs.

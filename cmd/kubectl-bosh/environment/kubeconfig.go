@@ -16,7 +16,7 @@ import (
 // clusterName is the name of the cluster in the written kubeconfigs.
 const clusterName = "kubernetes"
 
-// WriteKubeconfig writes the kubeconfig of the CPI that create-env runs, with the URL at which this computer reaches the API server,
+// WriteKubeconfig writes the kubeconfig of the CPI that create-env runs, with the URL at which this host reaches the API server,
 // and the token. The token is in a separate file: the manifest contains the kubeconfig, and create-env recreates the VM if the manifest
 // changes.
 func (d Dir) WriteKubeconfig(server *api.Cluster, namespace, token string) error {

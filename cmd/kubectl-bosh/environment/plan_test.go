@@ -172,7 +172,7 @@ var _ = Describe("The plan of up", func() {
 			Entry("kind of credentials", func(o *Options) { o.Credentials = CredentialsKubeconfig }),
 		)
 
-		It("rejects another network before create-env ran, too, and says that the directory can be deleted", func(ctx context.Context) {
+		It("rejects another network before create-env ran, too, and reports that the directory can be deleted", func(ctx context.Context) {
 			Expect(os.Remove(filepath.Join(dir.Path, stateFile))).To(Succeed())
 			options.Network = NetworkStatic
 			_, err := newPlan(ctx)

@@ -12,7 +12,7 @@ import (
 type Results struct {
 	// Quick is set for the small benchmark.
 	Quick bool `json:"quick"`
-	Host  Host `json:"machine"`
+	Host  Host `json:"host"`
 	// Runs are the conditions of each part, by name.
 	Runs map[string]Run `json:"runs"`
 	// BinarySizeMiB is the size of the CPI's executable, in MiB.
@@ -52,7 +52,7 @@ type ProgramCost struct {
 // ScaleResult is the cost of calls with a number of VMs.
 type ScaleResult struct {
 	Name    string   `json:"name"`
-	VMs     int      `json:"machines"`
+	VMs     int      `json:"vms"`
 	Disks   int      `json:"disks"`
 	Methods []Method `json:"methods"`
 }
@@ -75,7 +75,7 @@ type Object struct {
 
 // Deploy is the cost of creating VMs with a disk each, in parallel processes.
 type Deploy struct {
-	VMs     int `json:"machines"`
+	VMs     int `json:"vms"`
 	Workers int `json:"workers"`
 	// Seconds is the time that the CPI takes. Bare is the time of a minimal client that creates the same objects and waits for them.
 	Seconds float64 `json:"seconds"`

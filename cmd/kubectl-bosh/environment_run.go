@@ -22,8 +22,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// session is one run of `up` or `down`.
-type session struct {
+// environmentRun is one run of `up` or `down`.
+type environmentRun struct {
 	command  *cobra.Command
 	options  runOptions
 	dir      environment.Dir
@@ -38,10 +38,10 @@ type session struct {
 	replaceServer serverReplacement
 }
 
-// newSession returns a session for a namespace of the cluster that conn selects, and the cluster's identity to record in the
+// newEnvironmentRun returns a run for a namespace of the cluster that conn selects, and the cluster's identity to record in the
 // directory. It fails if the directory belongs to another cluster.
-func newSession(command *cobra.Command, conn *connection, options runOptions, dir environment.Dir, namespace string,
-) (*session, *cluster.Identity, error) {
+func newEnvironmentRun(command *cobra.Command, conn *connection, options runOptions, dir environment.Dir, namespace string,
+) (*environmentRun, *cluster.Identity, error) {
 	client, config, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return nil, nil, err
@@ -55,21 +55,21 @@ func newSession(command *cobra.Command, conn *connection, options runOptions, di
 		return nil, nil, err
 	}
 	record, err := dir.VerifyCluster(identity)
-	return &session{command: command, options: options, dir: dir, cluster: target, config: config, identity: identity}, record, err
+	return &environmentRun{command: command, options: options, dir: dir, cluster: target, config: config, identity: identity}, record, err
 }
 
 // location describes the namespace and the cluster for confirmation prompts.
-func (s *session) location() string {
+func (s *environmentRun) location() string {
 	return "in namespace " + s.settings.Namespace + " of the cluster " + s.identity.String()
 }
 
 // report prints the outcome of a step.
-func (s *session) report(step, outcome string) {
+func (s *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
 // runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones.
-func (s *session) runPreflight(ctx context.Context) error {
+func (s *environmentRun) runPreflight(ctx context.Context) error {
 	options := kube.Options{KubeconfigPath: s.dir.KubeconfigPath(), Namespace: s.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
