@@ -14,7 +14,7 @@ const disksPerVM = 2
 // scale measures the lifecycle of a VM with increasing numbers of VMs of the same director in the same namespace.
 func (b bench) scale(ctx context.Context, env *benchenv.Env, results *report.Results) error {
 	results.Scale = nil
-	const namespace = "crowd"
+	const namespace = "scale"
 	if err := benchenv.CreateNamespace(ctx, env.Client, namespace); err != nil {
 		return err
 	}
@@ -30,14 +30,14 @@ func (b bench) scale(ctx context.Context, env *benchenv.Env, results *report.Res
 	if results.Objects, err = objectSizes(ctx, env.Plane, namespace, template); err != nil {
 		return err
 	}
-	copies, existing := vmCopies{plane: env.Plane, client: env.Client, namespace: namespace, template: template, name: "crowd", disks: disksPerVM}, 0
+	copies, existing := vmCopies{plane: env.Plane, client: env.Client, namespace: namespace, template: template, name: "scale", disks: disksPerVM}, 0
 	for _, vms := range b.vmCounts {
 		b.logf("scale: %d VMs with %d disks each", vms, disksPerVM)
 		if err := copies.create(ctx, existing, vms); err != nil {
 			return err
 		}
 		existing = vms
-		size := report.ScaleResult{Name: "a crowd", VMs: vms, Disks: vms * disksPerVM}
+		size := report.ScaleResult{Name: "one namespace", VMs: vms, Disks: vms * disksPerVM}
 		if size.Methods, err = b.measureLifecycles(ctx, recorder, fmt.Sprintf("scale: %d VMs", vms), plainVM()); err != nil {
 			return err
 		}

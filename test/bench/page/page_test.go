@@ -22,7 +22,7 @@ func completeResults() *report.Results {
 	methods := []report.Method{{Name: "get_disks", Requests: []string{"list pods", "list pods", "get pods"}, Bytes: 20480, Cost: cost}}
 	return &report.Results{
 		Calls:   []report.ProgramCost{{Name: report.Info, Cost: cost}, {Name: report.HasVM, Cost: cost}, {Name: report.Curl, Cost: cost}},
-		Scale:   []report.ScaleResult{{Name: "a crowd", VMs: 10, Disks: 20, Methods: methods}, {Name: "a crowd", VMs: 5000, Disks: 10000, Methods: methods}},
+		Scale:   []report.ScaleResult{{Name: "one namespace", VMs: 10, Disks: 20, Methods: methods}, {Name: "one namespace", VMs: 5000, Disks: 10000, Methods: methods}},
 		Shared:  []report.ScaleResult{{Name: "a Service", VMs: 500, Methods: methods}},
 		Deploys: []report.Deploy{{VMs: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
 		Objects: []report.Object{{Name: "VM Pod", Bytes: 30000, Scripts: 9000}},

@@ -34,7 +34,7 @@ func resultsWith(cpu, curl Distribution, requests ...string) *Results {
 	method := Method{Name: "has_vm", Requests: requests, Cost: Cost{CPU: cpu}}
 	return &Results{
 		Calls: []ProgramCost{{Name: Curl, Cost: Cost{CPU: curl}}},
-		Scale: []ScaleResult{{Name: "a crowd", VMs: 10, Methods: []Method{method}}},
+		Scale: []ScaleResult{{Name: "one namespace", VMs: 10, Methods: []Method{method}}},
 	}
 }
 
@@ -50,7 +50,7 @@ var _ = Describe("A comparison", func() {
 
 	It("finds methods that take more CPU time or send more requests", func() {
 		Expect(Regressions(baseline, resultsWith(Distribution{20, 21, 22}, Distribution{20}, "get pods"))).To(
-			ConsistOf("has_vm (a crowd, 10 VMs) takes 21.0 ms of CPU time, 11.0 before"))
+			ConsistOf("has_vm (one namespace, 10 VMs) takes 21.0 ms of CPU time, 11.0 before"))
 		Expect(Regressions(baseline, resultsWith(Distribution{10, 11, 12}, Distribution{20}, "get pods", "list pods"))).To(
 			ConsistOf(ContainSubstring("sends 2 requests, 1 before")))
 	})

@@ -28,7 +28,7 @@ import (
 const diskSecret = "on-the-disk-of-another-vm"
 
 // Runs the attacks of test/attacks, and the attacks of root in a VM, on real nodes.
-var _ = Describe("The attacks of docs/explanation/security.md", Label("trust", "extended"), Ordered, ContinueOnFailure, Serial, func() {
+var _ = Describe("The attacks of docs/explanation/security.md", Label("security", "extended"), Ordered, ContinueOnFailure, Serial, func() {
 	var (
 		env      *testEnv
 		target   attacks.EscapeTarget
@@ -174,7 +174,7 @@ func (vm *testVM) canConnect(ctx context.Context, address string) bool {
 	return err == nil
 }
 
-var _ = Describe("The network policies", Label("trust", "extended", labelSharedKernel), Serial, func() {
+var _ = Describe("The network policies", Label("security", "extended", labelSharedKernel), Serial, func() {
 	It("block VMs from metadata services, nodes and other Pods only", func(ctx context.Context) {
 		env, otherEnv := newTestEnv(ctx), newTestEnv(ctx)
 		first, second := env.embedded.Nodes[0], env.ensureSecondNode(ctx)
@@ -250,7 +250,7 @@ func listen(address string) *net.TCPAddr {
 	return listener.Addr().(*net.TCPAddr)
 }
 
-var _ = Describe("A deep check", Label("trust"), func() {
+var _ = Describe("A deep check", Label("security"), func() {
 	It("passes on the node in less than a minute, and leaves no objects", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
