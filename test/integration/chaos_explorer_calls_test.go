@@ -32,6 +32,8 @@ type explorerCall struct {
 	independent bool
 	// repairsAttachments means that this call attaches a disk again if its VM is running, but the disk's attachment Pod does not exist.
 	repairsAttachments bool
+	// reportsOwner means that the response contains the current owner of the disk, which another call may change.
+	reportsOwner bool
 	// run replaces a call of a director.
 	run func(ctx context.Context, env *explorerTestEnv) director.Response
 }
@@ -251,7 +253,7 @@ func deleteSnapshotCall() explorerCall {
 
 func getDisksCall(vm string) explorerCall {
 	return explorerCall{
-		independent: true, repairsAttachments: true,
+		independent: true, repairsAttachments: true, reportsOwner: true,
 		name: "get_disks of " + vm, call: func(*explorerTestEnv) []any { return []any{"get_disks", vm} },
 		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
 			var listed []string
