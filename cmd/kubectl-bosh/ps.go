@@ -32,7 +32,8 @@ func newPsCommand(conn *connection) *cobra.Command {
 		Use:   "ps",
 		Short: "List instances with their Pods, nodes, addresses, disks and Services",
 		Long: `List the instances of BOSH deployments in a namespace, with their states, Pods, nodes, addresses, disks and Services. Instance
-names come from the director; an instance without a name is listed by its Pod name. Disks that are not attached are shown with their state.`,
+names come from the director; an instance without a name is listed by its Pod name. Disks are shown with their state unless they are
+attached.`,
 		Example: `  # List the instances of one deployment, with their directors, IDs, disk CIDs and stemcells
   kubectl bosh ps -n bosh --deployment cf -o wide
 

@@ -51,7 +51,8 @@ func (o PodOptions) Validate() error {
 		}
 	}
 	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
-		return InvalidPropertyf("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, like /var/lib/lxcfs", o.LXCFS)
+		return InvalidPropertyf("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, "+
+			"like /var/lib/lxcfs", o.LXCFS)
 	}
 	return CheckLabels("pods", o.Labels, o.Annotations)
 }

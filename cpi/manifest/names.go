@@ -128,7 +128,7 @@ const AnnotationKeep = Prefix + "keep"
 // such a label.
 const servicePrefix = "service." + Prefix
 
-// AnnotationVMInstanceID and AnnotationDiskInstanceID are the ID of the BOSH instance: the former on VMs, the latter on disks. The director's
+// AnnotationVMInstanceID and AnnotationDiskInstanceID are the ID of the BOSH instance, on VMs and on disks. The director's
 // metadata contains it under these names.
 const (
 	AnnotationVMInstanceID   = Prefix + "id"

@@ -92,7 +92,8 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet's cloud_properties.calico is " +
 			"missing; set it to ip_pool or ip_reservation, or remove `managed: true` from the network")
 	default:
-		return properties, none, call.InvalidPropertyf("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation", properties.Calico)
+		return properties, none, call.InvalidPropertyf("cloud_properties.calico %q is not valid; use ip_pool or ip_reservation",
+			properties.Calico)
 	}
 	if s.Range == "" {
 		return properties, none, call.CodeManagedNetworkUnsupported.Errorf("cannot create a network: the subnet has no range, and Calico does " +

@@ -144,7 +144,7 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, deepDirector)); err != nil {
 		return manifest.HelperPod{}, err
 	}
-	return probe, c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // the call contains the context
+	return probe, c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // c contains the context
 }
 
 // deleteProbePod deletes the Pod, and waits until it is gone. Kubernetes deletes its Service, which has an owner reference.

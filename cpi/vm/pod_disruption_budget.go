@@ -59,7 +59,8 @@ func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, erro
 	case d.MinAvailable != nil && *d.MinAvailable < 0:
 		return nil, call.InvalidPropertyf("%s.min_available must be at least 0", key)
 	case d.MaxUnavailable != nil && *d.MaxUnavailable < 1:
-		return nil, call.InvalidPropertyf("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could never be drained", key)
+		return nil, call.InvalidPropertyf("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could "+
+			"never be drained", key)
 	case group == "":
 		return nil, call.InvalidPropertyf("%s requires env.bosh.group, the name of the instance group", key)
 	}

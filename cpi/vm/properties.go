@@ -109,16 +109,16 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	} else {
 		var err error
 		if parsed, err = resource.ParseQuantity(q.str); err != nil {
-			return parsed, call.InvalidPropertyf("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity like \"500m\" or "+
-				"\"2Gi\"", key, q.str)
+			return parsed, call.InvalidPropertyf("cloud_properties.%s %s is not a valid quantity; use a whole number, or a quantity "+
+				"like \"500m\" or \"2Gi\"", key, q.str)
 		}
 	}
 	if parsed.Sign() <= 0 {
 		return parsed, call.InvalidPropertyf("cloud_properties.%s must be greater than 0", key)
 	}
 	if unit == mebibyte && parsed.Value() < mebibyte {
-		return parsed, call.InvalidPropertyf("cloud_properties.%s %s is less than 1 MiB; use a number of MiB, or a quantity with a unit like \"2Gi\"",
-			key, parsed.String())
+		return parsed, call.InvalidPropertyf("cloud_properties.%s %s is less than 1 MiB; use a number of MiB, or a quantity with a unit "+
+			"like \"2Gi\"", key, parsed.String())
 	}
 	return parsed, nil
 }

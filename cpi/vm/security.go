@@ -34,7 +34,8 @@ func (s Security) check() error {
 			return err
 		}
 		if seccomp.isLocalhost() && !filepath.IsLocal(*seccomp.name) {
-			return call.InvalidPropertyf("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory", seccomp.key(), *seccomp.name)
+			return call.InvalidPropertyf("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory",
+				seccomp.key(), *seccomp.name)
 		}
 		if s.privileged() && seccomp.confines() {
 			return seccomp.ineffectiveError()
