@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -29,12 +30,13 @@ func copySources(dir string) {
 	}
 }
 
-// buildCommands returns the commands of `make build`.
+// buildCommands returns the commands of `make build` that build programs.
 func buildCommands() []string {
 	GinkgoHelper()
 	output, err := exec.Command("make", "--no-print-directory", "--dry-run", "-C", "../..", "build").Output()
 	Expect(err).NotTo(HaveOccurred())
-	return strings.Split(strings.TrimSpace(string(output)), "\n")
+	commands := strings.Split(strings.TrimSpace(string(output)), "\n")
+	return slices.DeleteFunc(commands, func(command string) bool { return !strings.Contains(command, "go build") })
 }
 
 // buildAndSum runs the command in the directory, and returns the SHA-256 of the program that it builds.
