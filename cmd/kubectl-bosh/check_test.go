@@ -21,7 +21,7 @@ var _ = Describe("kubectl bosh check", func() {
 		env.kubeconfig = controlPlane.Kubeconfig("admin")
 		session := env.run("check", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND ADVICE\napi +required +ok +https://127\.0\.0\.1:\d+ responds, namespace ` + env.namespace + `\n`))
+		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND REMEDY\napi +required +ok +https://127\.0\.0\.1:\d+ responds, namespace ` + env.namespace + `\n`))
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
 	})
 

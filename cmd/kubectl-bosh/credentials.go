@@ -78,9 +78,10 @@ func (s *environmentRun) chooseServer(ctx context.Context, token string) (*api.C
 	case s.replaceServer == replaceUnusable:
 		return current, nil
 	}
-	return nil, fmt.Errorf("cannot use API server %s, recorded in %s: %w; to use %s from your kubeconfig instead, rerun with "+
+	// The error is not wrapped: this is not the server that the context selects.
+	return nil, fmt.Errorf("cannot use API server %s, recorded in %s: %s; to use %s from your kubeconfig instead, rerun with "+
 		"--replace-server (create-env then recreates the director's VM)",
-		recorded.Server, s.dir.KubeconfigPath(), verifyErr, current.Server)
+		recorded.Server, s.dir.KubeconfigPath(), verifyErr.Error(), current.Server)
 }
 
 // verifyServer fails if the server is unreachable or rejects the token. A server of another cluster rejects the token.

@@ -3,6 +3,7 @@ package vm
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -93,7 +94,7 @@ func (s *Session) watchNodeCapacity(attachment manifest.AttachmentPod) call.Depe
 			switch {
 			case errors.Is(err, kube.ErrTimeout) && ctx.Err() == nil:
 				return call.CodeDiskAttachUnschedulable.Errorf("attachment Pod %s did not start: the VM's node has no capacity: %s; "+
-					"free capacity, or recreate the VM", selection.Name, shortage)
+					"free capacity, or recreate the VM", selection.Name, strings.TrimSuffix(shortage, "."))
 			case err != nil:
 				return err
 			}

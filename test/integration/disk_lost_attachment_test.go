@@ -150,7 +150,7 @@ var _ = Describe("A disk for a VM on a node without capacity for another Pod", f
 		disk := env.createDisk(ctx)
 		limitNodePods(ctx, node, 1)
 		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
-		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("the VM's node has no capacity for attachment Pod"), ContainSubstring("Too many pods")))
+		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("did not start: the VM's node has no capacity: "), ContainSubstring("Too many pods")))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 	})
 })
