@@ -103,7 +103,7 @@ var _ = Describe("The Pod Security label of an existing namespace", func() {
 		ws.setPodSecurity(ctx, "baseline")
 		session := ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(podSecurityLabel + " stays baseline: it was changed after `up`\n"))
+		Expect(session.Out).To(gbytes.Say(podSecurityLabel + " kept at baseline: it was changed after `up`\n"))
 		Expect(ws.podSecurity(ctx)).To(Equal("baseline"))
 	})
 
