@@ -26,10 +26,16 @@ func newFindError(kind error, format string, args ...any) error {
 func (e *findError) Error() string { return e.message }
 func (e *findError) Unwrap() error { return e.kind }
 
+// directError is the error of a direct connection.
+type directError struct{ error }
+
+func (e *directError) Unwrap() error { return e.error }
+
 // isTransient reports whether the error may disappear while a VM boots. Find has already waited before it returned its errors.
 func isTransient(err error) bool {
 	var found *findError
-	return !errors.As(err, &found) && !errors.Is(err, kube.ErrDenied)
+	var direct *directError
+	return !errors.As(err, &found) && !errors.As(err, &direct) && !errors.Is(err, kube.ErrDenied)
 }
 
 // failureTimes contains the times since which connections to addresses fail. It is safe for concurrent use.

@@ -236,6 +236,13 @@ var _ = Describe("The proxy", func() {
 			Entry("longer", time.Hour, true),
 		)
 
+		It("and logs the failure of a direct connection at once", func() {
+			server.Direct, server.Grace = true, time.Minute
+			_, err := request("127.0.0.1:1")
+			Expect(err).To(HaveOccurred())
+			Eventually(log).Should(Receive(HavePrefix("127.0.0.1:1: refused")))
+		})
+
 		It("and starts the grace period again after a success", func() {
 			addVM("agent-a", "10.0.0.1", 0)
 			forward("")

@@ -131,7 +131,7 @@ func (s *Server) dial(ctx context.Context, host string, port int32) (remote upst
 func dialDirect(ctx context.Context, host string, port int32) (upstream, string, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", net.JoinHostPort(host, strconv.Itoa(int(port))))
 	if err != nil {
-		return nil, "", err
+		return nil, "", &directError{err}
 	}
 	return directConn{conn.(*net.TCPConn)}, "directly", nil
 }
