@@ -8,6 +8,7 @@ build: go
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 
+# Fail if Go is missing or too old.
 go:
 	@bash -c '. scripts/environment; need_go'
 

@@ -21,7 +21,7 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrConflict means that the object does not have the UID, resource version or values that the request requires.
 	ErrConflict = errors.New("conflict")
-	// ErrDenied means that the API server rejected the request. The client lacks a permission, a quota is exhausted, an admission
+	// ErrDenied means that the API server denied the request. The client lacks a permission, a quota is exhausted, an admission
 	// policy denies the request, or a field is invalid.
 	ErrDenied = errors.New("rejected by the API server")
 	// ErrUnauthorized means that the API server rejected the credentials. It wraps ErrDenied.

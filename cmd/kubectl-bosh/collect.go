@@ -53,7 +53,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
 				return directorRequiredError(command, client)
 			}
 			results, err := collector.Collect(command.Context(), client)
-			return errors.Join(err, printResults(command, results, err == nil, collector.Confirm, output))
+			return errors.Join(err, printResults(command, collector, results, err == nil, output))
 		},
 	}
 	flags := command.Flags()
@@ -83,7 +83,7 @@ func directorRequiredError(command *cobra.Command, client *kube.Client) error {
 	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", hint)
 }
 
-func printResults(command *cobra.Command, results []collect.Result, complete, confirmed bool, output string) error {
+func printResults(command *cobra.Command, collector collect.Collector, results []collect.Result, complete bool, output string) error {
 	out := command.OutOrStdout()
 	if output == jsonOutput {
 		encoder := json.NewEncoder(out)
@@ -91,9 +91,5 @@ func printResults(command *cobra.Command, results []collect.Result, complete, co
 		encoder.SetIndent("", "  ")
 		return encoder.Encode(append([]collect.Result{}, results...))
 	}
-	confirmFlag := "--confirm"
-	if confirmed {
-		confirmFlag = ""
-	}
-	return collect.Write(out, results, complete, confirmFlag)
+	return collector.Write(out, results, complete, "--confirm")
 }

@@ -26,69 +26,69 @@ const (
 
 // writeCredentials writes the kubeconfig of the local CPI, which create-env runs on this host, with a new token. It also writes the
 // director's kubeconfig if the director uses one. apiURL is the URL at which Pods reach the API server.
-func (s *environmentRun) writeCredentials(ctx context.Context, apiURL string) error {
-	token, expires, err := s.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
+func (r *environmentRun) writeCredentials(ctx context.Context, apiURL string) error {
+	token, expires, err := r.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
 		return err
 	}
-	server, err := s.chooseServer(ctx, token)
+	server, err := r.chooseServer(ctx, token)
 	if err != nil {
 		return err
 	}
-	if err := s.dir.WriteKubeconfig(server, s.settings.Namespace, token); err != nil {
+	if err := r.dir.WriteKubeconfig(server, r.settings.Namespace, token); err != nil {
 		return err
 	}
-	s.report(s.dir.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
-	if s.settings.Credentials != environment.CredentialsKubeconfig {
+	r.report(r.dir.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
+	if r.settings.Credentials != environment.CredentialsKubeconfig {
 		return nil
 	}
 	if apiURL == "" {
 		return errors.New("cannot write the director's kubeconfig: the in-cluster address of the API server is unknown")
 	}
-	token, caData, err := s.cluster.WaitForSecretToken(ctx, environment.TokenSecret)
+	token, caData, err := r.cluster.WaitForSecretToken(ctx, environment.TokenSecret)
 	if err != nil {
 		return err
 	}
-	return s.dir.WriteDirectorKubeconfig(apiURL, caData, s.settings.Namespace, token)
+	return r.dir.WriteDirectorKubeconfig(apiURL, caData, r.settings.Namespace, token)
 }
 
 // chooseServer returns the API server for the local CPI. It prefers the recorded server, because a different URL, even of the same
 // server, changes the manifest and makes create-env recreate the director's VM.
-func (s *environmentRun) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
-	current, err := environment.ServerFromConfig(s.config)
+func (r *environmentRun) chooseServer(ctx context.Context, token string) (*api.Cluster, error) {
+	current, err := environment.ServerFromConfig(r.config)
 	if err != nil {
 		return nil, err
 	}
-	recorded, err := s.dir.RecordedServer()
+	recorded, err := r.dir.RecordedServer()
 	if err != nil {
 		return nil, err
 	}
-	director, err := s.dir.DirectorUUID()
+	director, err := r.dir.DirectorUUID()
 	if err != nil {
 		return nil, err
 	}
-	if director == "" || recorded == nil || s.replaceServer == replaceAlways || equality.Semantic.DeepEqual(recorded, current) {
+	if director == "" || recorded == nil || r.replaceServer == replaceAlways || equality.Semantic.DeepEqual(recorded, current) {
 		return current, nil
 	}
-	verifyErr := s.verifyServer(ctx, recorded, token)
+	verifyErr := r.verifyServer(ctx, recorded, token)
 	switch {
 	case verifyErr == nil:
-		s.report(s.dir.KubeconfigPath(), "kept the recorded API server "+recorded.Server+", which is still reachable")
+		r.report(r.dir.KubeconfigPath(), "kept the recorded API server "+recorded.Server+", which is still reachable")
 		return recorded, nil
-	case s.replaceServer == replaceUnusable:
+	case r.replaceServer == replaceUnusable:
 		return current, nil
 	}
 	// The error is not wrapped: this is not the server that the context selects.
 	return nil, fmt.Errorf("cannot use API server %s, recorded in %s: %s; to use %s from your kubeconfig instead, rerun with "+
 		"--replace-server (create-env then recreates the director's VM)",
-		recorded.Server, s.dir.KubeconfigPath(), verifyErr.Error(), current.Server)
+		recorded.Server, r.dir.KubeconfigPath(), verifyErr.Error(), current.Server)
 }
 
 // verifyServer fails if the server is unreachable or rejects the token. A server of another cluster rejects the token.
-func (s *environmentRun) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
+func (r *environmentRun) verifyServer(ctx context.Context, server *api.Cluster, token string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*retryTimeout)
 	defer cancel()
-	content, err := clientcmd.Write(environment.NewKubeconfig(server, s.settings.Namespace, api.AuthInfo{Token: token}))
+	content, err := clientcmd.Write(environment.NewKubeconfig(server, r.settings.Namespace, api.AuthInfo{Token: token}))
 	if err != nil {
 		return err
 	}

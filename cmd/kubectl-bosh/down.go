@@ -85,10 +85,10 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 }
 
 // listDeployedResources lists the VMs and disks in the namespace that create-env did not create.
-func (s *environmentRun) listDeployedResources(ctx context.Context, director string) ([]string, error) {
+func (r *environmentRun) listDeployedResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
 	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
-	pods, err := s.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
+	pods, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (s *environmentRun) listDeployedResources(ctx context.Context, director str
 			found = append(found, "VM "+pod.Name)
 		}
 	}
-	pvcs, err := s.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: selector + manifest.RoleDisk})
+	pvcs, err := r.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: selector + manifest.RoleDisk})
 	if err != nil {
 		return nil, err
 	}
@@ -110,50 +110,50 @@ func (s *environmentRun) listDeployedResources(ctx context.Context, director str
 }
 
 // tearDown deletes the environment, and then the objects created by up.
-func (s *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
+func (r *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
 	if director == "" {
-		s.report("delete-env", "skipped: "+s.dir.Path+" has no state.json, so create-env created nothing")
-	} else if err := s.runDeleteEnv(ctx, director); err != nil {
+		r.report("delete-env", "skipped: "+r.dir.Path+" has no state.json, so create-env created nothing")
+	} else if err := r.runDeleteEnv(ctx, director); err != nil {
 		return err
 	}
-	if err := s.restorePodSecurity(ctx, deployed); err != nil {
+	if err := r.restorePodSecurity(ctx, deployed); err != nil {
 		return err
 	}
-	objects, err := s.dir.PermissionsObjects()
+	objects, err := r.dir.PermissionsObjects()
 	if err != nil {
 		return err
 	}
 	for _, object := range slices.Backward(objects) {
-		outcome, err := s.cluster.Delete(ctx, object)
+		outcome, err := r.cluster.Delete(ctx, object)
 		if err != nil {
 			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
 		}
-		s.report(cluster.KindAndName(object), outcome)
+		r.report(cluster.KindAndName(object), outcome)
 	}
-	s.report(s.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
+	r.report(r.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
 	return nil
 }
 
-func (s *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
-	if err := s.checkBOSHCLI(); err != nil {
+func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
+	if err := r.checkBOSHCLI(); err != nil {
 		return err
 	}
-	inspection, err := s.cluster.Inspect(ctx)
+	inspection, err := r.cluster.Inspect(ctx)
 	if err != nil {
 		return err
 	}
-	if err := s.writeCredentials(ctx, inspection.APIURL); err != nil {
+	if err := r.writeCredentials(ctx, inspection.APIURL); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
-	if err := s.runBOSH(ctx, "delete-env"); err != nil {
+	if err := r.runBOSH(ctx, "delete-env"); err != nil {
 		return err
 	}
-	return s.deleteServices(ctx, director)
+	return r.deleteServices(ctx, director)
 }
 
 // deleteServices deletes the Services that the local CPI keeps when it recreates the director's VM.
-func (s *environmentRun) deleteServices(ctx context.Context, director string) error {
-	services, err := s.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
+func (r *environmentRun) deleteServices(ctx context.Context, director string) error {
+	services, err := r.cluster.Client.Services.List(ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
 	if err != nil {
 		return err
 	}
@@ -161,10 +161,10 @@ func (s *environmentRun) deleteServices(ctx context.Context, director string) er
 		if !manifest.IsKept(service) {
 			continue
 		}
-		if err := s.cluster.Client.Services.Delete(ctx, service); err != nil {
+		if err := r.cluster.Client.Services.Delete(ctx, service); err != nil {
 			return err
 		}
-		s.report("Service "+service.Namespace+"/"+service.Name, "deleted")
+		r.report("Service "+service.Namespace+"/"+service.Name, "deleted")
 	}
 	return nil
 }

@@ -59,18 +59,18 @@ func newEnvironmentRun(command *cobra.Command, conn *connection, options runOpti
 }
 
 // location describes the namespace and the cluster for confirmation prompts.
-func (s *environmentRun) location() string {
-	return "in namespace " + s.settings.Namespace + " of the cluster " + s.identity.String()
+func (r *environmentRun) location() string {
+	return "in namespace " + r.settings.Namespace + " of the cluster " + r.identity.String()
 }
 
 // report prints the outcome of a step.
-func (s *environmentRun) report(step, outcome string) {
-	fmt.Fprintf(s.command.OutOrStdout(), "%s: %s\n", step, outcome)
+func (r *environmentRun) report(step, outcome string) {
+	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
 // runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones.
-func (s *environmentRun) runPreflight(ctx context.Context) error {
-	options := kube.Options{KubeconfigPath: s.dir.KubeconfigPath(), Namespace: s.settings.Namespace}
+func (r *environmentRun) runPreflight(ctx context.Context) error {
+	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
 		return err
@@ -78,7 +78,7 @@ func (s *environmentRun) runPreflight(ctx context.Context) error {
 	if err := waitForPermissions(ctx, client); err != nil {
 		return err
 	}
-	if s.relabeled {
+	if r.relabeled {
 		if err := waitForPodSecurity(ctx, client); err != nil {
 			return err
 		}
@@ -86,14 +86,14 @@ func (s *environmentRun) runPreflight(ctx context.Context) error {
 	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
 	const checkCommand = "kubectl bosh check --namespace "
 	if preflight.Passed(results) {
-		s.report("check", "all required preflight checks passed (`"+checkCommand+s.settings.Namespace+"` shows them)")
+		r.report("check", "all required preflight checks passed (`"+checkCommand+r.settings.Namespace+"` shows them)")
 		return nil
 	}
 	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
-	if err := preflight.Write(s.command.OutOrStdout(), failed, false); err != nil {
+	if err := preflight.Write(r.command.OutOrStdout(), failed, false); err != nil {
 		return err
 	}
-	return errors.New("preflight checks failed in namespace " + s.settings.Namespace + "; see the remedies above and " +
+	return errors.New("preflight checks failed in namespace " + r.settings.Namespace + "; see the remedies above and " +
 		"docs/reference/preflight.md, or skip the checks with --no-check")
 }
 

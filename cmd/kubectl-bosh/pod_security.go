@@ -17,59 +17,59 @@ import (
 
 // allowPrivileged sets the namespace's Pod Security label to privileged, so that VM Pods are admitted. It first records the original value,
 // for `down`.
-func (s *environmentRun) allowPrivileged(ctx context.Context, original string) error {
-	recorded := s.settings.PreviousPodSecurity
-	s.settings.PreviousPodSecurity = &original
-	if err := s.dir.WriteSettings(s.settings); err != nil {
+func (r *environmentRun) allowPrivileged(ctx context.Context, original string) error {
+	recorded := r.settings.PreviousPodSecurity
+	r.settings.PreviousPodSecurity = &original
+	if err := r.dir.WriteSettings(r.settings); err != nil {
 		return err
 	}
-	current, err := s.cluster.SetPodSecurity(ctx, original, cluster.PodSecurityPrivileged)
+	current, err := r.cluster.SetPodSecurity(ctx, original, cluster.PodSecurityPrivileged)
 	if cluster.IsForbidden(err) {
-		s.settings.PreviousPodSecurity = recorded
-		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(s.settings.Namespace, cluster.PodSecurityPrivileged)),
-			s.dir.WriteSettings(s.settings))
+		r.settings.PreviousPodSecurity = recorded
+		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(r.settings.Namespace, cluster.PodSecurityPrivileged)),
+			r.dir.WriteSettings(r.settings))
 	}
 	if err != nil {
 		return err
 	}
 	if current != original {
 		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run `kubectl bosh up` again",
-			cluster.PodSecurityLabel, s.settings.Namespace, current)
+			cluster.PodSecurityLabel, r.settings.Namespace, current)
 	}
-	s.relabeled = true
-	s.report("Namespace "+s.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(original))
+	r.relabeled = true
+	r.report("Namespace "+r.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(original))
 	return nil
 }
 
 // restorePodSecurity restores the label changed by `up`, unless someone changed it since, or VMs or disks that create-env did
 // not create still require it.
-func (s *environmentRun) restorePodSecurity(ctx context.Context, deployed []string) error {
-	original := s.settings.PreviousPodSecurity
+func (r *environmentRun) restorePodSecurity(ctx context.Context, deployed []string) error {
+	original := r.settings.PreviousPodSecurity
 	if original == nil {
 		return nil
 	}
-	title := "Namespace " + s.settings.Namespace
+	title := "Namespace " + r.settings.Namespace
 	if len(deployed) > 0 {
-		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" for the remaining resources; "+
+		r.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" for the remaining resources; "+
 			"once they are deleted, `kubectl bosh down` without --force restores "+orNone(*original))
 		return nil
 	}
-	current, err := s.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *original)
+	current, err := r.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *original)
 	switch {
 	case cluster.IsForbidden(err):
-		s.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you do not have permission to change; "+
-			"an administrator can run: "+labelCommand(s.settings.Namespace, *original))
+		r.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you do not have permission to change; "+
+			"an administrator can run: "+labelCommand(r.settings.Namespace, *original))
 		return nil
 	case cluster.IsNotFound(err):
 	case err != nil:
 		return err
 	case current == cluster.PodSecurityPrivileged:
-		s.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*original))
+		r.report(title, cluster.PodSecurityLabel+" restored to "+orNone(*original))
 	default:
-		s.report(title, cluster.PodSecurityLabel+" kept at "+orNone(current)+": it was changed after `up`")
+		r.report(title, cluster.PodSecurityLabel+" kept at "+orNone(current)+": it was changed after `up`")
 	}
-	s.settings.PreviousPodSecurity = nil
-	return s.dir.WriteSettings(s.settings)
+	r.settings.PreviousPodSecurity = nil
+	return r.dir.WriteSettings(r.settings)
 }
 
 // labelCommand returns the command that sets the label to this level; "" removes the label.

@@ -81,7 +81,6 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		return err
 	}
 	if len(arguments) > 0 {
-		server.Grace = options.wait
 		return runWithProxy(ctx, server, listener, arguments)
 	}
 	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))
@@ -100,6 +99,7 @@ func proxyURL(listener net.Listener) string { return "socks5://" + listener.Addr
 
 // runWithProxy runs the command with BOSH_ALL_PROXY set, and serves the proxy until the command exits.
 func runWithProxy(ctx context.Context, server *proxy.Server, listener net.Listener, arguments []string) error {
+	server.Grace = server.Finder.Wait
 	// The command receives signals itself, and needs the proxy until it exits.
 	serveCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os/exec"
 	"strings"
@@ -150,7 +149,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
-	inspection, plan, err := o.writePlan(ctx, run, out)
+	inspection, plan, err := o.writePlan(ctx, run)
 	if err != nil {
 		return err
 	}
@@ -177,7 +176,8 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 }
 
 // writePlan inspects the cluster, writes the files of the plan to the directory, and prints both.
-func (o *upOptions) writePlan(ctx context.Context, run *environmentRun, out io.Writer) (*cluster.Inspection, *environment.Plan, error) {
+func (o *upOptions) writePlan(ctx context.Context, run *environmentRun) (*cluster.Inspection, *environment.Plan, error) {
+	out := run.command.OutOrStdout()
 	inspection, err := run.cluster.Inspect(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -316,35 +316,34 @@ func (o *upOptions) apply(ctx context.Context, s *environmentRun, inspection *cl
 }
 
 // checkBOSHCLI fails early if the BOSH CLI is not found.
-func (s *environmentRun) checkBOSHCLI() error {
-	if _, err := exec.LookPath(s.options.boshProgram()); err != nil {
+func (r *environmentRun) checkBOSHCLI() error {
+	if _, err := exec.LookPath(r.options.boshProgram()); err != nil {
 		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or set --bosh to its path", err)
 	}
 	return nil
 }
 
 // runBOSH prints and runs the command of the BOSH CLI.
-func (s *environmentRun) runBOSH(ctx context.Context, verb string) error {
-	arguments := s.dir.BOSHCommand(s.options.boshProgram(), verb, s.settings)
-	fmt.Fprintf(s.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
+func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
+	arguments := r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings)
+	fmt.Fprintf(r.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
-	err := s.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
+	err := r.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		result := "error: bosh " + verb + " failed; see its output above"
 		if ctx.Err() != nil {
 			result = "interrupted"
 		}
-		fmt.Fprintf(s.command.ErrOrStderr(), "\n%s. Directory %s keeps the state; to continue, run the same command again\n", result, s.dir.Path)
+		fmt.Fprintf(r.command.ErrOrStderr(), "\n%s. Directory %s keeps the state; to continue, run the same command again\n", result, r.dir.Path)
 	}
 	return err
 }
 
-func (s *environmentRun) execBOSH(ctx context.Context, arguments []string) error {
-	if s.options.noProxy {
+func (r *environmentRun) execBOSH(ctx context.Context, arguments []string) error {
+	if r.options.noProxy {
 		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
 	}
-	server, _ := newProxyServer(s.command, s.cluster.Client, s.config, proxyOptions{direct: true, wait: defaultVMWait})
-	server.Grace = defaultVMWait
+	server, _ := newProxyServer(r.command, r.cluster.Client, r.config, proxyOptions{direct: true, wait: defaultVMWait})
 	if err := server.Check(ctx); err != nil {
 		return err
 	}

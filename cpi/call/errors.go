@@ -92,30 +92,46 @@ func IsBOSHError(err error) bool {
 	return errors.As(err, &typed)
 }
 
+// clusterErrors are the codes, messages and remedies for failed requests to the cluster. The first matching kind applies, because
+// ErrUnauthorized wraps ErrDenied.
+var clusterErrors = []struct {
+	kind            error
+	code            Code
+	message, remedy string
+}{
+	{kube.ErrUnreachable, CodeAPIUnreachable, "cannot reach the Kubernetes API server", "check kubernetes.kubeconfig and the network"},
+	{kube.ErrNotServed, CodeAPINotKubernetes, "the server does not serve the Kubernetes API",
+		"check the URL in kubernetes.kubeconfig and any proxies"},
+	{kube.ErrNoCredentials, CodeCredentialsMissing, "the CPI has no credentials for the cluster", "correct the user in kubernetes.kubeconfig"},
+	{kube.ErrUnauthorized, CodeCredentialsRejected, "the Kubernetes API server rejected the CPI's credentials",
+		"renew them; cpi -check shows when they expire"},
+	{kube.ErrWebhook, CodeWebhookFailed, "an admission webhook of the cluster failed", "check the webhook that this message names"},
+	{kube.ErrDenied, CodeRequestDenied, "the Kubernetes API server denied a request",
+		"check the CPI's Role, quotas and admission policies of the namespace"},
+}
+
 // AsBOSHError converts err to the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSHError
 // derives the code from the way in which the request to the cluster failed, and adds a remedy to the message.
 func AsBOSHError(err error) *Error {
-	var typed *Error
-	switch {
-	case errors.As(err, &typed):
+	if typed, ok := errors.AsType[*Error](err); ok {
 		return &Error{kind: typed.kind, code: typed.code, retry: typed.retry, err: err}
-	case errors.Is(err, kube.ErrUnreachable):
-		return CodeAPIUnreachable.Errorf("cannot reach the Kubernetes API server: %w; check kubernetes.kubeconfig and the network", err)
-	case errors.Is(err, kube.ErrNotServed):
-		return CodeAPINotKubernetes.Errorf("the server does not serve the Kubernetes API: %w; "+
-			"check the URL in kubernetes.kubeconfig and any proxies", err)
-	case errors.Is(err, kube.ErrNoCredentials):
-		return CodeCredentialsMissing.Errorf("the CPI has no credentials for the cluster: %w; correct the user in kubernetes.kubeconfig", err)
-	case errors.Is(err, kube.ErrUnauthorized):
-		return CodeCredentialsRejected.Errorf("the Kubernetes API server rejected the CPI's credentials: %w; "+
-			"renew them; cpi -check shows when they expire", err)
-	case errors.Is(err, kube.ErrWebhook):
-		return CodeWebhookFailed.Errorf("an admission webhook of the cluster failed: %w; check the webhook that this message names", err)
-	case errors.Is(err, kube.ErrDenied):
-		return CodeRequestDenied.Errorf("the Kubernetes API server denied a request: %w; "+
-			"check the CPI's Role, quotas and admission policies of the namespace", err)
+	}
+	for _, e := range clusterErrors {
+		if errors.Is(err, e.kind) {
+			return e.code.Errorf("%s: %w; %s", e.message, err, e.remedy)
+		}
 	}
 	return CodeClusterError.Wrap(err, false)
+}
+
+// ClusterErrorMessage returns the message for a failed request to the cluster, without a remedy.
+func ClusterErrorMessage(err error) string {
+	for _, e := range clusterErrors {
+		if errors.Is(err, e.kind) {
+			return e.message + ": " + err.Error()
+		}
+	}
+	return err.Error()
 }
 
 // messageError adds a message for operators to an error.

@@ -45,11 +45,7 @@ func (c Collector) Run(ctx context.Context) error {
 		return err
 	}
 	results, err := c.Collect(ctx, cluster)
-	confirmFlag := "-confirm"
-	if c.Confirm {
-		confirmFlag = ""
-	}
-	return errors.Join(err, Write(c.Out, results, err == nil, confirmFlag))
+	return errors.Join(err, c.Write(c.Out, results, err == nil, "-confirm"))
 }
 
 // Result is an orphaned resource and the outcome of its collection.
@@ -123,8 +119,8 @@ func (c Collector) applyRemedy(session *vm.Session, remedy *remedy) (outcome str
 }
 
 // Write writes the results, even if the collection of some failed. complete reports whether all resources could be listed. confirmFlag
-// is the flag that sets Confirm, or "" if it was set.
-func Write(out io.Writer, results []Result, complete bool, confirmFlag string) error {
+// is the name of the flag that sets Confirm.
+func (c Collector) Write(out io.Writer, results []Result, complete bool, confirmFlag string) error {
 	for _, result := range results {
 		if _, err := fmt.Fprintln(out, result); err != nil {
 			return err
@@ -133,7 +129,7 @@ func Write(out io.Writer, results []Result, complete bool, confirmFlag string) e
 	switch {
 	case len(results) == 0 && complete:
 		fmt.Fprintln(out, "no orphaned resources")
-	case len(results) > 0 && confirmFlag != "":
+	case len(results) > 0 && !c.Confirm:
 		fmt.Fprintln(out, "nothing was changed; to delete or repair these resources, run with "+confirmFlag)
 	}
 	return nil

@@ -136,14 +136,15 @@ var _ = Describe("Collect", func() {
 		Expect(api.Names("pods")).To(BeEmpty())
 	})
 
-	DescribeTable("writes a report", func(confirmFlag string, results []Result, expected string) {
+	DescribeTable("writes a report", func(confirm bool, results []Result, expected string) {
 		out := &bytes.Buffer{}
-		Expect(Write(out, results, true, confirmFlag)).To(Succeed())
+		collector.Confirm = confirm
+		Expect(collector.Write(out, results, true, "-confirm")).To(Succeed())
 		Expect(out.String()).To(Equal(expected))
 	},
-		Entry("without results", "-confirm", nil, "no orphaned resources\n"),
-		Entry("with the flag that applies it", "-confirm", []Result{{"Pod", "bosh", "a", "1h", "no VM", "would be deleted"}},
+		Entry("without results", false, nil, "no orphaned resources\n"),
+		Entry("with the flag that applies it", false, []Result{{"Pod", "bosh", "a", "1h", "no VM", "would be deleted"}},
 			"Pod bosh/a (1h old): no VM: would be deleted\nnothing was changed; to delete or repair these resources, run with -confirm\n"),
-		Entry("with outcomes", "", []Result{{"Pod", "bosh", "a", "1h", "no VM", "deleted"}}, "Pod bosh/a (1h old): no VM: deleted\n"),
+		Entry("with outcomes", true, []Result{{"Pod", "bosh", "a", "1h", "no VM", "deleted"}}, "Pod bosh/a (1h old): no VM: deleted\n"),
 	)
 })

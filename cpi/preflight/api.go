@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -28,10 +29,8 @@ func inspectAPI(ctx context.Context, s *clusterState) finding {
 		return fail(err.Error(), "see "+checkCredentials)
 	case errors.Is(err, kube.ErrNoCredentials):
 		return fail(err.Error(), correctUser)
-	case errors.Is(err, kube.ErrNotServed):
-		return fail("the server does not serve the Kubernetes API: "+err.Error(), checkServer)
 	case err != nil:
-		return fail("cannot reach the Kubernetes API server: "+err.Error(), checkServer)
+		return fail(call.ClusterErrorMessage(err), checkServer)
 	}
 	return pass(server.URL + " responds, namespace " + s.client.Namespace)
 }

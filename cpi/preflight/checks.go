@@ -17,7 +17,7 @@ type Verdict string
 // Verdicts.
 const (
 	OK      Verdict = "ok"
-	Warns   Verdict = "warns"   // passed, with remedy
+	Warns   Verdict = "warns"   // passed, with a remedy
 	Fails   Verdict = "fails"   // failed
 	Unknown Verdict = "unknown" // the check could not run
 )

@@ -87,7 +87,7 @@ func storageClassesOf(pvcs []*corev1.PersistentVolumeClaim) []string {
 }
 
 func evaluateStorageClasses(known map[string]*storagev1.StorageClass, defaultName string) finding {
-	var messages, remedy []string
+	var messages, remedies []string
 	for _, name := range slices.Sorted(maps.Keys(known)) {
 		class := known[name]
 		description := name + " (" + class.Provisioner
@@ -96,16 +96,16 @@ func evaluateStorageClasses(known map[string]*storagev1.StorageClass, defaultNam
 		}
 		if class.VolumeBindingMode == nil || *class.VolumeBindingMode == storagev1.VolumeBindingImmediate {
 			description += ", binds immediately"
-			remedy = append(remedy, name+": with volumeBindingMode WaitForFirstConsumer, volumes are created where their VMs run")
+			remedies = append(remedies, name+": with volumeBindingMode WaitForFirstConsumer, volumes are created where their VMs run")
 		}
 		if class.AllowVolumeExpansion == nil || !*class.AllowVolumeExpansion {
 			description += ", no expansion"
-			remedy = append(remedy, name+": with allowVolumeExpansion: true, disks are resized in place instead of copied")
+			remedies = append(remedies, name+": with allowVolumeExpansion: true, disks are resized in place instead of copied")
 		}
 		messages = append(messages, description+")")
 	}
-	if len(remedy) > 0 {
-		return warn(strings.Join(messages, "; "), strings.Join(remedy, "; "))
+	if len(remedies) > 0 {
+		return warn(strings.Join(messages, "; "), strings.Join(remedies, "; "))
 	}
 	return pass(strings.Join(messages, "; "))
 }

@@ -146,13 +146,13 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 }
 
 // smallCPULimit is a CPU limit below which the agent fails: it tries to update the certificates three times, for 60 seconds each, which
-// takes more than a second of CPU time. The warning names it, too.
-var smallCPULimit = resource.MustParse("100m")
+// takes more than a second of CPU time.
+const smallCPULimit = "100m"
 
 func (s *Session) warnSmallCPULimit(vm manifest.VM) {
-	if limit, ok := vm.Resources.Limits[corev1.ResourceCPU]; ok && limit.Cmp(smallCPULimit) < 0 {
+	if limit, ok := vm.Resources.Limits[corev1.ResourceCPU]; ok && limit.Cmp(resource.MustParse(smallCPULimit)) < 0 {
 		s.Log.Warn("the VM's CPU limit is so small that the agent may time out while it updates the certificates; "+
-			"set cloud_properties.cpu or resources.limits.cpu to at least 100m", "vm", vm.Name, "limit", limit.String())
+			"set cloud_properties.cpu or resources.limits.cpu to at least "+smallCPULimit, "vm", vm.Name, "limit", limit.String())
 	}
 }
 

@@ -157,7 +157,7 @@ func (p *Plan) applyOptions() error {
 // planExisting plans a director with recorded decisions. Some of them are fixed, because a change would create another director.
 func (p *Plan) planExisting(dir Dir) error {
 	o := p.options
-	created, err := exists(dir.filePath(stateFile))
+	directorUUID, err := dir.DirectorUUID()
 	if err != nil {
 		return err
 	}
@@ -169,7 +169,7 @@ func (p *Plan) planExisting(dir Dir) error {
 		if fixed.requested == "" || fixed.requested == fixed.recorded {
 			continue
 		}
-		if !created {
+		if directorUUID == "" {
 			return fmt.Errorf("the files in directory %s are for %s %q, not %q, and create-env has not used them yet; "+
 				"delete the directory, and run up again with all flags", dir.Path, fixed.flag, fixed.recorded, fixed.requested)
 		}
@@ -183,15 +183,14 @@ func (p *Plan) planExisting(dir Dir) error {
 	for _, name := range p.changedVars {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
+	if directorUUID == "" {
+		return nil
+	}
 	return p.planKubeconfig(dir)
 }
 
 // planKubeconfig describes changes of the kubeconfig, which make create-env recreate the director's VM.
 func (p *Plan) planKubeconfig(dir Dir) error {
-	director, err := dir.DirectorUUID()
-	if err != nil || director == "" {
-		return err
-	}
 	const recreates = "; create-env recreates the director's VM, because the manifest contains the kubeconfig"
 	previousPath, err := dir.previousTokenPath()
 	if err != nil {

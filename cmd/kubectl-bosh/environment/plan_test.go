@@ -141,7 +141,7 @@ var _ = Describe("The plan of up", func() {
 			options.Vars = []string{"a=1"}
 			write(ctx)
 			options = Options{Cluster: options.Cluster}
-			Expect(os.WriteFile(filepath.Join(dir.Path, stateFile), []byte("{}"), 0o600)).To(Succeed())
+			Expect(os.WriteFile(filepath.Join(dir.Path, stateFile), []byte(`{"director_id": "uuid"}`), 0o600)).To(Succeed())
 		})
 
 		It("keeps the recorded decisions", func(ctx context.Context) {

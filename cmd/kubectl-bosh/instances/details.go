@@ -18,7 +18,7 @@ type Details struct {
 	Instance
 
 	VMPod                   manifest.VMPod
-	HelperAndAttachmentPods []*corev1.Pod // attachment Pods and helper Pods
+	HelperAndAttachmentPods []*corev1.Pod
 	PVCs                    []*corev1.PersistentVolumeClaim
 	Services                []*corev1.Service
 	PDBs                    []*policyv1.PodDisruptionBudget
