@@ -124,14 +124,16 @@ var _ = Describe("Two calls at the same time", Label("faults"), func() {
 	for _, setup := range explorerSetups() {
 		if explorePattern == "" {
 			It("leave one owner per disk, starting with "+setup.name, func(ctx context.Context) {
-				explore(ctx, setup, setup.firstCalls)
+				explore(ctx, setup, setup.firstCalls, setup.crossingCalls())
 			}, NodeTimeout(time.Hour))
 			continue
 		}
 		for _, first := range setup.firstCalls {
-			It("leave one owner per disk, starting with "+setup.name+", holding "+first.name, func(ctx context.Context) {
-				explore(ctx, setup, []explorerCall{first})
-			}, NodeTimeout(3*time.Hour))
+			for _, second := range setup.crossingCalls() {
+				It("leave one owner per disk, starting with "+setup.name+", holding "+first.name+", crossed by "+second.name, func(ctx context.Context) {
+					explore(ctx, setup, []explorerCall{first}, []explorerCall{second})
+				}, NodeTimeout(time.Hour))
+			}
 		}
 	}
 })
@@ -144,8 +146,8 @@ type explorerResult struct {
 
 const explorerReportEntry = "interleavings"
 
-// explore tries the interleavings of firstCalls with all second calls of the setup.
-func explore(ctx context.Context, setup explorerSetup, firstCalls []explorerCall) {
+// explore tries the interleavings of each first call with each second call.
+func explore(ctx context.Context, setup explorerSetup, firstCalls, secondCalls []explorerCall) {
 	var result explorerResult
 	var env *explorerTestEnv
 	done := func() {}
@@ -173,7 +175,7 @@ func explore(ctx context.Context, setup explorerSetup, firstCalls []explorerCall
 		return !reached && failure == nil
 	}
 	for _, first := range firstCalls {
-		for _, second := range setup.crossingCalls() {
+		for _, second := range secondCalls {
 			tried := result.Interleavings
 			explorePair(setup, first, second, try)
 			exploreTriples(setup, first, second, try)
