@@ -1,6 +1,6 @@
 // Command build-stemcell builds a light stemcell. It pushes the root filesystem of a warden stemcell, or a root filesystem tarball,
-// to a registry as a container image, and writes a light stemcell tarball that references the image by digest. It can also write
-// the tarball for an image that is already in a registry. It does not need Docker.
+// to a registry as a container image, or loads it into nodes, and writes a light stemcell tarball that references the image by digest. It
+// can also write the tarball for an image that is already in a registry. It does not need Docker.
 package main
 
 import (
@@ -37,11 +37,13 @@ func main() {
 }
 
 const usage = `Build a light stemcell: push a root filesystem to a registry as a container image, and write a light stemcell tarball that
-references the image by digest. With -image, write the tarball for an image that is already in a registry.
+references the image by digest. With -load, load the image into the nodes of a local cluster, without a registry. With -image, write
+the tarball for an image that is already in a registry.
 
 Usage:
   build-stemcell -stemcell path -repository repository [flags]
   build-stemcell -rootfs path -os system -version version -repository repository [flags]
+  build-stemcell -stemcell path -load command [flags]
   build-stemcell -image image [flags]
 
 Flags:
@@ -53,7 +55,7 @@ type options struct {
 	name, operatingSystem, version string
 	repository, ca, username       string
 	insecure                       bool
-	output                         string
+	load, output                   string
 }
 
 func parseFlags(args []string, log io.Writer) (options, error) {
@@ -76,7 +78,10 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 		"and with -image unless the image's labels or name contain it")
 	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
 	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
-		"for example registry.example.com/stemcells/ubuntu-noble; required unless -image is set")
+		"for example registry.example.com/stemcells/ubuntu-noble; required unless -image is set "+
+		"(default with -load: "+loadedRepository+")")
+	flags.StringVar(&o.load, "load", "", "instead of a push: `command` that loads an image archive into the nodes, which run containerd; "+
+		"the archive's path is appended to it, for example \"kind load image-archive\" or \"k3d image import\"")
 	flags.StringVar(&o.ca, "ca", "", "`file` with the registry's CA certificate (PEM)")
 	flags.StringVar(&o.username, "username", "", "`username` for the registry, with the password in $REGISTRY_PASSWORD; "+
 		"or set $REGISTRY_TOKEN to a bearer token (default: the credentials in Docker's configuration)")
@@ -85,8 +90,14 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 	if err := flags.Parse(args); err != nil {
 		return o, err
 	}
-	if err := o.validate(flags.Args()); err != nil || o.image == "" {
+	if err := o.validate(flags.Args()); err != nil {
 		return o, err
+	}
+	if o.load != "" {
+		o.repository = cmp.Or(o.repository, loadedRepository)
+	}
+	if o.image == "" {
+		return o, nil
 	}
 	reference, err := name.ParseReference(o.image)
 	if err != nil {
@@ -95,6 +106,9 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 	o.repository = reference.Context().Name()
 	return o, nil
 }
+
+// loadedRepository is the default repository in the name of an image that is loaded into nodes. No registry has this host name.
+const loadedRepository = "bosh.internal/stemcell"
 
 func (o options) validate(args []string) error {
 	sources := 0
@@ -110,8 +124,10 @@ func (o options) validate(args []string) error {
 		return errors.New("exactly one of -stemcell, -rootfs and -image is required; see -help")
 	case o.image != "" && o.repository != "":
 		return errors.New("-repository and -image are mutually exclusive: the image is already in a registry")
-	case o.image == "" && o.repository == "":
-		return errors.New("-repository is required unless -image is set")
+	case o.load != "" && (o.image != "" || o.ca != "" || o.username != "" || o.insecure):
+		return errors.New("-load and -image, -ca, -username and -insecure are mutually exclusive: -load uses no registry")
+	case o.image == "" && o.repository == "" && o.load == "":
+		return errors.New("-repository is required unless -image or -load is set")
 	case o.stemcell != "" && (o.operatingSystem != "" || o.version != ""):
 		return errors.New("-os and -version require -rootfs or -image; with -stemcell, they are read from stemcell.MF")
 	case o.rootfs != "" && (o.operatingSystem == "" || o.version == ""):
@@ -134,7 +150,7 @@ func run(ctx context.Context, args []string, env func(string) string, log io.Wri
 	if o.image != "" {
 		light, err = o.inspectImage(ctx, store)
 	} else {
-		light, err = o.buildImage(ctx, store)
+		light, err = o.buildImage(ctx, store, log)
 	}
 	if err != nil {
 		return "", err
@@ -149,8 +165,8 @@ func run(ctx context.Context, args []string, env func(string) string, log io.Wri
 // apiVersion is the stemcell API version that the stemcell.MF of published stemcells declares.
 const apiVersion = 3
 
-// buildImage builds and pushes an image, and returns a light stemcell that references it.
-func (o options) buildImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+// buildImage builds an image, pushes or loads it, and returns a light stemcell that references it.
+func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Writer) (light stemcell.LightTarball, err error) {
 	manifest, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version, APIVersion: apiVersion}, o.rootfs
 	if o.stemcell != "" {
 		dir, err := os.MkdirTemp("", "build-stemcell-")
@@ -163,8 +179,17 @@ func (o options) buildImage(ctx context.Context, store stemcell.Store) (light st
 		}
 	}
 	light = o.newLightTarball(manifest)
-	pinned, err := store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
-	light.Repository, light.Digest = o.repository, pinned.DigestStr()
+	light.Repository = o.repository
+	build := func(registry stemcell.Registry) (name.Digest, error) {
+		store.Registry = registry
+		return store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
+	}
+	if o.load != "" {
+		light.Digest, err = o.loadImage(ctx, build, log)
+		return light, err
+	}
+	pinned, err := build(store.Registry)
+	light.Digest = pinned.DigestStr()
 	return light, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,8 +15,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/layout"
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"sigs.k8s.io/yaml"
@@ -202,6 +205,36 @@ var _ = Describe("build-stemcell", func() {
 		Expect(errorMessage(err)).To(ContainSubstring("use -ca with a file that contains the CA certificate that signed it"))
 	})
 
+	Describe("with a command that loads images", func() {
+		It("runs the command with an archive that contains the image under the name in the stemcell", func(ctx SpecContext) {
+			archive := filepath.Join(dir, "loaded.tar")
+			path, err := run(ctx, []string{"-stemcell", wardenTarball, "-load", "cat >" + archive, "-output", dir}, os.Getenv, log)
+			Expect(err).NotTo(HaveOccurred())
+			manifest, err := stemcell.ParseManifest([]byte(readTarball(path)["stemcell.MF"]))
+			Expect(err).NotTo(HaveOccurred())
+			digest, err := v1.NewHash(manifest.CloudProperties.Digest)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(manifest.CloudProperties.ImageReference).To(Equal("bosh.internal/stemcell"))
+
+			output, err := exec.CommandContext(ctx, "tar", "-C", dir, "-xf", archive).CombinedOutput()
+			Expect(err).NotTo(HaveOccurred(), string(output))
+			index, err := layout.ImageIndexFromPath(dir)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(index.IndexManifest()).To(HaveField("Manifests", ConsistOf(And(HaveField("Digest", digest),
+				HaveField("Annotations", HaveKeyWithValue("io.containerd.image.name", "bosh.internal/stemcell@"+digest.String()))))))
+			image, err := index.Image(digest)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(validate.Image(image)).To(Succeed())
+		})
+
+		It("fails without a stemcell if the command fails", func(ctx SpecContext) {
+			_, err := run(ctx, []string{"-stemcell", wardenTarball, "-load", "echo no node; false", "-output", dir}, os.Getenv, log)
+			Expect(err).To(MatchError(MatchRegexp(`the command of -load failed: echo no node; false .*/stemcell.tar: exit status 1`)))
+			Expect(log.String()).To(ContainSubstring("no node\n"))
+			Expect(filepath.Glob(filepath.Join(dir, "light-*"))).To(BeEmpty())
+		})
+	})
+
 	DescribeTable("does not mention properties of the CPI in errors about", func(ctx SpecContext, message string, values map[string]string, args ...string) {
 		ca := filepath.Join(dir, "ca.pem")
 		Expect(os.WriteFile(ca, []byte("not a certificate"), 0o600)).To(Succeed())
@@ -235,6 +268,7 @@ var _ = Describe("build-stemcell", func() {
 		Entry("no flags", "one of -stemcell, -rootfs and -image"),
 		Entry("no repository", "-repository is required", "-rootfs", "a", "-os", "a", "-version", "1"),
 		Entry("a repository together with an image", "mutually exclusive", "-image", "r.test/a", "-repository", "r.test/a"),
+		Entry("a registry's options together with a load command", "uses no registry", "-stemcell", "a", "-load", "true", "-insecure"),
 		Entry("no source", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a"),
 		Entry("two sources", "one of -stemcell, -rootfs and -image", "-repository", "r.test/a", "-stemcell", "a", "-rootfs", "b"),
 		Entry("a root filesystem without a version", "-rootfs requires -os and -version", "-repository", "r.test/a", "-rootfs", "b"),

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strings"
@@ -184,6 +185,32 @@ var _ = Describe("A stemcell with prefetch", Label("stemcells"), func() {
 			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
 			return pods.Items, err
 		}).WithContext(ctx).Should(BeEmpty())
+	}, NodeTimeout(longTest))
+})
+
+var _ = Describe("A light stemcell with a loaded image", Label("stemcells"), func() {
+	It("boots from the image that build-stemcell -load imported into the node, without a registry", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		node := env.embedded.Nodes[0]
+		content, err := os.ReadFile(os.Getenv("E2E_ROOTFS"))
+		Expect(err).NotTo(HaveOccurred())
+		dir, mark := GinkgoT().TempDir(), fmt.Sprintf("%s at %s", env.namespace, time.Now())
+		rootfs := filepath.Join(dir, "rootfs.tar.gz")
+		Expect(os.WriteFile(rootfs, stemcells.AddFile(content, "etc/stemcell-mark", mark), 0o600)).To(Succeed())
+		load := "ctr --address " + filepath.Join(node.Dir, "containerd.sock") + " --namespace k8s.io images import"
+		command := exec.CommandContext(ctx, "../../scripts/build-stemcell", "-rootfs", rootfs, "-os", "ubuntu-jammy", "-version", "1.0", "-load", load, "-output", dir)
+		command.Stderr = GinkgoWriter
+		path, err := command.Output()
+		Expect(err).NotTo(HaveOccurred())
+
+		stemcell := strings.TrimSpace(string(path))
+		vm := env.createVMFromSpec(ctx, vmSpec{stemcell: stemcell, properties: map[string]any{"node_selector": map[string]any{corev1.LabelHostname: node.Name}}})
+		Expect(vm.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
+		image := vm.pod(ctx).Spec.Containers[0].Image
+		Expect(image).To(HavePrefix("bosh.internal/stemcell@sha256:"))
+		env.mustCall(ctx, "delete_vm", vm.cid)
+		_, err = node.Ctr(ctx, "images", "remove", image)
+		Expect(err).NotTo(HaveOccurred())
 	}, NodeTimeout(longTest))
 })
 
