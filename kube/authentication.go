@@ -62,20 +62,16 @@ func explainCredentialError(config *rest.Config, err error) error {
 		return err
 	}
 	switch {
+	case errors.Is(err, ErrNoCredentials) && config.ExecProvider != nil && isCredentialPluginNotFound(failed.Err):
+		// without client-go's text, which has several lines of general advice
+		failed.Err = fmt.Errorf("credential plugin %s of the kubeconfig is not installed on this host; install it, "+
+			"or use a kubeconfig with a token", config.ExecProvider.Command)
 	case errors.Is(err, ErrNoCredentials) && config.ExecProvider != nil:
-		failed.Err = fmt.Errorf("%s: %w", credentialPluginMessage(config.ExecProvider.Command, failed.Err), failed.Err)
+		failed.Err = fmt.Errorf("credential plugin %s returned no credentials: %w", config.ExecProvider.Command, failed.Err)
 	case errors.Is(err, ErrUnauthorized):
 		failed.Err = fmt.Errorf("%s: %w", rejectedCredentialsMessage(config), failed.Err)
 	}
 	return failed
-}
-
-func credentialPluginMessage(command string, err error) string {
-	if isCredentialPluginNotFound(err) {
-		return fmt.Sprintf("credential plugin %s of the kubeconfig is not installed on this host; "+
-			"use the Pod's service account or a token", command)
-	}
-	return "credential plugin " + command + " returned no credentials"
 }
 
 func rejectedCredentialsMessage(config *rest.Config) string {

@@ -267,7 +267,7 @@ var _ = Describe("A call with a credential plugin", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message", And(
 			ContainSubstring("credential plugin unknown-credentials of the kubeconfig is not installed on this host"),
-			ContainSubstring("use the Pod's service account or a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
+			ContainSubstring("install it, or use a kubeconfig with a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
 		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "the call does not retry the plugin for 30 s")
 		Expect(runCheck(ctx, env.directorForUser(execUserEntry("unknown-credentials"))).results["api"]).To(
 			matchResult(preflight.Fails, "credential plugin unknown-credentials", "correct the user's entry in the kubeconfig"))
