@@ -9,6 +9,7 @@ import (
 	"github.com/onsi/gomega/gexec"
 
 	"bosh-kubernetes-cpi/cpi/collect"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
@@ -56,9 +57,23 @@ var _ = Describe("kubectl bosh collect", func() {
 		Expect(env.mustRun(append(args, "-o", "json")...)).To(Equal("[]\n"))
 	})
 
-	It("requires a director, and lists the directors with VMs in the namespace", func() {
+	It("selects the only director with VMs in the namespace", func() {
+		Expect(env.mustRun("collect", "--namespace", env.namespace, "--min-age", "1ms")).To(HavePrefix("Pod " + env.namespace + "/agent-old "))
+	})
+
+	It("lists the directors if several have VMs in the namespace", func(ctx SpecContext) {
+		env.createVM(ctx, "new", address, nil)
+		_, err := controlPlane.Kubectl(ctx, "label", "--overwrite", "pod", "agent-new", "--namespace", env.namespace, manifest.LabelDirector+"=other")
+		Expect(err).NotTo(HaveOccurred())
 		session := env.run("collect", "--namespace", env.namespace)
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: --director is required; set it to the UUID printed by `bosh env`; directors with VMs in namespace .*" + director.UUID))
+		Expect(session.Err).To(gbytes.Say("several directors have VMs in namespace " + env.namespace + "; set --director to the UUID of one:\n"))
+		Expect(string(session.Err.Contents())).To(And(ContainSubstring("\n  "+director.UUID), ContainSubstring("\n  other")))
+	})
+
+	It("requires a director if none has a VM in the namespace", func() {
+		session := env.run("collect", "--namespace", "default")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("no director has a VM in namespace default; set --director"))
 	})
 })

@@ -25,13 +25,13 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	var collector collect.Collector
 	var configPath, output string
 	command := &cobra.Command{
-		Use:   "collect --director UUID",
+		Use:   "collect",
 		Short: "List or delete resources orphaned by interrupted calls",
 		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls of a director, with the reason and the age\n" +
 			"of each. With --confirm, delete or repair them. Disks are never deleted.\n\n" +
 			"This does the same as `cpi -collect`, with the permissions of the kubeconfig's user.",
 		Example: `  # List orphaned resources
-  kubectl bosh collect -n bosh --director UUID
+  kubectl bosh collect -n bosh
 
   # Delete or repair them
   kubectl bosh collect -n bosh --director UUID --confirm`,
@@ -50,14 +50,17 @@ func newCollectCommand(conn *connection) *cobra.Command {
 				return err
 			}
 			if collector.Director == "" {
-				return directorRequiredError(command, client)
+				if collector.Director, err = findOnlyDirector(command, client); err != nil {
+					return err
+				}
 			}
 			results, err := collector.Collect(command.Context(), client)
 			return errors.Join(err, printResults(command, collector, results, err == nil, output))
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&collector.Director, "director", "", "`UUID` of the director, as printed by `bosh env` (required)")
+	flags.StringVar(&collector.Director, "director", "",
+		"`UUID` of the director, as printed by `bosh env` (default: the only one with VMs in the namespace)")
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete the listed resources, and repair the listed disks")
 	flags.DurationVar(&collector.MinAge, "min-age", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
 		"(default: the longest configured timeout)")
@@ -66,21 +69,26 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	return command
 }
 
-// directorRequiredError returns an error for the missing flag --director. It lists the directors with VMs in the namespace.
-func directorRequiredError(command *cobra.Command, client *kube.Client) error {
+// findOnlyDirector returns the UUID of the only director with VMs in the namespace. If there are others, or none, it returns an error that
+// lists them.
+func findOnlyDirector(command *cobra.Command, client *kube.Client) (uuid string, err error) {
 	found, err := instances.List(command.Context(), client, instances.Filter{})
 	if err != nil {
-		return err
+		return "", err
 	}
-	directors := map[string]bool{}
+	directors := map[string]string{}
 	for _, instance := range found {
-		directors[strings.TrimSpace(instance.DirectorUUID+" "+instance.Director)] = true
+		uuid = instance.DirectorUUID
+		directors[uuid] = strings.TrimSpace(uuid + " " + instance.Director)
 	}
-	hint := "no director has a VM in namespace " + client.Namespace
-	if len(directors) > 0 {
-		hint = "directors with VMs in namespace " + client.Namespace + ": " + strings.Join(slices.Sorted(maps.Keys(directors)), ", ")
+	switch len(directors) {
+	case 0:
+		return "", fmt.Errorf("no director has a VM in namespace %s; set --director to the UUID printed by `bosh env`", client.Namespace)
+	case 1:
+		return uuid, nil
 	}
-	return fmt.Errorf("--director is required; set it to the UUID printed by `bosh env`; %s", hint)
+	return "", fmt.Errorf("several directors have VMs in namespace %s; set --director to the UUID of one:\n  %s",
+		client.Namespace, strings.Join(slices.Sorted(maps.Values(directors)), "\n  "))
 }
 
 func printResults(command *cobra.Command, collector collect.Collector, results []collect.Result, complete bool, output string) error {
