@@ -312,6 +312,7 @@ func (o *upOptions) apply(ctx context.Context, s *environmentRun, inspection *cl
 			return err
 		}
 	}
+	s.report("create-env", "the first run compiles the CPI on this host, which takes one to six minutes and prints nothing")
 	return s.runBOSH(ctx, "create-env")
 }
 
