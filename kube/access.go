@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 )
 
@@ -47,4 +48,21 @@ func (r *Reviewer) IsAllowed(ctx context.Context, permission Permission) (bool, 
 		return result, r.conn.client.Post().Resource("selfsubjectaccessreviews").Body(review).Do(ctx).Into(result)
 	})
 	return err == nil && response.Status.Allowed, r.conn.translate("check permission to "+permission.String(), err)
+}
+
+// CurrentUser returns the name of the user to which the API server maps the client's credentials. It needs no permissions: every
+// authenticated user may create SelfSubjectReviews (ClusterRole system:basic-user).
+func (c *Client) CurrentUser(ctx context.Context) (string, error) {
+	conn, err := c.connect("/apis", authenticationv1.SchemeGroupVersion, authenticationv1.AddToScheme)
+	if err != nil {
+		return "", err
+	}
+	response, err := retry(ctx, conn.retryPolicy, func(ctx context.Context) (*authenticationv1.SelfSubjectReview, error) {
+		result := &authenticationv1.SelfSubjectReview{}
+		return result, conn.client.Post().Resource("selfsubjectreviews").Body(&authenticationv1.SelfSubjectReview{}).Do(ctx).Into(result)
+	})
+	if err != nil {
+		return "", conn.translate("get the name of the current user", err)
+	}
+	return response.Status.UserInfo.Username, nil
 }

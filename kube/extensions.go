@@ -27,6 +27,11 @@ func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[e
 	return newExtensionResource[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
+// DaemonSetsInAllNamespaces returns the DaemonSets of all namespaces.
+func (c *Client) DaemonSetsInAllNamespaces() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+	return newExtensionResource[extension.DaemonSet](c, "", extension.AppsGroup, "DaemonSet", "daemonsets")
+}
+
 // VolumeSnapshotClasses returns the cluster's VolumeSnapshotClasses.
 func (c *Client) VolumeSnapshotClasses() (
 	*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error,

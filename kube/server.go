@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 )
 
@@ -68,4 +69,24 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 		info.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
 	}
 	return info, nil
+}
+
+// ListAPIGroups returns the names of the API groups that the cluster serves. Every authenticated user may list them (ClusterRole
+// system:discovery).
+func (c *Client) ListAPIGroups(ctx context.Context) ([]string, error) {
+	response, err := retry(ctx, c.retryPolicy, func(ctx context.Context) ([]byte, error) {
+		return c.Nodes.client.Get().AbsPath("/apis").SetHeader("Accept", "application/json").Do(ctx).Raw()
+	})
+	if err != nil {
+		return nil, translate("list API groups", err)
+	}
+	var list metav1.APIGroupList
+	if err := json.Unmarshal(response, &list); err != nil {
+		return nil, &Error{Action: "list API groups", Kind: ErrNotServed, Err: err}
+	}
+	names := make([]string, 0, len(list.Groups))
+	for _, group := range list.Groups {
+		names = append(names, group.Name)
+	}
+	return names, nil
 }

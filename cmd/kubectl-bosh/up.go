@@ -260,15 +260,11 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 	if err != nil {
 		return err
 	}
-	client, config, err := conn.newNamespacedClient(namespace)
+	client, _, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return err
 	}
-	target, err := cluster.Open(client, config, conn.contextName())
-	if err != nil {
-		return err
-	}
-	user, err := target.CurrentUser(command.Context())
+	user, err := client.CurrentUser(command.Context())
 	if err != nil {
 		return fmt.Errorf("cannot determine the user to print permissions for: %w", err)
 	}

@@ -1,7 +1,9 @@
 package network
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -17,6 +19,9 @@ import (
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/extension"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 func TestNetwork(t *testing.T) {
@@ -211,23 +216,60 @@ var _ = Describe("The table of network plugins", func() {
 			}
 		}
 	})
+})
 
-	DescribeTable("identifies a plugin by the annotations and labels of nodes", func(name string, keys ...string) {
-		node := &corev1.Node{}
-		node.Labels = map[string]string{}
-		for _, key := range keys {
-			node.Labels[key] = ""
+var _ = Describe("The network plugin of a cluster", func() {
+	type contents struct {
+		daemonSet, group string
+		nodeKeys         []string
+		denied           string
+	}
+	detect := func(ctx context.Context, cluster contents) (DetectedPlugin, error) {
+		api := memoryapi.Start()
+		DeferCleanup(api.Close)
+		if cluster.daemonSet != "" {
+			api.Add("daemonsets", "kube-system", &extension.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: cluster.daemonSet}})
 		}
-		plugin := PluginOfNodes([]*corev1.Node{{}, node})
-		if name == "" {
-			Expect(plugin).To(BeNil())
-			return
+		api.Groups = []metav1.APIGroup{{Name: "apps"}, {Name: cluster.group}}
+		api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if cluster.denied == "" || !strings.HasSuffix(r.URL.Path, cluster.denied) {
+				return false
+			}
+			w.WriteHeader(http.StatusForbidden)
+			return true
 		}
-		Expect(plugin.Name).To(Equal(name))
+		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
+		Expect(err).NotTo(HaveOccurred())
+		return DetectPlugin(ctx, client, func(context.Context) ([]*corev1.Node, error) {
+			node := &corev1.Node{}
+			node.Labels = map[string]string{}
+			for _, key := range cluster.nodeKeys {
+				node.Labels[key] = ""
+			}
+			return []*corev1.Node{{}, node}, nil
+		})
+	}
+
+	DescribeTable("is detected", func(ctx context.Context, name, detectedBy string, cluster contents) {
+		Expect(detect(ctx, cluster)).To(And(HaveField("Name", name), HaveField("DetectedBy", detectedBy)))
 	},
-		Entry("none", "", "kubernetes.io/hostname"),
-		Entry("a cloud", "the EKS network plugin", "eks.amazonaws.com/nodegroup"),
-		Entry("another plugin in a cloud", "Cilium", "eks.amazonaws.com/nodegroup", "network.cilium.io/ipv4-pod-cidr"),
-		Entry("flannel with Calico's policies", "flannel", "projectcalico.org/IPv4Address", "flannel.alpha.coreos.com/backend-type"),
+		Entry("by a DaemonSet", "flannel", "DaemonSet kube-flannel-ds",
+			contents{daemonSet: "kube-flannel-ds", group: "crd.projectcalico.org", nodeKeys: []string{"projectcalico.org/IPv4Address"}}),
+		Entry("by nodes", "flannel", "annotations or labels of nodes",
+			contents{group: "crd.projectcalico.org", nodeKeys: []string{"flannel.alpha.coreos.com/backend-type"}}),
+		Entry("by an API group, even in a cloud", "Cilium", "API group cilium.io",
+			contents{group: "cilium.io", nodeKeys: []string{"eks.amazonaws.com/nodegroup"}}),
+		Entry("by nodes of a cloud", "the EKS network plugin", "annotations or labels of nodes",
+			contents{nodeKeys: []string{"eks.amazonaws.com/nodegroup"}}),
+		Entry("by nodes of a cloud with another plugin", "Cilium", "annotations or labels of nodes",
+			contents{nodeKeys: []string{"eks.amazonaws.com/nodegroup", "network.cilium.io/ipv4-pod-cidr"}}),
+		Entry("without permission to list DaemonSets", "Calico", "API group crd.projectcalico.org",
+			contents{group: "crd.projectcalico.org", denied: "/daemonsets"}),
+		Entry("not", "", "", contents{nodeKeys: []string{"kubernetes.io/hostname"}}),
 	)
+
+	It("is unknown, with the reason, without permissions", func(ctx context.Context) {
+		_, err := detect(ctx, contents{denied: "/daemonsets"})
+		Expect(err).To(MatchError(kube.ErrDenied))
+	})
 })

@@ -1,7 +1,6 @@
 package network
 
 import (
-	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -49,19 +48,6 @@ func Plugins() []Plugin {
 		{Name: Calico, DaemonSets: []string{"calico-node"}, APIGroup: "crd.projectcalico.org", NodeKey: "projectcalico.org/",
 			Annotations: calicoAnnotations},
 	}
-}
-
-// PluginOfNodes returns the plugin that the annotations and labels of the nodes indicate, or nil.
-func PluginOfNodes(nodes []*corev1.Node) *Plugin {
-	plugins := Plugins()
-	for _, ofCloud := range []bool{false, true} {
-		for i, plugin := range plugins {
-			if plugin.NodeKey != "" && plugin.NodeKeyOfCloud == ofCloud && slices.ContainsFunc(nodes, plugin.marks) {
-				return &plugins[i]
-			}
-		}
-	}
-	return nil
 }
 
 // marks reports whether the node has an annotation or label of the plugin.

@@ -20,17 +20,16 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		return fail("network.address_annotations is empty",
 			"add the annotation of your network plugin, or use dynamic networks; VMs on manual networks get other addresses and fail")
 	}
-	nodes, err := s.nodes(ctx)
-	if err != nil {
-		return errorFinding(err, callPermissionsFile)
-	}
 	message := "requested by " + strings.Join(requested, ", ")
 	const see = "for static addresses see docs/guides/networks.md: "
-	plugin := network.PluginOfNodes(nodes)
-	if plugin == nil {
+	plugin, err := network.DetectPlugin(ctx, s.client, s.nodes)
+	if plugin.Name == "" {
+		if err != nil {
+			message += "; " + err.Error()
+		}
 		return undetermined(message+"; cannot determine the network plugin", see+"the annotation of your plugin, or the CNI shim")
 	}
-	message += "; the nodes have " + plugin.Name + ", which reads "
+	message += "; the network plugin is " + plugin.Name + " (" + plugin.DetectedBy + "), which reads "
 	if read := plugin.AnnotationNames(); len(read) > 0 {
 		message += strings.Join(read, " and ")
 		if slices.ContainsFunc(read, func(name string) bool { return !slices.Contains(requested, name) }) {
@@ -46,32 +45,24 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		see+"install the CNI shim and add "+manifest.AnnotationRequestedAddresses+" to network.address_annotations, or use dynamic networks")
 }
 
-// inspectAddressPools lists Calico's IPPools.
+// inspectAddressPools lists the ranges of Calico's IPPools and IPReservations.
 func inspectAddressPools(ctx context.Context, s *clusterState) finding {
-	pools, err := s.client.IPPools()
+	reserved, others, err := network.IPPools(ctx, s.client)
+	if errors.Is(err, kube.ErrNotServed) {
+		return pass("the cluster does not have Calico; networks with `managed: true` require it")
+	}
 	if err != nil {
 		return errorFinding(err, networkPermissionsFile)
 	}
-	found, err := listUpTo(ctx, pools.Find, kube.Selection{}, maxObjects)
-	switch {
-	case errors.Is(err, kube.ErrNotServed):
-		return pass("the cluster does not have Calico; networks with `managed: true` require it")
-	case err != nil:
+	ofReservations, err := network.IPReservations(ctx, s.client)
+	if err != nil && !errors.Is(err, kube.ErrDenied) { // the CPI may not list them
 		return errorFinding(err, networkPermissionsFile)
 	}
-	var reserved, others []string
-	for _, pool := range found {
-		description := pool.Name + " " + pool.Spec.CIDR
-		if pool.IsReserved() {
-			reserved = append(reserved, description)
-		} else {
-			others = append(others, description)
-		}
-	}
-	message := "for all Pods: " + strings.Join(others, ", ")
+	reserved = append(reserved, ofReservations...)
+	message := "for all Pods: " + network.DescribeRanges(others)
 	if len(reserved) == 0 {
 		return warn(message+"; reserved ranges: none",
 			"create a reserved range for manual networks, so that other Pods are not assigned its addresses: docs/guides/networks.md")
 	}
-	return pass(message + "; reserved ranges: " + strings.Join(reserved, ", "))
+	return pass(message + "; reserved ranges: " + network.DescribeRanges(reserved))
 }

@@ -93,7 +93,14 @@ func inspectPermissions(needed permissions) func(context.Context, *clusterState)
 		if missing == "" {
 			return pass("all permissions for " + needed.resources())
 		}
-		return fail("missing: "+missing, strings.ReplaceAll(needed.remedy, "NAMESPACE", s.client.Namespace))
+		detail, remedy := "missing: "+missing, strings.ReplaceAll(needed.remedy, "NAMESPACE", s.client.Namespace)
+		if user, err := s.client.CurrentUser(ctx); err == nil {
+			detail += ", for user " + user
+			if account := "system:serviceaccount:" + s.client.Namespace + ":bosh-cpi"; user != account {
+				remedy += "; this grants them to " + account + ", not to this user; check that account with kubectl bosh check --as " + account
+			}
+		}
+		return fail(detail, remedy)
 	}
 }
 

@@ -70,6 +70,9 @@ func (c *testCluster) simulate(obj *memoryapi.Object) bool {
 		obj.Object["reviewed"] = true
 		Expect(unstructured.SetNestedField(obj.Object, !c.denied[verb+" "+resource], "status", "allowed")).To(Succeed())
 		return true
+	case "SelfSubjectReview":
+		user, _, _ := unstructured.NestedString(obj.Object, "status", "userInfo", "username")
+		return user == "" && unstructured.SetNestedField(obj.Object, "jane", "status", "userInfo", "username") == nil
 	case "PersistentVolumeClaim":
 		if class, found, _ := unstructured.NestedString(obj.Object, "spec", "storageClassName"); !found && class == "" && c.defaultStorageClass != "" {
 			return unstructured.SetNestedField(obj.Object, c.defaultStorageClass, "spec", "storageClassName") == nil
@@ -139,7 +142,7 @@ var _ = Describe("Preflight checks", func() {
 		Expect(result.Detail).To(ContainSubstring(detail))
 		Expect(result.Remedy).To(ContainSubstring(remedy))
 	},
-		Entry(nil, "permissions", Fails, "missing: pods (create)", "manifests/rbac.yaml", func() { cluster.denied["create pods"] = true }),
+		Entry(nil, "permissions", Fails, "missing: pods (create), for user jane", "kubectl bosh check --as system:serviceaccount:bosh:bosh-cpi", func() { cluster.denied["create pods"] = true }),
 		Entry(nil, "permissions-events", Fails, "events", "rbac.yaml", func() { cluster.denied["create events"] = true }),
 		Entry(nil, "nodes", Fails, "0 of 1 nodes", "not cordoned", func() {
 			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
@@ -158,7 +161,7 @@ var _ = Describe("Preflight checks", func() {
 			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", StorageClass: new("gone")}.PVC()
 			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
 		}),
-		Entry(nil, "csi-driver", Fails, "CSIDriver other", "install the driver", func() {
+		Entry(nil, "csi-driver", Warns, "CSIDriver other", "no volume limits", func() {
 			memoryapi.Update(cluster.Server, "storageclasses", "", "fast", &storagev1.StorageClass{}, func(c *storagev1.StorageClass) { c.Provisioner = "other" })
 		}),
 		Entry(nil, "snapshot-class", Fails, "no VolumeSnapshotClass of csi is the default", "annotate snap", func() {

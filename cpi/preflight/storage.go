@@ -135,8 +135,8 @@ func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.Sto
 	driver, err := drivers.Get(ctx, class.Provisioner)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
-		return fail(fmt.Sprintf("CSIDriver %s of StorageClass %s does not exist", class.Provisioner, class.Name),
-			"install the driver, or use a StorageClass with an installed driver; other provisioners have no snapshots and attach limits")
+		return warn(fmt.Sprintf("CSIDriver %s of StorageClass %s does not exist", class.Provisioner, class.Name),
+			"if it is a CSI driver, install it; other provisioners, for example local-path, have no snapshots and no volume limits")
 	case err != nil:
 		return errorFinding(err, checkPermissionsFile)
 	}

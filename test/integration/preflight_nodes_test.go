@@ -96,9 +96,9 @@ var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 
 	It("recognize the network plugin by node annotations, and name the Pod annotation that it reads", func(ctx context.Context) {
 		patchNodes(ctx, `{"metadata":{"annotations":{"projectcalico.org/IPv4Address":"192.0.2.1/24"}}}`)
-		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.OK, "the nodes have Calico, which reads cni.projectcalico.org/ipAddrs", ""))
+		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.OK, "the network plugin is Calico (annotations or labels of nodes), which reads cni.projectcalico.org/ipAddrs", ""))
 		patchNodes(ctx, `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"192.0.2.1"}}}`)
-		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.Warns, "the nodes have flannel, which reads no annotation", "CNI shim"))
+		Expect(checkResults(ctx)["addresses"]).To(matchResult(preflight.Warns, "the network plugin is flannel (annotations or labels of nodes), which reads no annotation", "CNI shim"))
 	})
 
 	It("list the reserved ranges, and warn if there are none", func(ctx context.Context) {
@@ -108,12 +108,12 @@ var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 			"cloud_properties": map[string]any{"calico": "ip_pool"}})
 		DeferCleanup(func(ctx context.Context) { env.mustCall(ctx, "delete_network", "bosh-pool-10-77-0-0-24") })
 		Expect(network.Error).To(BeNil())
-		Expect(checkResults(ctx)["address-pools"]).To(matchResult(preflight.OK, "reserved ranges: bosh-pool-10-77-0-0-24 10.77.0.0/24", ""))
+		Expect(checkResults(ctx)["address-pools"]).To(matchResult(preflight.OK, "reserved ranges: 10.77.0.0/24 (IPPool bosh-pool-10-77-0-0-24)", ""))
 	})
 
 	It("inspect the CSI driver, the VolumeSnapshotClass and the volume limits of the default StorageClass", func(ctx context.Context) {
 		Expect(checkResults(ctx)).To(And(
-			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "CSIDriver integration.test/nothing of StorageClass standard does not exist", "install the driver")),
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Warns, "CSIDriver integration.test/nothing of StorageClass standard does not exist", "install it")),
 			HaveKeyWithValue("snapshot-class", matchResult(preflight.Warns, "no VolumeSnapshotClasses", "create-snapshot")),
 			HaveKeyWithValue("attach-limits", matchResult(preflight.Warns, "no node reports the driver integration.test/nothing", "driver's Pods")),
 		))
@@ -124,7 +124,7 @@ var _ = Describe("Preflight checks of nodes and storage", Serial, func() {
 		})
 		Eventually(checkResults).WithContext(ctx).Should(And(
 			HaveKeyWithValue("storage-classes", matchResult(preflight.OK, "of-driver (the default, csi.integration.test)", "")),
-			HaveKeyWithValue("csi-driver", matchResult(preflight.Fails, "CSIDriver csi.integration.test of StorageClass of-driver does not exist", "install the driver")),
+			HaveKeyWithValue("csi-driver", matchResult(preflight.Warns, "CSIDriver csi.integration.test of StorageClass of-driver does not exist", "install it")),
 			HaveKeyWithValue("snapshot-class", matchResult(preflight.Fails, "there is no VolumeSnapshotClass of csi.integration.test", "create one")),
 		))
 

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -131,7 +132,7 @@ func AddressAt(prefix netip.Prefix, offset int) netip.Addr {
 
 // FindFreePodAddress returns the first address of the range, at or after firstOffset, that no Pod has. It does not look for Pods if the
 // user may not list all Pods: create_vm reports a conflict later.
-func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved ReservedRange, firstOffset int) (string, error) {
+func (c *Cluster) FindFreePodAddress(ctx context.Context, reserved network.AddressRange, firstOffset int) (string, error) {
 	const maxCandidates = 200
 	for offset := firstOffset; offset < firstOffset+maxCandidates; offset++ {
 		address := AddressAt(reserved.Prefix, offset)

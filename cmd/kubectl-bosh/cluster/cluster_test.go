@@ -16,6 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
@@ -140,17 +141,6 @@ var _ = Describe("The inspection of a cluster", func() {
 		Expect(values).To(And(HaveKeyWithValue("permissions", ContainSubstring("missing: create namespaces")), HaveKeyWithValue("storage class", HavePrefix("unknown: "))))
 		Expect(inspection.MissingPermissions).NotTo(BeEmpty())
 	})
-
-	DescribeTable("detects a network plugin by its DaemonSet", func(ctx context.Context, daemonSet, expected string) {
-		api, c := newCluster()
-		api.Add("daemonsets", "kube-system", &unstructured.Unstructured{Object: map[string]any{"apiVersion": "apps/v1", "kind": "DaemonSet",
-			"metadata": map[string]any{"name": daemonSet}}})
-		values, _ := findings(ctx, c)
-		Expect(values).To(HaveKeyWithValue("network plugin", expected))
-	},
-		Entry(nil, "kube-flannel-ds", "flannel (DaemonSet kube-flannel-ds), does not assign requested addresses"),
-		Entry(nil, "calico-node", "Calico (DaemonSet calico-node), assigns requested addresses"),
-	)
 })
 
 var _ = Describe("A free address", func() {
@@ -169,7 +159,7 @@ var _ = Describe("A free address", func() {
 	It("of a Pod is not in use", func(ctx context.Context) {
 		api, c := newCluster()
 		api.Add("pods", "other", &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Status: corev1.PodStatus{PodIP: "10.1.0.6"}})
-		reserved := ReservedRange{Prefix: netip.MustParsePrefix("10.1.0.0/29")}
+		reserved := network.AddressRange{Prefix: netip.MustParsePrefix("10.1.0.0/29")}
 		Expect(c.FindFreePodAddress(ctx, reserved, 6)).To(Equal("10.1.0.7"))
 		_, err := c.FindFreePodAddress(ctx, reserved, 8)
 		Expect(err).To(MatchError(ContainSubstring("no free Pod address in 10.1.0.0/29")))

@@ -12,11 +12,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	storagev1 "k8s.io/api/storage/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -25,12 +24,12 @@ type Inspection struct {
 	Server                kube.ServerInfo
 	Namespace             Namespace
 	NoDefaultStorageClass bool
-	NetworkPlugin         NetworkPlugin
-	ReservedRanges        []ReservedRange // ranges that are assigned on request only
-	ServiceRanges         []netip.Prefix  // ranges of Service addresses
-	APIURL                string          // URL at which Pods reach the API server
-	DNSAddress            string          // address of the cluster's DNS Service
-	MissingPermissions    []string        // permissions that the operator lacks to create a director
+	NetworkPlugin         network.DetectedPlugin
+	ReservedRanges        []network.AddressRange // ranges that are assigned on request only
+	ServiceRanges         []netip.Prefix         // ranges of Service addresses
+	APIURL                string                 // URL at which Pods reach the API server
+	DNSAddress            string                 // address of the cluster's DNS Service
+	MissingPermissions    []string               // permissions that the operator lacks to create a director
 
 	// Findings describe the cluster to the operator, in the order of the inspection.
 	Findings []ReportLine
@@ -39,20 +38,13 @@ type Inspection struct {
 // ReportLine is a line of the inspection report: a name with its value, or with the reason why the value is unknown.
 type ReportLine struct{ Name, Value string }
 
-// ReservedRange is an address range that is assigned on request only. Source is the object that reserves it.
-type ReservedRange struct {
-	netip.Prefix
-	Source string
-}
-
 // Cluster is a Kubernetes cluster.
 type Cluster struct {
 	Client *kube.Client
 
-	config          *rest.Config
-	contextName     string
-	dynamicClient   dynamic.Interface
-	discoveryClient discovery.ServerGroupsInterface
+	config        *rest.Config
+	contextName   string
+	dynamicClient dynamic.Interface
 }
 
 // Open returns the cluster of the client. config holds the client's connection settings, and kubeContext is the kubeconfig's context.
@@ -60,13 +52,7 @@ func Open(client *kube.Client, config *rest.Config, kubeContext string) (*Cluste
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // API Priority and Fairness of the API server throttles requests
 	dynamicClient, err := dynamic.NewForConfig(config)
-	if err != nil {
-		return nil, err
-	}
-	discoveryClient, err := discovery.NewDiscoveryClientForConfig(config)
-	return &Cluster{
-		Client: client, config: config, contextName: kubeContext, dynamicClient: dynamicClient, discoveryClient: discoveryClient,
-	}, err
+	return &Cluster{Client: client, config: config, contextName: kubeContext, dynamicClient: dynamicClient}, err
 }
 
 // Inspect inspects the cluster. It fails only if the API server does not respond or rejects the credentials. Other failures are
@@ -197,13 +183,4 @@ func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*
 		return nil, err
 	}
 	return found.Items, nil
-}
-
-// objectNames returns the names of the objects in a list.
-func objectNames(list *unstructured.UnstructuredList) []string {
-	names := make([]string, 0, len(list.Items))
-	for _, object := range list.Items {
-		names = append(names, object.GetName())
-	}
-	return names
 }

@@ -8,7 +8,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/kube"
 )
@@ -70,17 +69,6 @@ func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (s
 func (c *Cluster) accountExists(ctx context.Context) bool {
 	_, err := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace).Get(ctx, Account, metav1.GetOptions{})
 	return err == nil
-}
-
-// CurrentUser returns the user name with which the operator authenticates to the API server.
-func (c *Cluster) CurrentUser(ctx context.Context) (string, error) {
-	review := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}}
-	response, err := c.dynamicClient.Resource(resourcesByKind["SelfSubjectReview"]).Create(ctx, review, metav1.CreateOptions{})
-	if err != nil {
-		return "", err
-	}
-	name, _, err := unstructured.NestedString(response.Object, "status", "userInfo", "username")
-	return name, err
 }
 
 // IsForbidden reports whether the request failed because a permission is missing.

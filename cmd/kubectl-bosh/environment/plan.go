@@ -32,7 +32,7 @@ type Plan struct {
 // AddressFinder finds addresses that are not in use.
 type AddressFinder interface {
 	FindFreeServiceAddress(ctx context.Context, inspection *cluster.Inspection) (string, error)
-	FindFreePodAddress(ctx context.Context, reserved cluster.ReservedRange, firstOffset int) (string, error)
+	FindFreePodAddress(ctx context.Context, reserved network.AddressRange, firstOffset int) (string, error)
 }
 
 // Offsets in the reserved range.
@@ -226,10 +226,10 @@ func (p *Plan) planNetwork(ctx context.Context, addresses AddressFinder) error {
 }
 
 // reservedRange returns the reserved range and the reason to use it, or nil if there is none.
-func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, reason string) {
+func (p *Plan) reservedRange() (reserved *network.AddressRange, reason string) {
 	switch {
 	case p.options.Range != "":
-		return &cluster.ReservedRange{Prefix: netip.MustParsePrefix(p.options.Range)}, "set by --range"
+		return &network.AddressRange{Prefix: netip.MustParsePrefix(p.options.Range)}, "set by --range"
 	case len(p.inspection.ReservedRanges) > 0:
 		first := p.inspection.ReservedRanges[0]
 		return &first, p.inspection.NetworkPlugin.Name + " assigns requested addresses, and " + first.Source +
@@ -238,7 +238,7 @@ func (p *Plan) reservedRange() (reserved *cluster.ReservedRange, reason string) 
 	return nil, ""
 }
 
-func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, reserved cluster.ReservedRange, reason string) error {
+func (p *Plan) useStaticAddress(ctx context.Context, addresses AddressFinder, reserved network.AddressRange, reason string) error {
 	address := p.options.Address
 	if address == "" {
 		var err error

@@ -22,7 +22,7 @@ func (freeAddresses) FindFreeServiceAddress(context.Context, *cluster.Inspection
 	return "10.96.0.7", nil
 }
 
-func (freeAddresses) FindFreePodAddress(_ context.Context, reserved cluster.ReservedRange, offset int) (string, error) {
+func (freeAddresses) FindFreePodAddress(_ context.Context, reserved network.AddressRange, offset int) (string, error) {
 	return cluster.AddressAt(reserved.Prefix, offset).String(), nil
 }
 
@@ -60,8 +60,8 @@ var _ = Describe("The plan of up", func() {
 		return plan
 	}
 	reserve := func(plugin string) {
-		inspection.NetworkPlugin = cluster.NetworkPlugin{Plugin: network.Plugin{Name: plugin}}
-		inspection.ReservedRanges = []cluster.ReservedRange{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Source: "IPPool bosh"}}
+		inspection.NetworkPlugin = network.DetectedPlugin{Plugin: network.Plugin{Name: plugin}}
+		inspection.ReservedRanges = []network.AddressRange{{Prefix: netip.MustParsePrefix("10.1.0.0/16"), Source: "IPPool bosh"}}
 	}
 
 	DescribeTable("uses the address of a Service if", func(ctx context.Context, reason string, change func()) {

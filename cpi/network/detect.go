@@ -1,0 +1,142 @@
+package network
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"bosh-kubernetes-cpi/kube"
+)
+
+// DetectedPlugin is the network plugin of a cluster. Its name is empty if the plugin is unknown.
+type DetectedPlugin struct {
+	Plugin
+	DetectedBy string // the object that identifies the plugin
+}
+
+// DetectPlugin finds the network plugin of a cluster by its DaemonSets, its API groups and its nodes. It returns an error only if it finds
+// no plugin and could not read some of them.
+func DetectPlugin(
+	ctx context.Context, client *kube.Client, listNodes func(context.Context) ([]*corev1.Node, error),
+) (DetectedPlugin, error) {
+
+	daemonSets, daemonSetsErr := daemonSetNames(ctx, client)
+	if detected, ok := findPlugin("DaemonSet ", func(p Plugin) string { return firstShared(p.DaemonSets, daemonSets) }); ok {
+		return detected, nil
+	}
+	nodes, nodesErr := listNodes(ctx)
+	const byNodes = "annotations or labels of nodes"
+	ofNodes := func(ofCloud bool) func(Plugin) string {
+		return func(p Plugin) string {
+			if p.NodeKey != "" && p.NodeKeyOfCloud == ofCloud && slices.ContainsFunc(nodes, p.marks) {
+				return byNodes
+			}
+			return ""
+		}
+	}
+	if detected, ok := findPlugin("", ofNodes(false)); ok {
+		return detected, nil
+	}
+	groups, groupsErr := client.ListAPIGroups(ctx)
+	if detected, ok := findPlugin("API group ", func(p Plugin) string { return firstShared([]string{p.APIGroup}, groups) }); ok {
+		return detected, nil
+	}
+	if detected, ok := findPlugin("", ofNodes(true)); ok {
+		return detected, nil
+	}
+	return DetectedPlugin{}, errors.Join(daemonSetsErr, nodesErr, groupsErr)
+}
+
+// findPlugin returns the first known plugin for which identify returns the object that identifies it.
+func findPlugin(kind string, identify func(Plugin) string) (DetectedPlugin, bool) {
+	for _, known := range Plugins() {
+		if name := identify(known); name != "" {
+			return DetectedPlugin{known, kind + name}, true
+		}
+	}
+	return DetectedPlugin{}, false
+}
+
+// firstShared returns the first of names that others contains, or "".
+func firstShared(names, others []string) string {
+	if i := slices.IndexFunc(names, func(name string) bool { return slices.Contains(others, name) }); i >= 0 {
+		return names[i]
+	}
+	return ""
+}
+
+func daemonSetNames(ctx context.Context, client *kube.Client) ([]string, error) {
+	resource, err := client.DaemonSetsInAllNamespaces()
+	if err != nil {
+		return nil, err
+	}
+	found, err := resource.List(ctx, kube.Selection{})
+	names := make([]string, 0, len(found.Items))
+	for _, daemonSet := range found.Items {
+		names = append(names, daemonSet.Name)
+	}
+	return names, err
+}
+
+// AddressRange is a range of addresses, and the object that defines it.
+type AddressRange struct {
+	netip.Prefix
+	Source string
+}
+
+// IPPools returns the ranges of Calico's IPPools: those that are assigned on request only, and the others.
+func IPPools(ctx context.Context, client *kube.Client) (reserved, others []AddressRange, err error) {
+	resource, err := client.IPPools()
+	if err != nil {
+		return nil, nil, err
+	}
+	pools, err := resource.List(ctx, kube.Selection{})
+	for _, pool := range pools.Items {
+		if pool.IsReserved() {
+			reserved = appendRange(reserved, pool.Spec.CIDR, "IPPool "+pool.Name)
+		} else {
+			others = appendRange(others, pool.Spec.CIDR, "IPPool "+pool.Name)
+		}
+	}
+	return reserved, others, err
+}
+
+// IPReservations returns the ranges of Calico's IPReservations, from which addresses are assigned on request only. A cluster without this
+// kind has none.
+func IPReservations(ctx context.Context, client *kube.Client) (reserved []AddressRange, err error) {
+	resource, err := client.IPReservations()
+	if err != nil {
+		return nil, err
+	}
+	reservations, err := resource.List(ctx, kube.Selection{})
+	if errors.Is(err, kube.ErrNotServed) {
+		return nil, nil
+	}
+	for _, reservation := range reservations.Items {
+		for _, cidr := range reservation.Spec.ReservedCIDRs {
+			reserved = appendRange(reserved, cidr, "IPReservation "+reservation.Name)
+		}
+	}
+	return reserved, err
+}
+
+func appendRange(ranges []AddressRange, cidr, source string) []AddressRange {
+	prefix, err := netip.ParsePrefix(cidr)
+	if err != nil {
+		return ranges
+	}
+	return append(ranges, AddressRange{prefix.Masked(), source})
+}
+
+// DescribeRanges lists ranges with the objects that define them.
+func DescribeRanges(ranges []AddressRange) string {
+	var described []string
+	for _, r := range ranges {
+		described = append(described, r.String()+" ("+r.Source+")")
+	}
+	return strings.Join(described, ", ")
+}
