@@ -113,6 +113,8 @@ func explorerSetups() []explorerSetup {
 		{name: "a disk with an interrupted copy", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)
 			env.createInterruptedCopy(ctx)
+		}, onWatch: func(ctx context.Context, env *explorerTestEnv) {
+			_ = env.annotatePod(ctx, env.disk+"-attachment", "test/exit", new("0"))
 		}, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: []explorerCall{updateDiskCall(toXFS), collectCall(), attachDiskCall(vmOne), deleteDiskCall()}},
 		{name: "a snapshot", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)
