@@ -545,6 +545,7 @@ func (env *explorerTestEnv) startExplorerCall(ctx context.Context, d *director.D
 func (env *explorerTestEnv) recordResponse(call explorerCall, response director.Response) {
 	if response.Error != nil {
 		Expect(response.Error.Type).To(HavePrefix("Bosh::Clouds::"), "%s: %s", call.name, response.Stderr)
+		Expect(response.Error.Message).NotTo(ContainSubstring("[request-denied]"), "%s sent a request without a precondition", call.name)
 	}
 	if method, _ := call.call(env)[0].(string); method == "update_disk" && response.Error == nil {
 		if successor := response.Text(); successor != env.disk {
