@@ -52,7 +52,7 @@ type explorerSetup struct {
 	slow bool
 	// lost means that another client deleted the attachment Pod. A disk without one is then not inconsistent: the next call recreates it.
 	lost bool
-	// onWatch is called when the first call starts its first watch. It does something that another client could do.
+	// onWatch is called when the first call starts a watch. It does something that another client could do.
 	onWatch func(ctx context.Context, env *explorerTestEnv)
 }
 

@@ -434,7 +434,6 @@ const holdAnnotation = "test/hold"
 
 // firstCallFault adds the annotations and the hook of the setup to the fault of the first call.
 func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSetup, fault apiproxy.Fault) apiproxy.Fault {
-	var once sync.Once
 	return func(n int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		annotations := map[string]string{"test/reboots": "yes"}
 		if setup.slow {
@@ -442,7 +441,7 @@ func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSe
 		}
 		annotateNewPod(r, annotations)
 		if setup.onWatch != nil && r.URL.Query().Get("watch") != "" {
-			once.Do(func() { setup.onWatch(ctx, env) })
+			setup.onWatch(ctx, env)
 		}
 		fault(n, w, r, next)
 	}
