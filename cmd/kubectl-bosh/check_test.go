@@ -62,7 +62,7 @@ var _ = Describe("kubectl bosh collect", func() {
 	})
 
 	It("lists the directors if several have VMs in the namespace", func(ctx SpecContext) {
-		env.createVM(ctx, "new", address, nil)
+		env.createVM(ctx, "new", "10.9.8.8", nil)
 		_, err := controlPlane.Kubectl(ctx, "label", "--overwrite", "pod", "agent-new", "--namespace", env.namespace, manifest.LabelDirector+"=other")
 		Expect(err).NotTo(HaveOccurred())
 		session := env.run("collect", "--namespace", env.namespace)
