@@ -74,15 +74,16 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 // ListAPIGroups returns the names of the API groups that the cluster serves. Every authenticated user may list them (ClusterRole
 // system:discovery).
 func (c *Client) ListAPIGroups(ctx context.Context) ([]string, error) {
+	const action = "list API groups"
 	response, err := retry(ctx, c.retryPolicy, func(ctx context.Context) ([]byte, error) {
 		return c.Nodes.client.Get().AbsPath("/apis").SetHeader("Accept", "application/json").Do(ctx).Raw()
 	})
 	if err != nil {
-		return nil, translate("list API groups", err)
+		return nil, translate(action, err)
 	}
 	var list metav1.APIGroupList
 	if err := json.Unmarshal(response, &list); err != nil {
-		return nil, &Error{Action: "list API groups", Kind: ErrNotServed, Err: err}
+		return nil, &Error{Action: action, Kind: ErrNotServed, Err: err}
 	}
 	names := make([]string, 0, len(list.Groups))
 	for _, group := range list.Groups {

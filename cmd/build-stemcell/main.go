@@ -78,7 +78,7 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 		"and with -image unless the image's labels or name contain it")
 	flags.StringVar(&o.name, "name", "", "`name` of the stemcell (default: bosh-kubernetes-OS)")
 	flags.StringVar(&o.repository, "repository", "", "`repository` to push the image to, "+
-		"for example registry.example.com/stemcells/ubuntu-noble; required unless -image is set "+
+		"for example registry.example.com/stemcells/ubuntu-noble; required unless -image or -load is set "+
 		"(default with -load: "+loadedRepository+")")
 	flags.StringVar(&o.load, "load", "", "instead of a push: `command` that loads an image archive into the nodes, which run containerd; "+
 		"the archive's path is appended to it, for example \"kind load image-archive\" or \"k3d image import\"")

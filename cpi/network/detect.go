@@ -18,8 +18,9 @@ type DetectedPlugin struct {
 	DetectedBy string // the object that identifies the plugin
 }
 
-// DetectPlugin finds the network plugin of a cluster by its DaemonSets, its API groups and its nodes. It returns an error only if it finds
-// no plugin and could not read some of them.
+// DetectPlugin finds the network plugin of a cluster by its DaemonSets, the plugin's keys on nodes, its API groups, and last the keys of
+// clouds on nodes, because a cluster in a cloud can have another plugin. It returns an error only if it finds no plugin and some of these
+// objects could not be read.
 func DetectPlugin(
 	ctx context.Context, client *kube.Client, listNodes func(context.Context) ([]*corev1.Node, error),
 ) (DetectedPlugin, error) {

@@ -97,7 +97,7 @@ func inspectPermissions(needed permissions) func(context.Context, *clusterState)
 		if user, err := s.client.CurrentUser(ctx); err == nil {
 			detail += ", for user " + user
 			if account := "system:serviceaccount:" + s.client.Namespace + ":bosh-cpi"; user != account {
-				remedy += "; this grants them to " + account + ", not to this user; check that account with kubectl bosh check --as " + account
+				remedy += "; the file grants them to " + account + ", not to this user: to check that account, use kubectl bosh check --as " + account
 			}
 		}
 		return fail(detail, remedy)

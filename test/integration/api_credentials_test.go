@@ -261,7 +261,7 @@ var _ = Describe("A call with a credential plugin", func() {
 		Expect(plugin.runCount()).To(Equal(2))
 	})
 
-	It("fails at once if the plugin does not exist, and names the alternatives for a director's VM", func(ctx context.Context) {
+	It("fails at once if the plugin does not exist, and names the remedies", func(ctx context.Context) {
 		started := time.Now()
 		response, err := env.directorForUser(execUserEntry("unknown-credentials")).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())

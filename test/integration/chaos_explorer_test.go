@@ -204,7 +204,7 @@ func explorePair(setup explorerSetup, first, second explorerCall, try func(inter
 		if !second.independent {
 			interleavings = append(interleavings, newInterleaving(responseDelayed, clusterEvent{}))
 		}
-		// A call that runs out of time must undo also what it created with a lost response, although no other call is in the way.
+		// A call that runs out of time must also undo what it created with a lost response, even if no other call is in the way.
 		if !second.independent || setup.slow {
 			interleavings = append(interleavings, newInterleaving(responseLost, clusterEvent{}))
 		}
