@@ -30,6 +30,7 @@ type explorerTestEnv struct {
 	requiredDisks             []string               // disks that no call may delete
 	diskDeleted               bool                   // the director no longer requires the disk or its copy
 	firstResponse             chan director.Response // of the first call, after it returned
+	firstReturned             chan struct{}          // closed when the first call returned
 	firstCall                 explorerCall           // while it runs
 	copyAbandoned             bool                   // a call that succeeded while the first one ran may abandon the copy
 	bystanderBaseline         string

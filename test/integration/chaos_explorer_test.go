@@ -307,10 +307,8 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	var once sync.Once
 	release := func() { once.Do(func() { close(gate.released) }) }
 	defer release()
-	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, fault))
+	first := env.startFirstCall(ctx, x, fault)
 	defer env.directors[0].proxy.Reset(nil)
-	first := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
-	env.firstResponse, env.firstCall = first, x.first
 	select {
 	case <-gate.reached:
 		reached = true
@@ -350,6 +348,19 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		Expect(remaining).To(BeEmpty(), func() string { return "remaining after the cleanup\n" + env.describe(now) })
 	}
 	return reached
+}
+
+// startFirstCall starts the first call, and closes firstReturned when it has returned.
+func (env *explorerTestEnv) startFirstCall(ctx context.Context, x interleaving, fault apiproxy.Fault) chan director.Response {
+	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, fault))
+	first, returned := make(chan director.Response, 1), make(chan struct{})
+	env.firstResponse, env.firstReturned, env.firstCall = first, returned, x.first
+	running := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
+	go func() {
+		first <- <-running
+		close(returned)
+	}()
+	return first
 }
 
 // runSecondCall runs the second call and applies the cluster event while the first call is held. Then it releases the first call.
@@ -447,14 +458,23 @@ func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSe
 	}
 }
 
-// secondCallFault lets the Pod of the first call start and lets copies succeed when the second call starts to watch Pods.
+// secondCallFault lets the copies of the second call succeed. If that call waits for the Pod of the first call, it lets this Pod end, too: in
+// a slow setup only when the first call has run out of time.
 func (env *explorerTestEnv) secondCallFault(ctx context.Context, setup explorerSetup) apiproxy.Fault {
+	firstReturned, pod := env.firstReturned, env.disk+"-attachment"
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		annotateNewPod(r, map[string]string{"test/exit": "0"})
 		if r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, "/pods") {
-			if setup.slow {
-				_ = env.annotatePod(ctx, env.disk+"-attachment", holdAnnotation, nil)
-			}
-			_ = env.annotatePod(ctx, env.disk+"-attachment", "test/exit", new("0"))
+			go func() {
+				if setup.slow {
+					select {
+					case <-firstReturned:
+					case <-time.After(heldCallTimeout / 2): // the first call is held
+					}
+					_ = env.annotatePod(ctx, pod, holdAnnotation, nil)
+				}
+				_ = env.annotatePod(ctx, pod, "test/exit", new("0"))
+			}()
 		}
 		next.ServeHTTP(w, r)
 	}
