@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"strings"
 )
 
 // Options are the part of the CPI's configuration that applies to all agents.
@@ -42,6 +43,9 @@ func (o Options) Validate() error {
 	}
 	return nil
 }
+
+// HasServer reports whether agents listen for requests of the BOSH CLI. Other agents connect to the message bus of their director.
+func (o Options) HasServer() bool { return strings.HasPrefix(o.Mbus, "https://") }
 
 // Network is a network of a VM. All networks are preconfigured: the network plugin sets them up before the agent starts, and the agent
 // configures only DNS.

@@ -52,6 +52,7 @@ type VM struct {
 	Init        string // path of the init program; if empty, the start script searches for it
 
 	ReadinessProbe *corev1.Probe // nil: see readinessProbe
+	AgentServer    bool          // the agent listens for requests
 
 	Resources                 corev1.ResourceRequirements
 	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
@@ -237,9 +238,9 @@ const jobsStoppedFile = "/var/vcap/monit/stopped"
 
 // readinessProbe returns the requested probe. The default, for a VM behind a Service or in a group with a DisruptionBudget, fails while the
 // director has stopped the VM's jobs: after an update with create-swap-delete, the old VMs exist until the director's next cleanup. Any
-// other VM is ready once it is booted.
+// other VM is ready once it is booted, including the VM of create-env: the BOSH CLI stops and starts its jobs through the same Service.
 func (vm VM) readinessProbe() *corev1.Probe {
-	if vm.ReadinessProbe != nil || len(vm.Services) == 0 && vm.Budget == nil {
+	if vm.ReadinessProbe != nil || vm.AgentServer || len(vm.Services) == 0 && vm.Budget == nil {
 		return vm.ReadinessProbe
 	}
 	return &corev1.Probe{

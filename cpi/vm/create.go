@@ -98,6 +98,7 @@ func creationError(err error) error {
 func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsettings.Files, err error) {
 	vm = manifest.VM{
 		Name: manifest.VMName(request.AgentID), Director: s.Director, Stemcell: request.Stemcell, Addresses: request.Networks.StaticAddresses(),
+		AgentServer: s.Agent.HasServer(),
 	}
 	if !manifest.ValidName(vm.Name) {
 		return vm, nil, call.CodeInvalidRequest.Errorf("agent_id %q cannot be part of a Pod name; "+

@@ -70,6 +70,18 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Eventually(env.getService).WithContext(ctx).WithArguments("web").Should(BeNil())
 	})
 
+	It("sends traffic to the VM of create-env also while its jobs are stopped, because the BOSH CLI reaches the agent through it", func(ctx context.Context) {
+		readinessProbe := func(vm, mbus string) *corev1.Probe {
+			env.Director = env.directorWithConfig("agent", map[string]any{"mbus": mbus})
+			env.createVMWithProperties(ctx, vm, servicesProperties(namedService(nil)), nil)
+			pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, "agent-"+vm, metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			return pod.Spec.Containers[0].ReadinessProbe
+		}
+		Expect(readinessProbe("instance", "nats://10.0.0.6:4222")).NotTo(BeNil())
+		Expect(readinessProbe("director", "https://mbus:password@0.0.0.0:6868")).To(BeNil())
+	})
+
 	It("has the traffic policies of the VM that was created last, with the defaults of Kubernetes", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", servicesProperties(namedService(map[string]any{
 			"type": "NodePort", "external_traffic_policy": "Local", "session_affinity": "ClientIP", "publish_not_ready_addresses": true,
