@@ -10,11 +10,13 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 )
 
 const (
 	installPage     = repositoryRoot + "/docs/guides/install.md"
+	credentialsPage = repositoryRoot + "/docs/guides/credentials.md"
 	cloudConfigPage = repositoryRoot + "/docs/guides/cloud-config.md"
 )
 
@@ -115,6 +117,19 @@ var _ = Describe("docs/guides/install.md", func() {
 		r := newDocReader()
 		r.run(ctx, "", "kubectl create service clusterip bosh-director --tcp=25555 --namespace bosh")
 		Expect(r.run(ctx, "", codeBlocks(installPage, "Uninstall", "sh")...)).To(ContainSubstring(`"bosh-director" deleted`))
+	})
+})
+
+var _ = Describe("docs/guides/credentials.md", func() {
+	It("has commands that replace the token of the kubeconfig with one that does not expire", func(ctx context.Context) {
+		DeferCleanup(func(ctx context.Context) {
+			Expect(cluster.CoreV1().Secrets(namespace).Delete(ctx, "bosh-cpi-token", metav1.DeleteOptions{})).To(Succeed())
+		})
+		r := newDocReader()
+		r.run(ctx, "", codeBlocks(installPage, "2. Create a kubeconfig", "sh")...)
+		r.run(ctx, "", codeBlocks(credentialsPage, "Token that does not expire", "sh")...)
+		Expect(os.Remove(filepath.Join(r.dir, "cpi.token"))).To(Succeed())
+		Expect(r.run(ctx, "", "kubectl --kubeconfig bosh-cpi.kubeconfig auth can-i create pods")).To(Equal("yes\n"))
 	})
 })
 
