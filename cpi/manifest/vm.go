@@ -232,13 +232,14 @@ func (vm VM) startupProbeCommand() []string {
 	return node.AgentRunning()
 }
 
-// jobsStoppedFile exists while the jobs of a VM are stopped by the director: the agent creates it at stop, and removes it at start
-// (monit_job_supervisor.go).
+// jobsStoppedFile exists while the jobs of a VM are stopped: the start script creates it on a new VM, and the agent when the director stops
+// the jobs. The agent removes it when the director starts them (monit_job_supervisor.go).
 const jobsStoppedFile = "/var/vcap/monit/stopped"
 
 // readinessProbe returns the requested probe. The default, for a VM behind a Service or in a group with a DisruptionBudget, fails while the
-// director has stopped the VM's jobs: after an update with create-swap-delete, the old VMs exist until the director's next cleanup. Any
-// other VM is ready once it is booted, including the VM of create-env: the BOSH CLI stops and starts its jobs through the same Service.
+// VM's jobs are stopped: in an update with create-swap-delete, new VMs exist before their jobs start, and old VMs until the director's next
+// cleanup. Any other VM is ready once it is booted, including the VM of create-env: the BOSH CLI stops and starts its jobs through the same
+// Service.
 func (vm VM) readinessProbe() *corev1.Probe {
 	if vm.ReadinessProbe != nil || vm.AgentServer || len(vm.Services) == 0 && vm.Budget == nil {
 		return vm.ReadinessProbe

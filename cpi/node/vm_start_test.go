@@ -368,6 +368,15 @@ var _ = Describe("vm-start.sh", func() {
 		Expect(os.Readlink(root.path(filepath.Join(rootUser.HomeDir, ".monit.state")))).To(Equal(root.path("bosh/ephemeral-disk/monit.state")))
 	})
 
+	It("records that the jobs of a new VM are stopped, but not in later starts", func() {
+		const record = "bosh/ephemeral-disk/vcap/monit/stopped"
+		root.expectBoot()
+		Expect(root.exists(record)).To(BeTrue())
+		root.remove(record) // like the agent when it starts the jobs
+		root.expectBoot()
+		Expect(root.exists(record)).To(BeFalse())
+	})
+
 	Describe("with resolvconf", func() {
 		const tail = "etc/resolvconf/resolv.conf.d/tail"
 		BeforeEach(func() {

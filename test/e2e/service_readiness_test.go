@@ -26,11 +26,13 @@ func (env *testEnv) readyAddresses(ctx context.Context, service string) func(Gom
 }
 
 var _ = Describe("A VM behind a Service, without a readiness_probe", Label("vms"), func() {
-	DescribeTable("receives traffic while the director has not stopped its jobs", func(ctx context.Context, stemcell string) {
+	DescribeTable("receives traffic from the first start of its jobs, while the director has not stopped them", func(ctx context.Context, stemcell string) {
 		env := newDirectorEnv(ctx, stemcell)
 		properties := map[string]any{"services": []any{map[string]any{"name": "web", "ports": []any{8080}}}}
 		vm := env.createVMFromSpec(ctx, vmSpec{stemcell: env.stemcell, bus: env.bus, properties: properties})
 		readyAddresses := env.readyAddresses(ctx, "web")
+		Expect(readyAddresses(Default)).To(BeEmpty(), "the jobs have not been started")
+		vm.callAgent(ctx, "start")
 		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(ConsistOf(vm.address))
 		vm.callAgent(ctx, "stop")
 		Eventually(readyAddresses, time.Minute).WithContext(ctx).Should(BeEmpty())

@@ -56,6 +56,9 @@ copy_from_image() {
 mount_vcap() {
   if [[ ! -d $ephemeral_disk/vcap ]]; then
     log "first start: copying /var/vcap from the stemcell"
+    # The jobs of a new VM are stopped until the director starts them. The agent then removes this file (monit_job_supervisor.go).
+    mkdir -p "$root/var/vcap/monit"
+    : >"$root/var/vcap/monit/stopped"
     copy_from_image vcap "$root/var/vcap"
   fi
   mount --bind "$ephemeral_disk/vcap" "$root/var/vcap"
