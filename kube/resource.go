@@ -74,8 +74,13 @@ func (r *Resource[T, L]) DryRunCreate(ctx context.Context, desired T) (T, error)
 // Delete requests the deletion of exactly this object, by UID, and never of a new object of the same name. It does not wait for the
 // deletion. It returns nil if the object no longer exists.
 func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
+	return r.DeleteWithGracePeriod(ctx, obj, nil)
+}
+
+// DeleteWithGracePeriod is like Delete, with a grace period in seconds. If it is nil, the object's own applies.
+func (r *Resource[T, L]) DeleteWithGracePeriod(ctx context.Context, obj T, seconds *int64) error {
 	for retried := false; ; retried = true {
-		err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID())})
+		err := r.delete(ctx, obj, seconds, metav1.Preconditions{UID: new(obj.GetUID())})
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -96,7 +101,7 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 // DeleteUnchanged is like Delete, but returns ErrConflict if the object changed since it was read. It returns nil for an object that
 // is being deleted: if the response to the first request is lost, the deletion itself is a change that the retried request finds.
 func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
-	err := r.delete(ctx, obj, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
+	err := r.delete(ctx, obj, nil, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
@@ -115,14 +120,15 @@ func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
 	return err
 }
 
-func (r *Resource[T, L]) delete(ctx context.Context, obj T, preconditions metav1.Preconditions) error {
+func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions) error {
 	if !isValidName(obj.GetName()) {
 		return invalidNameError(r.action("delete", obj.GetName()))
 	}
 	_, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
-			Preconditions:     &preconditions,
-			PropagationPolicy: new(metav1.DeletePropagationBackground),
+			GracePeriodSeconds: gracePeriod,
+			Preconditions:      &preconditions,
+			PropagationPolicy:  new(metav1.DeletePropagationBackground),
 		})
 	})
 	return r.translate(r.action("delete", obj.GetName()), err)

@@ -53,6 +53,7 @@ type VM struct {
 
 	ReadinessProbe *corev1.Probe // nil: see readinessProbe
 	AgentServer    bool          // the agent listens for requests
+	DrainSeconds   int64         // for the drain scripts if Kubernetes deletes the Pod; 0: they do not run
 
 	Resources                 corev1.ResourceRequirements
 	SharedMemory              *resource.Quantity                // size of /dev/shm; nil: the runtime's default
@@ -101,12 +102,22 @@ func (vm VM) meta() metav1.ObjectMeta {
 // each node takes up to a second to stop routing to a VM that was removed from the endpoints.
 const servicesDrainSeconds = 3
 
+// ShutdownSeconds is the time for the shutdown of a VM after its drain scripts. It is the default grace period of Kubernetes.
+const ShutdownSeconds = 30
+
 // preStopCommand returns the command that shuts the VM down before its container is stopped.
 func (vm VM) preStopCommand() []string {
-	if len(vm.Services) == 0 {
-		return node.VMStop()
+	serveSeconds := 0
+	if len(vm.Services) > 0 {
+		serveSeconds = servicesDrainSeconds
 	}
-	return append(node.VMStop(), strconv.Itoa(servicesDrainSeconds))
+	switch {
+	case vm.DrainSeconds > 0:
+		return append(node.VMStop(), strconv.Itoa(serveSeconds), strconv.FormatInt(vm.DrainSeconds, 10))
+	case serveSeconds > 0:
+		return append(node.VMStop(), strconv.Itoa(serveSeconds))
+	}
+	return node.VMStop()
 }
 
 // Pod returns the VM Pod. Its container is always restarted, and gets a service account token only with ServiceAccount. The Pod's
@@ -137,6 +148,9 @@ func (vm VM) Pod() VMPod {
 			DNSConfig:                    vm.DNSConfig,
 			HostUsers:                    vm.HostUsers,
 		},
+	}
+	if vm.DrainSeconds > 0 {
+		pod.Spec.TerminationGracePeriodSeconds = new(vm.DrainSeconds + ShutdownSeconds)
 	}
 	if vm.SharedMemory != nil {
 		mountSharedMemory(pod, *vm.SharedMemory)

@@ -43,8 +43,8 @@ func read(name string) string {
 // the init program. Its optional argument is the path of the init program.
 func VMStart() []string { return command("vm-start") }
 
-// VMStop returns the command that shuts a VM down, from inside, before its container is stopped. Its optional argument is the number of
-// seconds for which the VM keeps serving first.
+// VMStop returns the command that shuts a VM down, from inside, before its container is stopped. Its optional arguments are the numbers of
+// seconds for which the VM keeps serving first, and for the drain scripts of its jobs, which do not run by default.
 func VMStop() []string { return command("vm-stop") }
 
 // AgentRunning returns the command that succeeds if the VM's agent runs.

@@ -3,16 +3,20 @@
 #
 # $1: the number of seconds for which the VM keeps serving first. Clients may connect until they learn that the VM is no longer an endpoint
 # of its Services.
+# $2: the number of seconds for the drain scripts of the jobs, which then run (default: they do not run)
 . lib/shell.sh
 . lib/pause.sh
 . lib/signals.sh
 . lib/shutdown.sh
+. lib/drain.sh
 
 # Tests set INIT.
 init=${INIT:-1}
 
 [[ -z ${1:-} ]] || pause "$1"
-case $(<"$root/proc/$init/comm") in
+program=$(<"$root/proc/$init/comm")
+[[ -z ${2:-} || $program == bash ]] || drain_jobs "$2"
+case $program in
   systemd | init)
     # Finally, systemd sends SIGTERM to all remaining processes, including this program.
     trap 'exit 0' "${stop_signals[@]}"

@@ -3,6 +3,7 @@ package node_test
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -46,6 +47,62 @@ var _ = Describe("vm-stop.sh", func() {
 		Consistently(root.signals, "300ms").Should(Equal([]string{""}))
 		Expect(r.wait()).To(BeZero())
 		Expect(root.signals()).To(Equal([]string{"job TERM"}))
+	})
+
+	Describe("with time for drain scripts", func() {
+		var init vmProcess
+		BeforeEach(func() {
+			init = root.startVMProcess("runsvdir", "1", "")
+			root.shareNamespace(init, root.startVMProcess("job", "17", "TERM"))
+		})
+		// writeDrainScript creates the drain script of a job. The variable signals is the file with the signals of the processes.
+		writeDrainScript := func(job, script string) {
+			root.write("var/vcap/jobs/"+job+"/bin/drain", "#!/bin/bash\nsignals="+filepath.Join(root.state, "signals")+"\n"+script)
+		}
+		drain := func(seconds string) *startedProgram {
+			GinkgoHelper()
+			return root.start(append(node.VMStop(), "0", seconds), "STOP_TIMEOUT=10", fmt.Sprintf("INIT=%d", init.pid))
+		}
+
+		It("runs those of all jobs before it terminates the jobs", func() {
+			for _, job := range []string{"web", "cell"} {
+				writeDrainScript(job, `echo "`+job+` $*" >>"$signals"; echo 0`)
+			}
+			Expect(drain("30").wait()).To(BeZero())
+			Expect(root.signals()).To(Or(
+				Equal([]string{"web job_shutdown hash_unchanged", "cell job_shutdown hash_unchanged", "job TERM"}),
+				Equal([]string{"cell job_shutdown hash_unchanged", "web job_shutdown hash_unchanged", "job TERM"})))
+		})
+
+		It("runs a script again after a negative number", func() {
+			writeDrainScript("cell", `echo "$1" >>"$signals"; [[ $1 == job_shutdown ]] && echo -1 || echo 0`)
+			Expect(drain("30").wait()).To(BeZero())
+			Expect(root.signals()).To(Equal([]string{"job_shutdown", "job_check_status", "job TERM"}))
+		})
+
+		It("terminates the jobs if a script exceeds the time", func() {
+			writeDrainScript("cell", "exec sleep infinity")
+			Expect(drain("1").wait()).To(BeZero())
+			Expect(root.signals()).To(Equal([]string{"job TERM"}))
+		})
+
+		It("runs no script if the director has stopped the jobs", func() {
+			root.write("var/vcap/monit/stopped", "")
+			writeDrainScript("cell", `echo drained >>"$signals"; echo 0`)
+			Expect(drain("30").wait()).To(BeZero())
+			Expect(root.signals()).To(Equal([]string{"job TERM"}))
+		})
+
+		It("suspends monit, so that it does not start drained jobs again", func() {
+			monit := root.startVMProcess("monit", "18", "TERM")
+			root.shareNamespace(monit)
+			writeDrainScript("cell", "until [[ -e "+root.path("drained")+" ]]; do read -r -t 0.05 <> <(:); done; echo 0")
+			r := drain("30")
+			Eventually(monit.isStopped).Should(BeTrue())
+			root.write("drained", "")
+			Expect(r.wait()).To(BeZero())
+			Expect(root.signals()).To(ConsistOf("job TERM", "monit TERM"))
+		})
 	})
 
 	It("does not terminate itself", func() {

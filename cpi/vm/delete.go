@@ -132,7 +132,7 @@ func (d *vmDeletion) deleteVMPod(vmPod manifest.VMPod) error {
 	if !d.isFirstRequest(vmPod) {
 		return nil
 	}
-	if err := s.Pods.Delete(s.Ctx, vmPod.Pod); err != nil {
+	if err := s.requestPodDeletion(vmPod); err != nil {
 		return err
 	}
 	return s.UpdatePDBAfterDelete(vmPod)
@@ -169,10 +169,28 @@ func (s *Session) deleteVMAndWait(pod manifest.VMPod) error {
 			return err
 		}
 	}
-	if err := s.DeletePodAndWait(pod.Pod); err != nil {
+	if err := s.deletePodAndWait(pod); err != nil {
 		return err
 	}
 	return s.removeSecret(pod)
+}
+
+// requestPodDeletion requests the deletion of the VM Pod. Drain scripts do not run: the director has run them, unless the agent does not
+// respond.
+func (s *Session) requestPodDeletion(vmPod manifest.VMPod) error {
+	var gracePeriod *int64
+	if own := vmPod.Spec.TerminationGracePeriodSeconds; own != nil && *own > manifest.ShutdownSeconds {
+		gracePeriod = new(int64(manifest.ShutdownSeconds))
+	}
+	return s.Pods.DeleteWithGracePeriod(s.Ctx, vmPod.Pod, gracePeriod)
+}
+
+// deletePodAndWait deletes exactly this VM Pod, by UID, and waits until its node stops it.
+func (s *Session) deletePodAndWait(vmPod manifest.VMPod) error {
+	if err := s.requestPodDeletion(vmPod); err != nil {
+		return err
+	}
+	return s.WaitForDeletion(vmPod.Pod)
 }
 
 // removeSecret deletes the Secret of a VM after its Pod.

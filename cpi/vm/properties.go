@@ -51,9 +51,12 @@ type Properties struct {
 
 	// Services are the Services that send traffic to the VM.
 	Services []Service `json:"services"`
-	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe, they do so once
-	// the VM is booted, until the director stops its jobs.
+	// ReadinessProbe is a native probe: Services send traffic to the VM only while it succeeds. Without a probe, they do so from the
+	// start of the VM's jobs until the director stops them.
 	ReadinessProbe *corev1.Probe `json:"readiness_probe"`
+	// TerminationGracePeriod is how long the VM may take to shut down if Kubernetes deletes it, in seconds. Before the last 30 seconds,
+	// the drain scripts of the jobs run. By default, the VM has 30 seconds and no drain script runs.
+	TerminationGracePeriod int64 `json:"termination_grace_period"`
 	// DisruptionBudget configures the PodDisruptionBudget of the VM's instance group.
 	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
 
@@ -141,6 +144,11 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if properties.Init != "" && !strings.HasPrefix(properties.Init, "/") {
 		return properties, call.InvalidPropertyf("cloud_properties.init %q is not an absolute path", properties.Init)
 	}
+	if seconds := properties.TerminationGracePeriod; seconds != 0 && seconds <= manifest.ShutdownSeconds {
+		return properties, call.InvalidPropertyf("cloud_properties.termination_grace_period %d is not valid; "+
+			"use more than %d seconds, because the shutdown takes up to %d seconds after the drain scripts",
+			seconds, manifest.ShutdownSeconds, manifest.ShutdownSeconds)
+	}
 	if err := properties.Security.check(); err != nil {
 		return properties, err
 	}
@@ -210,6 +218,9 @@ func (p Properties) apply(vm *manifest.VM) error {
 	vm.DNSPolicy, vm.DNSConfig = p.DNSPolicy, p.DNSConfig
 	vm.HostUsers, vm.SecurityContext = p.Security.HostUsers, p.Security.securityContext()
 	vm.Init, vm.ReadinessProbe = p.Init, p.ReadinessProbe
+	if p.TerminationGracePeriod != 0 {
+		vm.DrainSeconds = p.TerminationGracePeriod - manifest.ShutdownSeconds
+	}
 	return nil
 }
 

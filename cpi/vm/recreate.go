@@ -243,7 +243,7 @@ func (r recreateStrategy) restartVM(vmPod manifest.VMPod) error {
 	if err != nil {
 		return err
 	}
-	if err := r.s.DeletePodAndWait(vmPod.Pod); err != nil {
+	if err := r.s.deletePodAndWait(vmPod); err != nil {
 		return err
 	}
 	_, err = r.ensurePodReady(template)

@@ -32,7 +32,7 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (m
 		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)) {
 			return true, nil
 		}
-		return false, r.s.DeletePodAndWait(existing)
+		return false, r.s.deletePodAndWait(manifest.VMPod{Pod: existing})
 	})
 	if err == nil {
 		r.s.SetSubject(r.s.Pods.Reference(pod))

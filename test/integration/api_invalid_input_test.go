@@ -58,6 +58,7 @@ var _ = Describe("Invalid input", func() {
 		Entry("an unknown key inside a structure of Kubernetes", createVMRequest(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
 		Entry("memory without a unit in a string, which means bytes", createVMRequest(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
 		Entry("memory of the wrong type", createVMRequest(`{"memory":[]}`, `{}`), cpiError, "memory [] is not a valid quantity"),
+		Entry("a grace period without time for the shutdown", createVMRequest(`{"termination_grace_period":30}`, `{}`), cpiError, "cloud_properties.termination_grace_period 30 is not valid; use more than 30 seconds"),
 		Entry("shared memory of 0", createVMRequest(`{"shared_memory":0}`, `{}`), cpiError, "cloud_properties.shared_memory must be greater than 0"),
 		Entry("negative memory", createVMRequest(`{"memory":-1}`, `{}`), cpiError, "memory must be greater than 0"),
 		Entry("an unknown value of attach", createDiskRequest(`{"attach":"mount"}`), cpiError, `cloud_properties.attach "mount" is not valid; use device or bind`),

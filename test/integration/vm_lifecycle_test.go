@@ -6,6 +6,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -69,6 +70,28 @@ var _ = Describe("A VM", Label("each-version"), func() {
 		secret, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(secret.OwnerReferences).To(ConsistOf(HaveField("UID", other.UID)))
+	})
+
+	It("with termination_grace_period has time for drain scripts if Kubernetes deletes it, but not in delete_vm", func(ctx context.Context) {
+		vm := env.createVMWithProperties(ctx, "one", map[string]any{"termination_grace_period": 600, "annotations": map[string]any{"test/stays": "yes"}}, nil)
+		getPod := func() (*corev1.Pod, error) {
+			return cluster.CoreV1().Pods(env.namespace).Get(ctx, vm, metav1.GetOptions{})
+		}
+		pod, err := getPod()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pod.Spec.TerminationGracePeriodSeconds).To(HaveValue(Equal(int64(600))))
+		preStop := pod.Spec.Containers[0].Lifecycle.PreStop.Exec.Command
+		Expect(preStop[len(preStop)-2:]).To(Equal([]string{"0", "570"}))
+
+		deleted := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(deleted)
+			env.mustCall(ctx, "delete_vm", vm)
+		}()
+		Eventually(getPod).WithContext(ctx).Should(HaveField("DeletionGracePeriodSeconds", HaveValue(Equal(int64(30)))))
+		Expect(env.annotatePod(ctx, vm, "test/stays", nil)).To(Succeed())
+		Eventually(deleted).WithContext(ctx).Should(BeClosed())
 	})
 
 	It("has its metadata in labels if they are valid there, and all metadata in annotations", func(ctx context.Context) {

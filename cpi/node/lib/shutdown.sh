@@ -43,11 +43,11 @@ vm_processes_of() {
     }' "$root/proc" "$init" "$this_process" "$1"
 }
 
-# terminate KINDS sends SIGTERM to these processes.
+# terminate KINDS sends SIGTERM to these processes, and wakes up suspended ones.
 terminate() {
   local process
   for process in $(vm_processes_of "$1"); do
-    kill -s TERM "$process" 2>/dev/null || true
+    kill -s TERM "$process" 2>/dev/null && kill -s CONT "$process" 2>/dev/null || true
   done
 }
 
