@@ -47,7 +47,7 @@ vm_processes_of() {
 terminate() {
   local process
   for process in $(vm_processes_of "$1"); do
-    kill -s TERM "$process" 2>/dev/null && kill -s CONT "$process" 2>/dev/null || true
+    { kill -s TERM "$process" && kill -s CONT "$process"; } 2>/dev/null || true
   done
 }
 
