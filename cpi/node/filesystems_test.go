@@ -90,6 +90,7 @@ var _ = Describe("vm-start.sh on a real filesystem", Label("filesystems"), func(
 		var cuts int
 		_, err = fmt.Sscanf(output[strings.LastIndex(output, "power cuts:"):], "power cuts: %d", &cuts)
 		Expect(err).NotTo(HaveOccurred())
+		AddReportEntry("power cuts", cuts)
 		Expect(cuts).To(BeNumerically(">=", 40))
 	},
 		Entry("ext4, with runit", "ext4", withResolvconf),
