@@ -41,9 +41,6 @@ func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	networks := manualNetwork(newAddress())
 	networks["default"].(map[string]any)["dns"] = []string{"8.8.8.8"}
 	vm := env.createVMFromSpec(ctx, vmSpec{stemcell: stemcell, networks: networks, properties: map[string]any{"service_account": "bosh-cpi"}})
-	api, err := env.embedded.ControlPlane.ForwardAPIServer(ctx, vm.initPID(ctx))
-	Expect(err).NotTo(HaveOccurred())
-	DeferCleanup(api.Close)
 	program, err := os.ReadFile("../../bin/cpi")
 	Expect(err).NotTo(HaveOccurred())
 	vm.writeFile(ctx, "/var/vcap/packages/kubernetes_cpi/bin/cpi", string(program))

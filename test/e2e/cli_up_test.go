@@ -20,6 +20,10 @@ func newUpClient(ctx context.Context, name string) *remoteClient {
 	GinkgoHelper()
 	c := newRemoteClient(ctx)
 	c.namespace += "-" + name
+	DeferCleanup(func(ctx context.Context) {
+		_, err := c.env.embedded.ControlPlane.Kubectl(ctx, "delete", "namespace", c.namespace, "--ignore-not-found") // after a failed spec
+		Expect(err).NotTo(HaveOccurred())
+	})
 	c.startProxy()
 	return c
 }

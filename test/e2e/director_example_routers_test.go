@@ -24,20 +24,26 @@ type webExample struct {
 func newWebExample(ctx context.Context) *webExample {
 	GinkgoHelper()
 	w := &webExample{exampleDeployment: newExampleDeployment(ctx, "web", "web")}
+	instances := exampleInstanceCounts("routers")
+	for range instances["app"] {
+		w.apps = append(w.apps, w.createInstance(ctx))
+	}
+	w.compileProgram(ctx, w.apps[0], buildWebProgram(ctx))
+	for range instances["router"] {
+		w.routers = append(w.routers, w.newRouter(ctx, newAddress()))
+	}
+	return w
+}
+
+// buildWebProgram builds the program of the example's package, and returns its path.
+func buildWebProgram(ctx context.Context) string {
+	GinkgoHelper()
 	program := filepath.Join(GinkgoT().TempDir(), "web")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/manifests/examples/release/cmd/web")
 	build.Env = append(build.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
-	instances := exampleInstanceCounts("routers")
-	for range instances["app"] {
-		w.apps = append(w.apps, w.createInstance(ctx))
-	}
-	w.compileProgram(ctx, w.apps[0], program)
-	for range instances["router"] {
-		w.routers = append(w.routers, w.newRouter(ctx, newAddress()))
-	}
-	return w
+	return program
 }
 
 // newRouter creates a VM with the example's vm_extension.
@@ -65,9 +71,7 @@ func (env *webExample) webRouterSpec(ctx context.Context, n int) map[string]any 
 
 // serviceEndpoints returns the addresses to which the example's Service sends requests.
 func (env *webExample) serviceEndpoints(ctx context.Context) ([]string, error) {
-	t := trafficGenerator{env: env.testEnv, service: "example-web"}
-	err := t.refreshEndpoints(ctx)
-	return t.endpoints, err
+	return env.listReadyAddresses(ctx, "example-web")
 }
 
 // sortedAddresses returns the addresses of the VMs, sorted.
@@ -110,6 +114,12 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 			responses := strings.Fields(env.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+vm.address+":8080/; done"))
 			Expect(responses).To(And(ContainElement("app/0"), ContainElement("app/1")))
 		}
+	}, NodeTimeout(longTest))
+
+	It("reaches both instances of the app by the Service's name, from a VM in the cluster", func(ctx context.Context) {
+		url := "http://example-web." + env.namespace + ".svc.cluster.local/"
+		responses := strings.Fields(env.apps[0].run(ctx, "for i in {1..20}; do curl --silent --show-error --fail "+url+"; done"))
+		Expect(responses).To(And(HaveLen(3*20), ContainElement("app/0"), ContainElement("app/1")))
 	}, NodeTimeout(longTest))
 
 	It("sends no requests to a router while its job is stopped", func(ctx context.Context) {

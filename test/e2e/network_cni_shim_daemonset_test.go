@@ -29,9 +29,7 @@ func (env *testEnv) newShimManifests(subnet string) shimManifests {
 	settings := strings.NewReplacer(
 		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
 		"-namespaces=bosh", "-namespaces="+env.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
-		// Without kube-proxy, the API server's address in a Pod's environment variables does not work.
-		"            - -watch\n", "            - -watch\n            - -server="+env.embedded.ControlPlane.URL()+"\n",
-		"                - verify\n", "                - verify\n                - -server="+env.embedded.ControlPlane.URL()+"\n                - -subnets="+subnet+"\n",
+		"                - verify\n", "                - verify\n                - -subnets="+subnet+"\n",
 		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
 	)
 	read := func(name string) string {

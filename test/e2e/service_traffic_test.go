@@ -23,6 +23,8 @@ import (
 var routerProperties = map[string]any{
 	"services":        []any{map[string]any{"name": "routers", "ports": []any{8080}}},
 	"readiness_probe": map[string]any{"httpGet": map[string]any{"path": "/health", "port": 8080}, "periodSeconds": 1, "failureThreshold": 1},
+
+	"termination_grace_period": 60,
 }
 
 // The scripts of the job "router". Like Gorouter, the job fails its health check when it drains, and keeps serving for a few seconds
@@ -41,7 +43,7 @@ case $1 in
         my $request = <$client> // "";
         while (<$client>) { last if /^\r?\n$/ }
         my $busy = $request =~ m{ /health } && -e "/var/vcap/sys/run/router/draining";
-        print $client "HTTP/1.1 ", $busy ? "503 Busy" : "200 OK", "\r\nContent-Length: 3\r\nConnection: close\r\n\r\nok\n";
+        print $client "HTTP/1.1 ", $busy ? "503 Busy" : "200 OK", "\r\nConnection: close\r\n\r\n", $client->sockhost;
         close $client;
       }' </dev/null >/dev/null 2>&1 &
     echo $! >$run/router.pid ;;
@@ -71,19 +73,22 @@ func (d *directorEnv) routerSpec(address string) map[string]any {
 // createRouter creates a VM with the job "router".
 func (d *directorEnv) createRouter(ctx context.Context) *testVM {
 	GinkgoHelper()
-	vm := d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, properties: routerProperties})
+	vm := d.createRouterVM(ctx)
 	vm.update(ctx, d.routerSpec(vm.address))
 	return vm
 }
 
-// trafficGenerator sends requests to a Service one at a time, and picks endpoints as kube-proxy would: each request is a new connection
-// to an endpoint that was ready at the last refresh. It refreshes the endpoints once a second, the shortest interval at which kube-proxy
-// changes its rules.
+// createRouterVM creates a VM for the job, which does not run yet.
+func (d *directorEnv) createRouterVM(ctx context.Context) *testVM {
+	GinkgoHelper()
+	return d.createVMFromSpec(ctx, vmSpec{stemcell: d.stemcell, bus: d.bus, properties: routerProperties})
+}
+
+// trafficGenerator sends requests to the address of a Service one at a time, each in a new connection. Each response contains the address
+// of the endpoint that kube-proxy selected.
 type trafficGenerator struct {
-	env       *testEnv
-	service   string
+	url       string
 	mutex     sync.Mutex
-	endpoints []string
 	responses map[string]int // number of responses, by endpoint
 	failures  []string
 	cancel    context.CancelFunc
@@ -93,36 +98,26 @@ type trafficGenerator struct {
 // startTraffic starts sending requests.
 func (env *testEnv) startTraffic(ctx context.Context, service string) *trafficGenerator {
 	GinkgoHelper()
+	object, err := env.cluster.CoreV1().Services(env.namespace).Get(ctx, service, metav1.GetOptions{})
+	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithCancel(ctx)
-	t := &trafficGenerator{env: env, service: service, responses: map[string]int{}, cancel: cancel}
+	t := &trafficGenerator{url: "http://" + object.Spec.ClusterIP + ":8080/", responses: map[string]int{}, cancel: cancel}
 	DeferCleanup(t.stop)
-	Expect(t.refreshEndpoints(ctx)).To(Succeed())
 	t.workers.Go(func() {
-		runEvery(ctx, time.Second, func() {
-			if err := t.refreshEndpoints(ctx); err != nil && ctx.Err() == nil {
-				t.record("", err)
+		ticker := time.NewTicker(10 * time.Millisecond)
+		defer ticker.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-ticker.C:
+				if endpoint, err := httpGet(ctx, t.url); ctx.Err() == nil {
+					t.record(endpoint, err)
+				}
 			}
-		})
-	})
-	t.workers.Go(func() {
-		n := 0
-		runEvery(ctx, 10*time.Millisecond, func() { n++; t.sendRequest(ctx, n) })
+		}
 	})
 	return t
-}
-
-// runEvery calls do at each interval, until the context is canceled.
-func runEvery(ctx context.Context, interval time.Duration, do func()) {
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-			do()
-		}
-	}
 }
 
 // listReadyAddresses returns the addresses to which the Service sends traffic, sorted.
@@ -144,39 +139,12 @@ func (env *testEnv) listReadyAddresses(ctx context.Context, service string) ([]s
 	return ready, nil
 }
 
-// refreshEndpoints reads the ready endpoints of the Service.
-func (t *trafficGenerator) refreshEndpoints(ctx context.Context) error {
-	ready, err := t.env.listReadyAddresses(ctx, t.service)
-	if err != nil {
-		return err
-	}
-	t.mutex.Lock()
-	defer t.mutex.Unlock()
-	t.endpoints = ready
-	return nil
-}
-
-// sendRequest sends the nth request. Consecutive requests go to different endpoints.
-func (t *trafficGenerator) sendRequest(ctx context.Context, n int) {
-	t.mutex.Lock()
-	endpoints := t.endpoints
-	t.mutex.Unlock()
-	if len(endpoints) == 0 {
-		t.record("", fmt.Errorf("the Service has no endpoints"))
-		return
-	}
-	endpoint := endpoints[n%len(endpoints)]
-	if err := httpGet(ctx, "http://"+endpoint+":8080/"); ctx.Err() == nil {
-		t.record(endpoint, err)
-	}
-}
-
 // record counts a response, or stores the error if there was none.
 func (t *trafficGenerator) record(endpoint string, err error) {
 	t.mutex.Lock()
 	defer t.mutex.Unlock()
 	if err != nil {
-		t.failures = append(t.failures, time.Now().Format(time.StampMilli)+" "+endpoint+": "+err.Error())
+		t.failures = append(t.failures, time.Now().Format(time.StampMilli)+": "+err.Error())
 		return
 	}
 	t.responses[endpoint]++
@@ -184,23 +152,22 @@ func (t *trafficGenerator) record(endpoint string, err error) {
 
 var httpClient = &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 
-func httpGet(ctx context.Context, url string) error {
+// httpGet returns the body of a successful response.
+func httpGet(ctx context.Context, url string) (string, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
-		return err
+		return "", err
 	}
 	response, err := httpClient.Do(request)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer response.Body.Close()
-	if _, err := io.ReadAll(response.Body); err != nil {
-		return err
+	body, err := io.ReadAll(response.Body)
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %s", response.Status)
 	}
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("status %s", response.Status)
-	}
-	return nil
+	return string(body), err
 }
 
 // responseCount returns the number of responses from this endpoint.
@@ -238,7 +205,7 @@ func (t *trafficGenerator) expectNoLoss() {
 }
 
 var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", labelSharedKernel), Serial, func() {
-	DescribeTable("loses no request while the director recreates a router or Kubernetes evicts one",
+	DescribeTable("loses no request while the director recreates or swaps a router, or Kubernetes evicts one",
 		func(ctx context.Context, stemcell string) {
 			d := newDirectorEnv(ctx, stemcell)
 			first, second := d.createRouter(ctx), d.createRouter(ctx)
@@ -252,13 +219,22 @@ var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", 
 			next := d.createRouter(ctx)
 			traffic.waitForResponses(ctx, next, second)
 
+			By("replacing a router like an update with create-swap-delete")
+			swapped := d.createRouterVM(ctx)
+			traffic.waitForResponses(ctx, next, second)
+			next.stop(ctx, d.routerSpec(next.address))
+			swapped.update(ctx, d.routerSpec(swapped.address))
+			traffic.waitForResponses(ctx, swapped, second)
+			d.mustCall(ctx, "delete_vm", next.cid) // the director deletes orphaned VMs later
+
 			By("evicting a router")
 			pods := d.cluster.CoreV1().Pods(d.namespace)
 			Expect(d.cluster.PolicyV1().Evictions(d.namespace).Evict(ctx, &policyv1.Eviction{
 				ObjectMeta: metav1.ObjectMeta{Name: second.cid, Namespace: d.namespace},
 			})).To(Succeed())
+			Eventually(second.tryRun).WithContext(ctx).WithArguments("ls /var/vcap/sys/run/router/draining").Should(Not(BeEmpty()), "the drain script runs")
 			Eventually(func() error { _, err := pods.Get(ctx, second.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
-			traffic.waitForResponses(ctx, next)
+			traffic.waitForResponses(ctx, swapped)
 			traffic.expectNoLoss()
 		},
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),

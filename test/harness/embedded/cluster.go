@@ -18,8 +18,8 @@ type Cluster struct {
 	Nodes        []*Node
 	// VM is an additional node. It is started only if it has an image.
 	VM *VMNode
-	// Small omits what the demo does not need: the cluster's DNS, and the CSI driver with its sidecars. Up without Small adds
-	// them to a cluster that was started with it.
+	// Small omits what the demo does not need: the cluster's DNS, kube-proxy, and the CSI driver with its sidecars. Up without Small
+	// adds them to a cluster that was started with it.
 	Small bool
 }
 
@@ -32,7 +32,7 @@ func NewCluster(dir string, nodes int) *Cluster {
 	for i, name := range NodeNames[:nodes] {
 		node := &Node{
 			Name: name, Dir: filepath.Join(dir, name), ControlPlane: plane, Port: kubeletPort,
-			Address: nodeAddress(i), Network: networkName(i), CSI: filepath.Join(dir, "csi"),
+			Address: nodeAddress(i), Network: networkName(i), CSI: filepath.Join(dir, "csi"), Services: clusterNumber == 0,
 		}
 		cluster.Nodes = append(cluster.Nodes, node)
 	}
@@ -84,7 +84,7 @@ func (c *Cluster) steps() []step {
 	}
 	if !c.Small {
 		steps = append(steps,
-			step{"cluster DNS", func(context.Context) error { return c.startDNS() }},
+			step{"cluster DNS, Service of the API server", c.startClusterServices},
 			step{"CSI driver, its sidecars and classes", c.startCSI})
 	}
 	if c.VM.Image != "" {
@@ -99,11 +99,11 @@ func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
 		return c.VM.ServeBridge(ctx, apiPort, registryPort)
 	}
 	for _, node := range c.Nodes {
-		if node.Name == name && node.Network != "" {
+		if node.Name == name {
 			return node.ServeBridge(ctx, apiPort, registryPort)
 		}
 	}
-	return fmt.Errorf("node %s does not exist or does not have a separate network", name)
+	return fmt.Errorf("node %s does not exist", name)
 }
 
 // Kubeconfig returns the path of the administrator's kubeconfig file.
@@ -120,7 +120,7 @@ func (c *Cluster) writeKubeconfig() error {
 func (c *Cluster) startNodes(ctx context.Context) error {
 	for _, node := range c.Nodes {
 		if c.Small {
-			node.CSI = ""
+			node.CSI, node.Services = "", false
 		}
 		if err := node.Start(ctx); err != nil {
 			return err

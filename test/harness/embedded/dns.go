@@ -1,12 +1,13 @@
 package embedded
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 )
 
-// ClusterDNS is the address of the cluster's DNS, a CoreDNS process at the first node's address.
+// ClusterDNS is the address of the cluster's DNS, a CoreDNS process at the first node's address. The Service kube-dns leads to it.
 var ClusterDNS = nodeAddress(0)
 
 func (c *Cluster) dnsProcess() Process {
@@ -14,6 +15,38 @@ func (c *Cluster) dnsProcess() Process {
 }
 
 func (c *Cluster) corefilePath() string { return filepath.Join(c.Dir, "Corefile") }
+
+// startClusterServices starts the cluster's DNS, and creates the endpoints of the Services kube-dns and kubernetes.
+func (c *Cluster) startClusterServices(ctx context.Context) error {
+	if err := c.startDNS(); err != nil {
+		return err
+	}
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(clusterServices, nodeAddress(0), c.ControlPlane.APIPort))
+}
+
+// clusterServices are the endpoints of the Service kubernetes, and the Service kube-dns. At this address, the first node's bridge forwards
+// connections to the API server, which listens on loopback and therefore does not publish its address.
+const clusterServices = `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kubernetes, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
+addressType: IPv4
+endpoints: [{addresses: [%[1]q], conditions: {ready: true}}]
+ports: [{name: https, port: %[2]d, protocol: TCP}]
+---
+apiVersion: v1
+kind: Service
+metadata: {name: kube-dns, namespace: kube-system}
+spec:
+  ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+---
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns}}
+addressType: IPv4
+endpoints: [{addresses: [%[1]q], conditions: {ready: true}}]
+ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
+`
 
 // startDNS starts CoreDNS, which resolves the cluster's Services and forwards other names to the host's name servers.
 func (c *Cluster) startDNS() error {

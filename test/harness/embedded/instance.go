@@ -7,7 +7,7 @@ import (
 )
 
 // One host can run several clusters. BOSH_KUBERNETES_CPI_INSTANCE is the number of a cluster, and determines its ports and
-// addresses. The ports differ from the defaults, to avoid conflicts with another Kubernetes cluster.
+// addresses. The ports differ from the defaults, to avoid conflicts with another Kubernetes cluster. Only cluster 0 has Services.
 var (
 	clusterNumber = func() int {
 		number, err := strconv.Atoi(os.Getenv("BOSH_KUBERNETES_CPI_INSTANCE"))

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,7 +23,7 @@ import (
 
 // Each node except the first has a network namespace, connected to the host by a veth pair. A bridge process makes ports on the
 // host's loopback interface available at the same addresses in the namespace. It also adds routes to the node's Pods, because the
-// cluster does not use BGP.
+// cluster does not use BGP. The bridge process of the first node makes the ports available to Pods, at the node's address.
 
 // HostAddress returns the address of the host's end of the node's veth pair.
 func (n *Node) HostAddress() string {
@@ -65,6 +66,9 @@ func (n *Node) leaveNetwork(ctx context.Context) error {
 		if err != nil || assigned == "" {
 			return err
 		}
+		if err := n.deleteServiceRules(ctx); err != nil {
+			return err
+		}
 		_, err = Run(ctx, "ip", "address", "delete", n.Address+"/32", "dev", "lo")
 		return err
 	}
@@ -81,8 +85,17 @@ func (n *Node) bridge() Process {
 }
 
 // ServeBridge forwards these loopback ports from the node's network namespace to the host, and maintains routes to the node's Pods,
-// until the context is canceled.
+// until the context is canceled. If the node uses the host's network namespace, ServeBridge forwards the ports of the node's address.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
+	if n.Network == "" {
+		for _, port := range ports {
+			if err := Forward(net.JoinHostPort(n.Address, strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+				return err
+			}
+		}
+		<-ctx.Done()
+		return nil
+	}
 	for _, port := range ports {
 		if _, err := ForwardLoopback(n.Network, port); err != nil {
 			return err
@@ -114,18 +127,13 @@ func (n *Node) serveRoutes(ctx context.Context) error {
 // InNetworkNamespace runs do in the network namespace with this name, on the current thread only. Sockets stay in the namespace in
 // which they are created.
 func InNetworkNamespace(network string, do func() error) error {
-	return inNetworkNamespaceFile("/run/netns/"+network, do)
-}
-
-// inNetworkNamespaceFile is like InNetworkNamespace, with the path of the namespace's file.
-func inNetworkNamespaceFile(path string, do func() error) error {
 	runtime.LockOSThread()
 	original, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
 		return err
 	}
 	defer original.Close()
-	target, err := os.Open(path)
+	target, err := os.Open("/run/netns/" + network)
 	if err != nil {
 		return err
 	}
@@ -145,30 +153,15 @@ func inNetworkNamespaceFile(path string, do func() error) error {
 // listener is closed.
 func ForwardLoopback(network string, port int) (net.Listener, error) {
 	address := fmt.Sprintf("127.0.0.1:%d", port)
-	return listenAndForward("/run/netns/"+network, address, address)
-}
-
-// ForwardAPIServer forwards the address of the Service kubernetes to the API server, in the network namespace of the process with
-// this ID, until the listener is closed. It replaces kube-proxy, because the cluster does not run kube-proxy.
-func (c *ControlPlane) ForwardAPIServer(ctx context.Context, pid string) (net.Listener, error) {
-	namespaceFile := "/proc/" + pid + "/ns/net"
-	if _, err := Run(ctx, "nsenter", "--net="+namespaceFile, "ip", "address", "add", apiServiceIP+"/32", "dev", "lo"); err != nil {
-		return nil, err
-	}
-	return listenAndForward(namespaceFile, net.JoinHostPort(apiServiceIP, "443"), fmt.Sprintf("127.0.0.1:%d", c.APIPort))
-}
-
-// listenAndForward forwards an address in the network namespace of this file to a target on the host.
-func listenAndForward(namespaceFile, address, target string) (net.Listener, error) {
 	var listener net.Listener
-	err := inNetworkNamespaceFile(namespaceFile, func() (err error) {
+	err := InNetworkNamespace(network, func() (err error) {
 		listener, err = net.Listen("tcp", address)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("listen on %s in %s: %w", address, namespaceFile, err)
+		return nil, fmt.Errorf("listen on %s in %s: %w", address, network, err)
 	}
-	go acceptAndForward(listener, target)
+	go acceptAndForward(listener, address)
 	return listener, nil
 }
 

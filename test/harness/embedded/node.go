@@ -32,6 +32,9 @@ type Node struct {
 	Network string
 	// CSI is the directory of the CSI driver's volumes, the same for all nodes. If it is empty, the node has no driver.
 	CSI string
+	// Services means that the node runs kube-proxy, so that its Pods reach the cluster's Services. Only one cluster on a host can have
+	// Services, because the name of kube-proxy's netfilter table is fixed.
+	Services bool
 }
 
 func (n *Node) file(name string) string { return filepath.Join(n.Dir, name) }
@@ -96,8 +99,52 @@ func (n *Node) StopFelix(ctx context.Context) error {
 	}
 	stopErr := n.Felix().Stop()
 	_, err := n.Shell(ctx, `for table in raw mangle nat filter; do for change in --flush --delete-chain; do
-		"$(command -v embedded-felix | xargs dirname)/felix/iptables-nft" --table $table $change || exit; done; done`)
+		"$(command -v embedded-felix | xargs dirname)/netfilter/iptables-nft" --table $table $change || exit; done; done`)
 	return errors.Join(stopErr, err)
+}
+
+// KubeProxy returns the node's kube-proxy. It changes the netfilter rules of the node's network namespace; see deleteServiceRules.
+func (n *Node) KubeProxy() Process {
+	return n.inNamespaces("kube-proxy", "embedded-kube-proxy", "--config", n.file("kube-proxy.yaml"), "--hostname-override", n.Name)
+}
+
+// startKubeProxy starts kube-proxy, if the node has Services, and waits for its rules. kube-proxy requires the Node object, which the
+// kubelet creates.
+func (n *Node) startKubeProxy(ctx context.Context) error {
+	if !n.Services {
+		return nil
+	}
+	if err := n.KubeProxy().Start(); err != nil {
+		return err
+	}
+	err := WaitUntil(ctx, 30*time.Second, n.Name+"'s kube-proxy", func(ctx context.Context) (bool, error) {
+		_, err := n.nft(ctx, "list", "table", "ip", "kube-proxy")
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("%w; last lines of its log:\n%s", err, n.KubeProxy().LastLines())
+	}
+	return nil
+}
+
+// deleteServiceRules deletes the netfilter rules of kube-proxy.
+func (n *Node) deleteServiceRules(ctx context.Context) error {
+	if program, _ := exec.LookPath("embedded-nft"); program == "" {
+		return nil // the node never ran kube-proxy
+	}
+	if tables, err := n.nft(ctx, "list", "tables"); err != nil || !strings.Contains(tables, "table ip kube-proxy") {
+		return err
+	}
+	_, err := n.nft(ctx, "delete", "table", "ip", "kube-proxy")
+	return err
+}
+
+// nft runs nft in the node's network namespace, even if the node is not running.
+func (n *Node) nft(ctx context.Context, args ...string) (string, error) {
+	if n.Network == "" {
+		return Run(ctx, "embedded-nft", args...)
+	}
+	return Run(ctx, "nsenter", append([]string{"--net=/run/netns/" + n.Network, "embedded-nft"}, args...)...)
 }
 
 // Exec runs a program in the node's namespaces.
@@ -136,7 +183,10 @@ func (n *Node) Start(ctx context.Context) error {
 			return err
 		}
 	}
-	return n.StartKubelet(ctx)
+	if err := n.StartKubelet(ctx); err != nil {
+		return err
+	}
+	return n.startKubeProxy(ctx)
 }
 
 // startNamespaces creates the namespaces of the node's processes.
@@ -144,7 +194,7 @@ func (n *Node) startNamespaces(ctx context.Context) error {
 	if err := n.joinNetwork(ctx); err != nil {
 		return err
 	}
-	if n.Network != "" {
+	if n.Network != "" || n.Services {
 		if err := n.bridge().Start(); err != nil {
 			return err
 		}
@@ -202,7 +252,7 @@ func (n *Node) RestartKubelet(ctx context.Context) error {
 
 // Stop kills the node's processes and containers, like a power cut. The mounts in its namespace are lost with it.
 func (n *Node) Stop(ctx context.Context) error {
-	for _, process := range []Process{n.Kubelet(), n.Containerd(), n.CSIDriver()} {
+	for _, process := range []Process{n.Kubelet(), n.KubeProxy(), n.Containerd(), n.CSIDriver()} {
 		if err := process.Kill(); err != nil {
 			return err
 		}
@@ -295,6 +345,7 @@ func (n *Node) configure() error {
 			n.file("cni"), false, "  restrict_oom_score_adj = true\n  disable_apparmor = true"),
 		"kubelet.yaml": fmt.Sprintf(kubeletConfig, n.socket(), n.Port, n.Port+1, n.ControlPlane.pkiFile("ca.crt"), n.Address, n.file("resolv.conf"),
 			n.file("logs"), ClusterDNS, cgroupsWithoutSystemd),
+		"kube-proxy.yaml":        fmt.Sprintf(kubeProxyConfig, n.ControlPlane.Kubeconfig("system:kube-proxy"), BOSHNetworkPrefix+".0.0/16", n.Port+2, n.Port+3),
 		"resolv.conf":            "nameserver " + ClusterDNS + "\n",
 		"cni/10-calico.conflist": fmt.Sprintf(calicoConfig, n.Name, n.ControlPlane.Kubeconfig("cni"), n.file("calico.log")),
 	} {
@@ -378,6 +429,18 @@ volumeStatsAggPeriod: 0s
 crashLoopBackOff: {maxContainerRestartPeriod: 1s}
 # Kubelets that share a directory remove each other's logs.
 podLogsDir: %[7]s
+`
+
+// kubeProxyConfig leaves the limits of connection tracking as they are, because they apply to the whole host.
+const kubeProxyConfig = `apiVersion: kubeproxy.config.k8s.io/v1alpha1
+kind: KubeProxyConfiguration
+mode: nftables
+clientConnection: {kubeconfig: %[1]s}
+clusterCIDR: %[2]s
+healthzBindAddress: 127.0.0.1:%[3]d
+metricsBindAddress: 127.0.0.1:%[4]d
+conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
+nftables: {minSyncPeriod: 0s}
 `
 
 const calicoConfig = `{

@@ -36,7 +36,10 @@ func (n *Node) PowerOn(ctx context.Context, kubeletFirst bool) error {
 	if err := n.CSIDriver().Start(); err != nil {
 		return err
 	}
-	return n.StartKubelet(ctx)
+	if err := n.StartKubelet(ctx); err != nil {
+		return err
+	}
+	return n.startKubeProxy(ctx)
 }
 
 // detachNodeLoops detaches the node's loop devices, and waits until the kernel releases them.
