@@ -108,8 +108,7 @@ func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) str
 func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 	env.disk = env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "immediate"}, nil).Text()
 	env.requiredDisks = []string{env.disk}
-	Eventually(func() corev1.PersistentVolumeClaimPhase { return env.getPVC(ctx, env.disk).Status.Phase }).WithContext(ctx).
-		WithPolling(20 * time.Millisecond).Should(Equal(corev1.ClaimBound))
+	env.waitBound(ctx, env.disk)
 }
 
 // createInterruptedCopy kills an update_disk, and waits until the copy counts as orphaned.

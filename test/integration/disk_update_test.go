@@ -32,10 +32,15 @@ func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map
 	disk := env.mustCall(ctx, "create_disk", 64, merged, nil).Text()
 	env.mustCall(ctx, "attach_disk", vm, disk)
 	env.mustCall(ctx, "detach_disk", vm, disk)
-	// A simulated Pod can run before its PVC is bound.
+	env.waitBound(ctx, disk)
+	return disk
+}
+
+// waitBound waits until the disk has a volume. A simulated Pod can run before its PVC is bound.
+func (env testEnv) waitBound(ctx context.Context, disk string) {
+	GinkgoHelper()
 	Eventually(func() corev1.PersistentVolumeClaimPhase { return env.getPVC(ctx, disk).Status.Phase }).WithContext(ctx).
 		WithPolling(20 * time.Millisecond).Should(Equal(corev1.ClaimBound))
-	return disk
 }
 
 // getPVC returns the PVC of the disk.

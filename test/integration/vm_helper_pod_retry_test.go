@@ -17,6 +17,7 @@ var _ = Describe("A helper Pod with a container that cannot be started", func() 
 	)
 	BeforeEach(func(ctx context.Context) {
 		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		env.waitBound(ctx, disk)
 		Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 	})
 	// failPodStarts makes the containers of the next count Pods fail to start.
