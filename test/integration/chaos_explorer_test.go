@@ -332,7 +332,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		env.expectConsistentOnce(x.first, states, response, now)
 		env.expectStillConsistent(x, reached, response, second, now)
 		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx), x.setup.lost) }).WithContext(ctx).WithTimeout(10*time.Second).
-			WithPolling(30*time.Millisecond).Should(BeEmpty(), "after both calls returned")
+			WithPolling(30*time.Millisecond).Should(BeEmpty(), func() string { return "after both calls returned\n" + env.describe(env.currentState(ctx)) })
 		if x.second.independent && reached {
 			env.expectSoloOutcome(x, states[0], now, response)
 		}
