@@ -65,30 +65,30 @@ var _ = Describe("vm-stop.sh", func() {
 		}
 
 		It("runs those of all jobs before it terminates the jobs", func() {
-			for _, job := range []string{"web", "cell"} {
+			for _, job := range []string{"web", "database"} {
 				writeDrainScript(job, `echo "`+job+` $*" >>"$signals"; echo 0`)
 			}
 			Expect(drain("30").wait()).To(BeZero())
 			Expect(root.signals()).To(Or(
-				Equal([]string{"web job_shutdown hash_unchanged", "cell job_shutdown hash_unchanged", "job TERM"}),
-				Equal([]string{"cell job_shutdown hash_unchanged", "web job_shutdown hash_unchanged", "job TERM"})))
+				Equal([]string{"web job_shutdown hash_unchanged", "database job_shutdown hash_unchanged", "job TERM"}),
+				Equal([]string{"database job_shutdown hash_unchanged", "web job_shutdown hash_unchanged", "job TERM"})))
 		})
 
 		It("runs a script again after a negative number", func() {
-			writeDrainScript("cell", `echo "$1" >>"$signals"; [[ $1 == job_shutdown ]] && echo -1 || echo 0`)
+			writeDrainScript("database", `echo "$1" >>"$signals"; [[ $1 == job_shutdown ]] && echo -1 || echo 0`)
 			Expect(drain("30").wait()).To(BeZero())
 			Expect(root.signals()).To(Equal([]string{"job_shutdown", "job_check_status", "job TERM"}))
 		})
 
 		It("terminates the jobs if a script exceeds the time", func() {
-			writeDrainScript("cell", "exec sleep infinity")
+			writeDrainScript("database", "exec sleep infinity")
 			Expect(drain("1").wait()).To(BeZero())
 			Expect(root.signals()).To(Equal([]string{"job TERM"}))
 		})
 
 		It("runs no script if the director has stopped the jobs", func() {
 			root.write("var/vcap/monit/stopped", "")
-			writeDrainScript("cell", `echo drained >>"$signals"; echo 0`)
+			writeDrainScript("database", `echo drained >>"$signals"; echo 0`)
 			Expect(drain("30").wait()).To(BeZero())
 			Expect(root.signals()).To(Equal([]string{"job TERM"}))
 		})
@@ -96,7 +96,7 @@ var _ = Describe("vm-stop.sh", func() {
 		It("suspends monit, so that it does not start drained jobs again", func() {
 			monit := root.startVMProcess("monit", "18", "TERM")
 			root.shareNamespace(monit)
-			writeDrainScript("cell", "until [[ -e "+root.path("drained")+" ]]; do read -r -t 0.05 <> <(:); done; echo 0")
+			writeDrainScript("database", "until [[ -e "+root.path("drained")+" ]]; do read -r -t 0.05 <> <(:); done; echo 0")
 			r := drain("30")
 			Eventually(monit.isStopped).Should(BeTrue())
 			root.write("drained", "")
