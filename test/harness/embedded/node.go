@@ -132,11 +132,18 @@ func (n *Node) deleteServiceRules(ctx context.Context) error {
 	if program, _ := exec.LookPath("embedded-nft"); program == "" {
 		return nil // the node never ran kube-proxy
 	}
-	if tables, err := n.nft(ctx, "list", "tables"); err != nil || !strings.Contains(tables, "table ip kube-proxy") {
+	tables, err := n.nft(ctx, "list", "tables")
+	if err != nil {
 		return err
 	}
-	_, err := n.nft(ctx, "delete", "table", "ip", "kube-proxy")
-	return err
+	for _, family := range []string{"ip", "ip6"} {
+		if strings.Contains(tables, "table "+family+" kube-proxy") {
+			if _, err := n.nft(ctx, "delete", "table", family, "kube-proxy"); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // nft runs nft in the node's network namespace, even if the node is not running.
