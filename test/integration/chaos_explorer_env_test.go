@@ -204,7 +204,6 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (in
 		case lost && owner.VM != "" && pod == nil:
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
-		case pod != nil && owner.Pod != pod.UID && manifest.DiskPod{Pod: pod}.IsGated(): // of a late request: it never starts, and the next call deletes it
 		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
 		}
