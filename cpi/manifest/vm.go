@@ -98,24 +98,24 @@ func (vm VM) meta() metav1.ObjectMeta {
 	return meta
 }
 
-// servicesDrainSeconds is how many seconds a VM behind Services keeps serving when its Pod is deleted. By default, kube-proxy on
+// servingSeconds is how many seconds a VM behind Services keeps serving when its Pod is deleted. By default, kube-proxy on
 // each node takes up to a second to stop routing to a VM that was removed from the endpoints.
-const servicesDrainSeconds = 3
+const servingSeconds = 3
 
 // ShutdownSeconds is the time for the shutdown of a VM after its drain scripts. It is the default grace period of Kubernetes.
 const ShutdownSeconds = 30
 
 // preStopCommand returns the command that shuts the VM down before its container is stopped.
 func (vm VM) preStopCommand() []string {
-	serveSeconds := 0
+	serve := 0
 	if len(vm.Services) > 0 {
-		serveSeconds = servicesDrainSeconds
+		serve = servingSeconds
 	}
 	switch {
 	case vm.DrainSeconds > 0:
-		return append(node.VMStop(), strconv.Itoa(serveSeconds), strconv.FormatInt(vm.DrainSeconds, 10))
-	case serveSeconds > 0:
-		return append(node.VMStop(), strconv.Itoa(serveSeconds))
+		return append(node.VMStop(), strconv.Itoa(serve), strconv.FormatInt(vm.DrainSeconds, 10))
+	case serve > 0:
+		return append(node.VMStop(), strconv.Itoa(serve))
 	}
 	return node.VMStop()
 }

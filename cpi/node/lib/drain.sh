@@ -23,12 +23,12 @@ suspend_monit() {
 # drain_job SCRIPT DEADLINE runs a drain script until it has drained its job. The script prints the number of seconds to wait. After a
 # negative number, it runs again.
 drain_job() {
-  local change=job_shutdown seconds=-0 end
-  while [[ $seconds == -* ]]; do
-    ((SECONDS < $2)) || return 0
+  local change=job_shutdown seconds end
+  while ((SECONDS < $2)); do
     seconds=$(timeout "$(($2 - SECONDS))" "$1" "$change" hash_unchanged </dev/null 2>/dev/null) || return 0
     [[ $seconds =~ ^-?[0-9]+$ ]] || return 0
-    change=job_check_status
     for ((end = SECONDS + ${seconds#-}; SECONDS < end && SECONDS < $2; )); do pause 0.2; done
+    [[ $seconds == -* ]] || return 0
+    change=job_check_status
   done
 }

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 )
 
-// ClusterDNS is the address of the cluster's DNS, a CoreDNS process at the first node's address. The Service kube-dns leads to it.
+// ClusterDNS is the address of the cluster's DNS, a CoreDNS process at the first node's address. It is the only endpoint of the Service kube-dns.
 var ClusterDNS = nodeAddress(0)
 
 func (c *Cluster) dnsProcess() Process {
@@ -24,8 +24,8 @@ func (c *Cluster) startClusterServices(ctx context.Context) error {
 	return c.ControlPlane.Apply(ctx, fmt.Sprintf(clusterServices, nodeAddress(0), c.ControlPlane.APIPort))
 }
 
-// clusterServices are the endpoints of the Service kubernetes, and the Service kube-dns. At this address, the first node's bridge forwards
-// connections to the API server, which listens on loopback and therefore does not publish its address.
+// clusterServices contains the Service kube-dns, and the endpoints of kube-dns and of the Service kubernetes, at the first node's address.
+// There the node's bridge forwards connections to the API server, which listens on loopback and therefore does not publish its address.
 const clusterServices = `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice

@@ -8,7 +8,6 @@ import (
 	"net"
 	"os"
 	"runtime"
-	"strconv"
 	"strings"
 	"time"
 
@@ -88,10 +87,8 @@ func (n *Node) bridge() Process {
 // until the context is canceled. If the node uses the host's network namespace, ServeBridge forwards the ports of the node's address.
 func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 	if n.Network == "" {
-		for _, port := range ports {
-			if err := Forward(net.JoinHostPort(n.Address, strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
-				return err
-			}
+		if err := forwardToLoopback(n.Address, ports); err != nil {
+			return err
 		}
 		<-ctx.Done()
 		return nil

@@ -83,12 +83,20 @@ func (n *VMNode) bridge() Process {
 // ServeBridge makes the host's loopback ports available to the VM node at HostAddress, and maintains routes to its Pods, until the
 // context is canceled.
 func (n *VMNode) ServeBridge(ctx context.Context, ports ...int) error {
+	if err := forwardToLoopback(n.HostAddress(), ports); err != nil {
+		return err
+	}
+	return n.asNode().serveRoutes(ctx)
+}
+
+// forwardToLoopback forwards these ports of the address to the same ports of the host's loopback interface.
+func forwardToLoopback(address string, ports []int) error {
 	for _, port := range ports {
-		if err := Forward(net.JoinHostPort(n.HostAddress(), strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
+		if err := Forward(net.JoinHostPort(address, strconv.Itoa(port)), fmt.Sprintf("127.0.0.1:%d", port)); err != nil {
 			return err
 		}
 	}
-	return n.asNode().serveRoutes(ctx)
+	return nil
 }
 
 // Forward forwards connections from one TCP address to another.
