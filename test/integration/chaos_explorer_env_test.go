@@ -21,7 +21,7 @@ import (
 
 // explorerTestEnv is an environment for concurrent calls. Each call has its own proxy, which can hold the call at any of its requests.
 type explorerTestEnv struct {
-	testEnv   // for calls that are never held
+	testEnv   // for calls that prepare and clean up
 	directors []proxiedDirector
 	node      string // runs only the first VM
 
@@ -31,6 +31,7 @@ type explorerTestEnv struct {
 	diskDeleted               bool                   // the director no longer requires the disk or its copy
 	firstResponse             chan director.Response // of the first call, after it returned
 	firstReturned             chan struct{}          // closed when the first call returned
+	firstReturnedAt           time.Time              // when the first call returned
 	firstCall                 explorerCall           // while it runs
 	copyAbandoned             bool                   // a call that succeeded while the first one ran may abandon the copy
 	bystanderBaseline         string
@@ -48,6 +49,11 @@ var explorerTimeouts = map[string]any{
 	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "update_disk": "10s", "other": "10s", "request": "8s",
 }
 
+// preparationTimeouts are for calls that nothing disturbs. They only end early if the host is overloaded.
+var preparationTimeouts = map[string]any{
+	"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "update_disk": "2m", "other": "2m", "request": "30s",
+}
+
 // newExplorerTestEnv returns an environment for this number of concurrent calls. done closes its proxies.
 func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, done func()) {
 	var proxies []*apiproxy.Proxy
@@ -57,7 +63,7 @@ func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, d
 		proxies = append(proxies, proxy)
 	}
 	env = &explorerTestEnv{testEnv: newTestEnvWithProxy(ctx, proxies[0])}
-	env.Director = env.directorWithConfig("timeouts", explorerTimeouts)
+	env.Director = env.directorWithTimeouts(preparationTimeouts)
 	for i, proxy := range proxies[1:] {
 		proxy.SetToken(env.proxy.Token())
 		kubeconfig := fmt.Sprintf("%s-%d.kubeconfig", strings.TrimSuffix(env.Config, ".json"), i)
@@ -89,6 +95,7 @@ func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 		}
 	}
 	env.disk, env.successor, env.successorCall, env.snapshot, env.requiredDisks, env.diskDeleted, env.copyAbandoned = "", "", "", "", nil, false, false
+	env.firstReturnedAt = time.Time{}
 	env.baseline, env.bystanderBaseline = env.listAllObjects(ctx), env.bystanderState(env.currentState(ctx))
 }
 
@@ -204,6 +211,7 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (in
 		case lost && owner.VM != "" && pod == nil:
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
+		case owner.VM == "" && env.isLate(pod):
 		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
 		}
@@ -212,6 +220,13 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (in
 		}
 	}
 	return inconsistencies
+}
+
+// isLate reports whether a request of the first call created the Pod after that call had run out of time and returned. Such a Pod never
+// starts, because it still has its gate.
+func (env *explorerTestEnv) isLate(pod *corev1.Pod) bool {
+	return pod != nil && len(pod.Spec.SchedulingGates) > 0 && !env.firstReturnedAt.IsZero() &&
+		!pod.CreationTimestamp.Time.Before(env.firstReturnedAt.Truncate(time.Second)) // creationTimestamp has whole seconds
 }
 
 // cleanup deletes the objects created by the calls, with the inverse calls. It returns the objects that remain even after a garbage
@@ -249,7 +264,7 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 	}
 	waitClean := func(timeout time.Duration) error {
 		return InterceptGomegaFailure(func() {
-			Eventually(remaining).WithContext(ctx).WithTimeout(timeout).WithPolling(30 * time.Millisecond).Should(BeEmpty())
+			Eventually(remaining).WithContext(ctx).WithTimeout(timeout).WithPolling(200 * time.Millisecond).Should(BeEmpty())
 		})
 	}
 	if waitClean(2*time.Second) == nil {

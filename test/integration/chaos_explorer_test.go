@@ -332,7 +332,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		env.expectConsistentOnce(x.first, states, response, now)
 		env.expectStillConsistent(x, reached, response, second, now)
 		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx), x.setup.lost) }).WithContext(ctx).WithTimeout(10*time.Second).
-			WithPolling(30*time.Millisecond).Should(BeEmpty(), func() string { return "after both calls returned\n" + env.describe(env.currentState(ctx)) })
+			WithPolling(100*time.Millisecond).Should(BeEmpty(), func() string { return "after both calls returned\n" + env.describe(env.currentState(ctx)) })
 		if x.second.independent && reached {
 			env.expectSoloOutcome(x, states[0], now, response)
 		}
@@ -357,7 +357,9 @@ func (env *explorerTestEnv) startFirstCall(ctx context.Context, x interleaving, 
 	env.firstResponse, env.firstReturned, env.firstCall = first, returned, x.first
 	running := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
 	go func() {
-		first <- <-running
+		response := <-running
+		env.firstReturnedAt = time.Now()
+		first <- response
 		close(returned)
 	}()
 	return first

@@ -124,7 +124,9 @@ func (c *ControlPlane) processes() []Process {
 		return Process{Name: name, Dir: c.Dir, Args: append([]string{name}, args...), Child: c.Child}
 	}
 	return []Process{
+		// The fault tests write more than the default quota of 2 GiB between two compactions.
 		process("etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+			"--quota-backend-bytes="+strconv.Itoa(8<<30),
 			"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer),
 		c.apiServer("kube-apiserver", c.APIPort),
