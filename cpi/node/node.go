@@ -18,14 +18,19 @@ func command(name string) []string {
 	return []string{"/bin/bash", "-c", program(name), name}
 }
 
-// program returns the text of the program, including its libraries.
+// program returns the text of the program, including its libraries. Because etcd stores it in each Pod, it has no comments, empty lines and
+// indentation. So the files must not have multi-line strings or here-documents in which these matter.
 func program(name string) string {
 	var text strings.Builder
 	for line := range strings.Lines(read(name + ".sh")) {
 		if library, ok := strings.CutPrefix(line, ". lib/"); ok {
 			line = read("lib/" + strings.TrimSpace(library))
 		}
-		text.WriteString(line)
+		for line := range strings.Lines(line) {
+			if line = strings.TrimLeft(line, " "); line != "\n" && !strings.HasPrefix(line, "#") {
+				text.WriteString(line)
+			}
+		}
 	}
 	return text.String()
 }
