@@ -54,6 +54,7 @@ mount_certificates
 link_monit_state
 configure_agent "$agent_json"
 install_mount_wrappers
+[[ $init != */runsvdir-start ]] || install_reboot_programs
 # The VM's directory on the node may be on a filesystem that is mounted with nodev.
 ! disks_are_hot_plugged || mount -o remount,bind,dev,rw "$devices"
 # In a volume of a Pod, any user can remove all files. The sticky bit, as on other VMs, limits that to the owner of a file.

@@ -140,6 +140,7 @@ var _ = Describe("vm-start.sh", func() {
 			updateCalls("/var/vcap/bosh/agent.json"),
 			updateCalls("/var/vcap/bosh/warden-cpi-agent-env.json"),
 			updateCalls("/usr/local/sbin/mount"),
+			updateCalls("/usr/local/sbin/reboot"),
 			[]string{"mount -o remount,bind,dev,rw /dev/bosh", makeReserve, "unshare --cgroup true", enterCgroupNamespace, "init in kubernetes"},
 		)))
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	_ "embed"
 	"os"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -60,6 +61,14 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			waitForStart()
 			Expect(vm.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted"))
 
+			for _, command := range []string{"reboot", "poweroff"} {
+				By("running " + command + " in the VM")
+				restarts := vm.restartCount(ctx)
+				vm.run(ctx, command)
+				Eventually(vm.restartCount).WithContext(ctx).Should(Equal(restarts + 1))
+				waitForStart()
+			}
+
 			By("deleting the VM")
 			const killed = 128 + 9 // exit code of a process killed by SIGKILL, which the kubelet sends after the grace period of 30 s
 			Expect(vm.terminationAfter(ctx, func() { env.mustCall(ctx, "delete_vm", vm.cid) }).ExitCode).NotTo(BeEquivalentTo(killed))
@@ -70,7 +79,7 @@ var _ = Describe("The shutdown of a VM", Label("vms"), func() {
 			}
 			newVM := env.createVM(ctx)
 			newVM.attach(ctx, disk)
-			Expect(newVM.run(ctx, "cat /var/vcap/store/log")).To(Equal("started\nstopped\nstarted\nstopped"))
+			Expect(newVM.run(ctx, "cat /var/vcap/store/log")).To(Equal(strings.Repeat("started\nstopped\n", 3) + "started\nstopped"))
 		},
 		stemcellEntries("extended"))
 })

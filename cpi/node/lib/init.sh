@@ -50,3 +50,27 @@ start_init() {
   fi
   exec_init "$1"
 }
+
+# install_reboot_programs installs programs that restart the VM: Kubernetes restarts a container after its init program exits. The
+# stemcell's programs work only with systemd.
+install_reboot_programs() {
+  local name
+  {
+    echo '#!/bin/bash'
+    cat <<'PROGRAM'
+# Stops services and jobs, as runit does before a halt, and ends the init program runsvdir.
+processes() { pgrep --inverse --exact 'runsv|runsvdir|svlogd|reboot|halt|poweroff|shutdown'; }
+trap '' HUP TERM
+{
+  sv -w 10 force-stop /etc/service/*
+  kill -s TERM $(processes)
+  for ((tenth = 0; tenth < 100; tenth++)); do
+    processes || break
+    sleep 0.1
+  done
+  kill -s HUP 1
+} </dev/null >/dev/null 2>&1 &
+PROGRAM
+  } | update_file "$root/usr/local/sbin/reboot" 0755
+  for name in halt poweroff shutdown; do update_link reboot "$root/usr/local/sbin/$name"; done
+}
