@@ -28,6 +28,16 @@ has_overlay() {
     umount "$directory/merged"
 }
 
+has_apparmor() { [[ $(</sys/module/apparmor/parameters/enabled) == Y ]]; }
+
+# has_controllers succeeds if all controllers of the kernel are mounted. Garden requires this with cgroup v1.
+has_controllers() {
+  local controller hierarchy enabled
+  while read -r controller hierarchy _ enabled; do
+    [[ $controller == \#* || $enabled == 0 || $hierarchy != 0 ]] || return 1
+  done </proc/cgroups
+}
+
 # can_connect HOST PORT
 # shellcheck disable=SC2016 # the inner bash expands it
 can_connect() { timeout 5 bash -c ': <"/dev/tcp/$0/$1"' "$1" "$2"; }
@@ -55,8 +65,8 @@ directory=$(mktemp -d)
 mount -t tmpfs tmpfs "$directory"
 report kernel "$(uname -r)"
 case $(stat --file-system --format %T /sys/fs/cgroup) in
-  cgroup2fs) report cgroup v2 ;;
-  *) report cgroup v1 ;;
+  cgroup2fs) report cgroup v2 && report cgroup-controllers yes ;;
+  *) report cgroup v1 && try cgroup-controllers has_controllers ;;
 esac
 cgroup=$(awk -F: '$1 == 0 { print $3 }' /proc/self/cgroup)
 for file in "/sys/fs/cgroup$cgroup/memory.oom.group" /sys/fs/cgroup/memory.oom.group; do
@@ -69,6 +79,11 @@ try loop has_loop_device
 try overlay has_overlay
 for filesystem in ext4 xfs; do try "$filesystem" has_filesystem "$filesystem"; done
 for type in dummy bridge; do try "$type" has_link_type "$type"; done
+try user-namespaces unshare --user --map-root-user true
+try apparmor has_apparmor
+try xfs-quotas test -e /proc/fs/xfs/xqmstat
+try ip-forwarding bash -c 'echo 1 >/proc/sys/net/ipv4/ip_forward'
+try nat iptables --wait --table nat --list-rules
 try open-files bash -c 'ulimit -n 524288'
 try dns getent ahosts kubernetes.default.svc
 try api can_connect "$KUBERNETES_SERVICE_HOST" "$KUBERNETES_SERVICE_PORT"

@@ -14,6 +14,9 @@ type DeepCheck struct {
 	evaluate func([]nodeProbe) finding
 }
 
+// CheckInClusterAPI is the name of the deep check for access to the API server.
+const CheckInClusterAPI = "in-cluster-api"
+
 // DeepChecks returns all deep checks, in the order of the report.
 func DeepChecks() []DeepCheck {
 	return []DeepCheck{
@@ -22,17 +25,27 @@ func DeepChecks() []DeepCheck {
 			"load the module loop on these nodes (modprobe loop), or use StorageClasses with volume_mode: Block for disks")},
 		{"vm-state", Advised, requireFact("overlay", "overlay filesystems cannot be mounted",
 			"load the module overlay; without it, a restart of a VM's container reverts changes to /etc and other system directories")},
-		{"filesystems", Advised, evaluateKernel("ext4", "xfs")},
-		{"links", Advised, evaluateKernel("dummy", "bridge")},
+		{"filesystems", Advised, evaluateFeatures(
+			feature{"ext4", "load the module ext4"}, feature{"xfs", "load the module xfs, which Garden requires"})},
+		{"links", Advised, evaluateFeatures(
+			feature{"dummy", "load the module dummy, which BOSH DNS requires on newer stemcells"},
+			feature{"bridge", "load the module bridge, which containers in VMs require"})},
 		{"cgroups", Advised, evaluateCgroups},
 		{"open-files", Advised, requireFact("open-files", "a VM cannot have 524,288 open files",
 			"if jobs need that many, raise LimitNOFILE of the container runtime's service")},
 		{"cluster-dns", Advised, requireFact("dns", "cannot resolve kubernetes.default.svc",
 			"check that the cluster's DNS runs; VMs with their own dns servers do not need it")},
-		{"in-cluster-api", Advised, requireFact("api", "a VM cannot reach the API server",
+		{CheckInClusterAPI, Advised, requireFact("api", "a VM cannot reach the API server",
 			"check network policies and the Service default/kubernetes; a director in the cluster requires access")},
 		{"hairpin", Advised, requireFact("hairpin", "a VM cannot reach itself through its Service",
 			"enable hairpin traffic in the network plugin (hairpinMode), or use static addresses; a director behind a Service requires it")},
+		{"diego-cells", Advised, evaluateFeatures(
+			feature{"user-namespaces", "raise the sysctl user.max_user_namespaces"},
+			feature{"apparmor", `set garden.apparmor_profile: ""`},
+			feature{"xfs-quotas", "use nodes with a kernel that has CONFIG_XFS_QUOTA"},
+			feature{"cgroup-controllers", "mount all cgroup controllers in /proc/cgroups, as systemd does"},
+			feature{"ip-forwarding", "allow privileged Pods to set net.ipv4.ip_forward"},
+			feature{"nat", "load the module nf_tables, or iptable_nat"})},
 		{"requested-address", Advised, evaluateRequestedAddress},
 	}
 }
@@ -47,7 +60,7 @@ func evaluateStart(probes []nodeProbe) finding {
 		longest = max(longest, probe.took)
 	}
 	if len(failed) > 0 {
-		return fail(strings.Join(failed, "; "), "correct the cause in the message; docs/explanation/vms.md has the requirements of nodes")
+		return fail(strings.Join(failed, "; "), "correct the cause in the message; docs/reference/compatibility.md has the requirements of nodes")
 	}
 	return pass(fmt.Sprintf("a Pod like a VM Pod ran on %s, in at most %.1f s", nodeNames(probes), longest.Seconds()))
 }
@@ -66,22 +79,25 @@ func requireFact(fact, problem, remedy string) func([]nodeProbe) finding {
 	}
 }
 
-// evaluateKernel returns the evaluation of kernel features that only some jobs require.
-func evaluateKernel(facts ...string) func([]nodeProbe) finding {
+// feature is a fact about nodes that only some jobs require, and the remedy if it is "no".
+type feature struct{ fact, remedy string }
+
+// evaluateFeatures returns the evaluation of features.
+func evaluateFeatures(features ...feature) func([]nodeProbe) finding {
 	return func(probes []nodeProbe) finding {
-		var supported, missing []string
-		for _, fact := range facts {
-			yes, no := splitByFact(probes, fact)
+		var supported, missing, remedies []string
+		for _, feature := range features {
+			yes, no := splitByFact(probes, feature.fact)
 			if len(no) > 0 {
-				missing = append(missing, fact+" on "+nodeNames(no))
+				missing = append(missing, feature.fact+" on "+nodeNames(no))
+				remedies = append(remedies, feature.remedy)
 			} else if len(yes) > 0 {
-				supported = append(supported, fact)
+				supported = append(supported, feature.fact)
 			}
 		}
 		switch {
 		case len(missing) > 0:
-			return warn("the kernel lacks "+strings.Join(missing, ", "),
-				"load these modules on the nodes if jobs require them: Garden requires xfs, BOSH DNS a dummy link")
+			return warn("missing: "+strings.Join(missing, ", "), strings.Join(remedies, "; "))
 		case len(supported) == 0:
 			return undetermined("no probe reported it", "see run-vm")
 		}

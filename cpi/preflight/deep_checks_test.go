@@ -11,7 +11,8 @@ import (
 
 // healthyNode is the probe output of a node that meets all requirements.
 const healthyNode = "kernel 6.1\ncgroup v2\noom-group 1\nloop yes\noverlay yes\next4 yes\nxfs yes\ndummy yes\nbridge yes\n" +
-	"open-files yes\ndns yes\napi yes\nhairpin yes\n"
+	"open-files yes\ndns yes\napi yes\nhairpin yes\nuser-namespaces yes\napparmor yes\nxfs-quotas yes\ncgroup-controllers yes\n" +
+	"ip-forwarding yes\nnat yes\n"
 
 var _ = Describe("Deep checks", func() {
 	evaluate := func(name string, probes ...nodeProbe) finding {
@@ -43,8 +44,10 @@ var _ = Describe("Deep checks", func() {
 	},
 		Entry("loop devices", "loop", "loop-devices", Fails, "no loop device", "volume_mode: Block"),
 		Entry("overlays", "overlay", "vm-state", Fails, "overlay filesystems cannot be mounted", "module overlay"),
-		Entry("XFS", "xfs", "filesystems", Warns, "lacks xfs", "Garden requires xfs"),
-		Entry("links", "dummy", "links", Warns, "lacks dummy", "BOSH DNS"),
+		Entry("XFS", "xfs", "filesystems", Warns, "missing: xfs", "which Garden requires"),
+		Entry("links", "dummy", "links", Warns, "missing: dummy", "BOSH DNS"),
+		Entry("AppArmor", "apparmor", "diego-cells", Warns, "missing: apparmor", `garden.apparmor_profile: ""`),
+		Entry("NAT", "nat", "diego-cells", Warns, "missing: nat", "nf_tables"),
 		Entry("open files", "open-files", "open-files", Fails, "524,288", "LimitNOFILE"),
 		Entry("DNS", "dns", "cluster-dns", Fails, "kubernetes.default.svc", "cluster's DNS"),
 		Entry("the API server", "api", "in-cluster-api", Fails, "cannot reach the API server", "network policies"),

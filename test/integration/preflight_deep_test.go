@@ -13,7 +13,8 @@ import (
 
 // healthyNodeFacts is the probe output of a node that meets all requirements.
 const healthyNodeFacts = "kernel 6.1\ncgroup v2\noom-group 1\nloop yes\noverlay yes\next4 yes\nxfs yes\ndummy yes\nbridge yes\n" +
-	"open-files yes\ndns yes\napi yes\nhairpin yes\n"
+	"open-files yes\ndns yes\napi yes\nhairpin yes\nuser-namespaces yes\napparmor yes\nxfs-quotas yes\ncgroup-controllers yes\n" +
+	"ip-forwarding yes\nnat yes\n"
 
 var _ = Describe("The deep check", func() {
 	var env testEnv
@@ -42,7 +43,7 @@ var _ = Describe("The deep check", func() {
 		d := env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{
 			"test/waiting": "ErrImagePull", "test/message": `failed to pull image "registry.example.com/stemcell": not found`}})
 		report := runCheck(ctx, d, "-deep")
-		Expect(report.results["run-vm"]).To(matchResult(preflight.Fails, "not found", "docs/explanation/vms.md"))
+		Expect(report.results["run-vm"]).To(matchResult(preflight.Fails, "not found", "docs/reference/compatibility.md"))
 		Expect(report.results["loop-devices"].Verdict).To(Equal(preflight.Unknown))
 		Expect(report.status).To(Equal(1))
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
