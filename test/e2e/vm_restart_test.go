@@ -200,6 +200,7 @@ var _ = Describe("A VM with systemd", Label("vms"), func() {
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})
 		Eventually(func() (string, error) { return vm.tryRun(ctx, "systemctl is-system-running") }).WithContext(ctx).
 			Should(Equal("running"), func() string { return vm.run(ctx, "systemctl --failed --no-pager; systemctl list-jobs --no-pager") })
+		vm.run(ctx, "systemctl start logrotate.service")
 		Expect(vm.run(ctx, "cat /run/systemd/resolved.conf.d/kubernetes.conf")).To(ContainSubstring("FallbackDNS="))
 		Expect(vm.run(ctx, "cat /proc/1/comm")).To(Equal("systemd"))
 		Expect(vm.run(ctx, "cat /proc/1/cgroup")).To(MatchRegexp(`(?m)^\d+:(name=systemd)?:/\S*[0-9a-f]{64}\S*/init\.scope$`))
