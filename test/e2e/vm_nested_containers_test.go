@@ -59,7 +59,7 @@ func (vm *testVM) expectRunsContainers(ctx context.Context) string {
 // xfsQuota is the output of nestedContainersScript if the kernel supports XFS quotas.
 const xfsQuota = "quota: 5242880\n"
 
-var _ = Describe("A VM that runs containers", Label("vms"), func() {
+var _ = Describe("A VM that runs containers", Label("vms", "garden"), func() {
 	DescribeTable("applies their limits in its own cgroup, as BPM and Garden require",
 		func(ctx context.Context, stemcell string) {
 			newTestEnv(ctx).createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)

@@ -113,7 +113,7 @@ var _ = Describe("On a VM node with cgroup v2 and the kubelet's default cgroups,
 		},
 		entries())
 
-	DescribeTable("a VM applies the limits of its containers, as BPM and Garden require",
+	DescribeTable("a VM applies the limits of its containers, as BPM and Garden require", Label("garden"),
 		func(ctx context.Context, stemcell, _ string) {
 			env := newVMNodeEnv(ctx)
 			Expect(env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)).To(ContainSubstring(xfsQuota), "this kernel supports quotas")
