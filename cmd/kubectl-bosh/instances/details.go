@@ -3,11 +3,13 @@ package instances
 import (
 	"context"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -122,8 +124,21 @@ func (d *Details) gatherEvents(ctx context.Context, client *kube.Client) error {
 			d.Events = append(d.Events, event)
 		}
 	}
-	slices.SortStableFunc(d.Events, func(a, b *corev1.Event) int { return LastSeen(a).Compare(LastSeen(b).Time) })
+	slices.SortStableFunc(d.Events, compareEvents)
 	return nil
+}
+
+// compareEvents orders events by time. The times of some events have only whole seconds: within a second, it orders events by the
+// changes in the cluster.
+func compareEvents(a, b *corev1.Event) int {
+	if order := LastSeen(a).Truncate(time.Second).Compare(LastSeen(b).Truncate(time.Second)); order != 0 {
+		return order
+	}
+	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
+	if err != nil {
+		return 0
+	}
+	return order
 }
 
 // LastSeen returns the time of the event's last occurrence, from the first field that is set.

@@ -3,6 +3,7 @@ package instances
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/onsi/ginkgo/v2" // not a dot import: the package has a Describe, too
 	. "github.com/onsi/gomega"
@@ -115,6 +116,8 @@ var _ = ginkgo.Describe("Instances", func() {
 		Expect(err).NotTo(HaveOccurred())
 		api.Add("poddisruptionbudgets", namespace, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Name: "web"},
 			Spec: policyv1.PodDisruptionBudgetSpec{Selector: &metav1.LabelSelector{MatchLabels: map[string]string{manifest.LabelRole: manifest.RoleVM}}}})
+		api.Add("events", namespace, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: "scheduled"}, Message: "scheduled",
+			InvolvedObject: corev1.ObjectReference{UID: vm.UID}, EventTime: metav1.NewMicroTime(time.UnixMilli(1000_700))})
 		for i, message := range []string{"first", "second"} {
 			api.Add("events", namespace, &corev1.Event{ObjectMeta: metav1.ObjectMeta{Name: message}, Message: message,
 				InvolvedObject: corev1.ObjectReference{UID: vm.UID}, LastTimestamp: metav1.Unix(int64(1000-i), 0)})
@@ -125,7 +128,8 @@ var _ = ginkgo.Describe("Instances", func() {
 		Expect(details.PVCs).To(ConsistOf(HaveField("Name", "disk-1")))
 		Expect(details.Services).To(ConsistOf(HaveField("Name", "web")))
 		Expect(details.PDBs).To(ConsistOf(HaveField("Name", "web")))
-		Expect(details.Events).To(HaveExactElements(HaveField("Message", "second"), HaveField("Message", "first")))
+		Expect(details.Events).To(HaveExactElements(
+			HaveField("Message", "second"), HaveField("Message", "scheduled"), HaveField("Message", "first")))
 	})
 
 	ginkgo.DescribeTable("have the state", func(expected string, change func(*corev1.Pod)) {
