@@ -10,6 +10,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -137,12 +138,14 @@ func (o options) validate(args []string) error {
 }
 
 // run builds the light stemcell and returns the path of its tarball.
-func run(ctx context.Context, args []string, env func(string) string, log io.Writer) (string, error) {
-	o, err := parseFlags(args, log)
+func run(ctx context.Context, args []string, env func(string) string, output io.Writer) (string, error) {
+	log.SetFlags(0) // log messages are lines like the others
+	log.SetOutput(output)
+	o, err := parseFlags(args, output)
 	if err != nil {
 		return "", err
 	}
-	store, err := o.newStore(env, log)
+	store, err := o.newStore(env)
 	if err != nil {
 		return "", err
 	}
@@ -150,7 +153,7 @@ func run(ctx context.Context, args []string, env func(string) string, log io.Wri
 	if o.image != "" {
 		light, err = o.inspectImage(ctx, store)
 	} else {
-		light, err = o.buildImage(ctx, store, log)
+		light, err = o.buildImage(ctx, store, output)
 	}
 	if err != nil {
 		return "", err
@@ -222,7 +225,7 @@ func (o options) newLightTarball(manifest stemcell.Manifest) stemcell.LightTarba
 }
 
 // newStore returns a store for the registry that the flags select.
-func (o options) newStore(env func(string) string, log io.Writer) (stemcell.Store, error) {
+func (o options) newStore(env func(string) string) (stemcell.Store, error) {
 	registry := stemcell.Registry{
 		Repository: o.repository, Username: o.username, Password: stemcell.Secret(env("REGISTRY_PASSWORD")),
 		Token: stemcell.Secret(env("REGISTRY_TOKEN")), Insecure: o.insecure,
@@ -241,7 +244,7 @@ func (o options) newStore(env func(string) string, log io.Writer) (stemcell.Stor
 	if err := storeOptions.Validate(); err != nil {
 		return stemcell.Store{}, err
 	}
-	return stemcell.Store{Options: storeOptions, Log: slog.New(slog.NewTextHandler(log, nil))}, nil
+	return stemcell.Store{Options: storeOptions, Log: slog.Default()}, nil
 }
 
 // flagNames replaces the CPI properties in errors of package stemcell with flags and environment variables.

@@ -159,5 +159,11 @@ func newRoot(conn *connection) *cobra.Command {
 	} {
 		root.AddCommand(newCommand(conn))
 	}
+	root.AddCommand(&cobra.Command{
+		Use: "version", Short: "Print the version of the plugin", Args: cobra.NoArgs,
+		Run: func(command *cobra.Command, _ []string) {
+			fmt.Fprintln(command.OutOrStdout(), "kubectl bosh version "+version)
+		},
+	})
 	return root
 }

@@ -11,7 +11,7 @@ import (
 	. "github.com/onsi/gomega"
 )
 
-var _ = Describe("kubectl bosh --version", func() {
+var _ = Describe("kubectl bosh version", func() {
 	It("prints the version that scripts/build-kubectl-bosh sets", func(ctx context.Context) {
 		script, err := os.ReadFile("../../scripts/build-kubectl-bosh")
 		Expect(err).NotTo(HaveOccurred())
@@ -20,9 +20,11 @@ var _ = Describe("kubectl bosh --version", func() {
 		program := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 		out, err := exec.CommandContext(ctx, "go", "build", "-ldflags", flags[1]+"v1.2.3", "-o", program, ".").CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
-		output, err := exec.CommandContext(ctx, program, "--version").Output()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(string(output)).To(Equal("kubectl bosh version v1.2.3\n"))
+		for _, argument := range []string{"version", "--version"} {
+			output, err := exec.CommandContext(ctx, program, argument).Output()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(string(output)).To(Equal("kubectl bosh version v1.2.3\n"))
+		}
 	})
 })
 
