@@ -68,8 +68,9 @@ func (r *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones.
-func (r *environmentRun) runPreflight(ctx context.Context) error {
+// runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones. For a new director with in-cluster
+// credentials, it also checks whether a Pod with this image reaches the API server, unless image is "".
+func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
@@ -84,17 +85,47 @@ func (r *environmentRun) runPreflight(ctx context.Context) error {
 		}
 	}
 	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
-	const checkCommand = "kubectl bosh check --namespace "
 	if preflight.Passed(results) {
-		r.report("check", "all required preflight checks passed (`"+checkCommand+r.settings.Namespace+"` shows them)")
-		return nil
+		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
+		return r.checkAPIAccess(ctx, client, image)
 	}
-	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return preflight.Passed([]preflight.Result{result}) })
-	if err := preflight.Write(r.command.OutOrStdout(), failed, false); err != nil {
+	if err := r.writeFailed(results); err != nil {
 		return err
 	}
 	return errors.New("preflight checks failed in namespace " + r.settings.Namespace + "; see the remedies above and " +
 		"docs/reference/preflight.md, or skip the checks with --no-check")
+}
+
+// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The
+// other deep checks are not printed, unless no Pod runs, because the director's manifest may have settings that make them succeed.
+func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client, image string) error {
+	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
+		r.settings.Credentials != environment.CredentialsInCluster {
+		return err
+	}
+	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
+	results := preflight.RunDeepWithClient(ctx, cpi.DefaultConfig(), client, image)
+	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
+	switch access := results[index]; access.Verdict {
+	case preflight.OK:
+		return nil
+	case preflight.Fails:
+		if err := r.writeFailed([]preflight.Result{access}); err != nil {
+			return err
+		}
+		return errors.New("VMs in namespace " + r.settings.Namespace + " cannot reach the API server, which a director with in-cluster " +
+			"credentials requires; see the remedy above, or skip the checks with --no-check")
+	}
+	return r.writeFailed(results)
+}
+
+// writeFailed prints the failed results, if there are any.
+func (r *environmentRun) writeFailed(results []preflight.Result) error {
+	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return result.Verdict != preflight.Fails })
+	if len(failed) == 0 {
+		return nil
+	}
+	return preflight.Write(r.command.OutOrStdout(), failed, false)
 }
 
 // waitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are
@@ -142,6 +173,22 @@ func printReport(to io.Writer, title string, lines []cluster.ReportLine) {
 	}
 	table.Flush()
 	fmt.Fprintln(to)
+}
+
+// groupByValue returns a line "name, name: value" for each value.
+func groupByValue(lines []cluster.ReportLine) []string {
+	var values, grouped []string
+	names := map[string][]string{}
+	for _, line := range lines {
+		if names[line.Value] == nil {
+			values = append(values, line.Value)
+		}
+		names[line.Value] = append(names[line.Value], line.Name)
+	}
+	for _, value := range values {
+		grouped = append(grouped, strings.Join(names[value], ", ")+": "+value)
+	}
+	return grouped
 }
 
 func printLines(to io.Writer, title string, lines []string) {

@@ -63,8 +63,9 @@ func newUpCommand(conn *connection) *cobra.Command {
 		Long: "Create or update a BOSH director in the cluster of your kubeconfig, in the namespace set by --namespace or by the kubeconfig's\n" +
 			"context (default: bosh).\n\n" +
 			"up inspects the cluster, decides how the director gets its address and credentials, and writes the files for `bosh create-env`\n" +
-			"to an environment directory. It prints its findings, its decisions, and the equivalent manual commands. After confirmation,\n" +
-			"it creates the namespace and the RBAC objects, runs preflight checks, and runs `bosh create-env` through its own proxy.\n\n" +
+			"to an environment directory. It prints its findings and its decisions, and with --dry-run the equivalent manual commands. After\n" +
+			"confirmation, it creates the namespace and the RBAC objects, runs preflight checks, and runs `bosh create-env` through its own\n" +
+			"proxy.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
 			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light\n" +
@@ -168,7 +169,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
 		return err
 	}
-	if err := o.apply(ctx, run, inspection); err != nil {
+	if err := o.apply(ctx, run, inspection, plan); err != nil {
 		return err
 	}
 	printLines(out, "Next steps", dir.NextSteps(plan))
@@ -196,8 +197,10 @@ func (o *upOptions) writePlan(ctx context.Context, run *environmentRun) (*cluste
 	if o.ReplaceServer {
 		run.replaceServer = replaceAlways
 	}
-	printReport(out, "Files in "+run.dir.Path, written)
-	printLines(out, "Equivalent manual commands", run.dir.ManualCommands(o.boshProgram(), plan))
+	printLines(out, "Files in "+run.dir.Path, groupByValue(written))
+	if o.dryRun {
+		printLines(out, "Equivalent manual commands", run.dir.ManualCommands(o.boshProgram(), plan))
+	}
 	return inspection, plan, nil
 }
 
@@ -273,43 +276,58 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 }
 
 // apply creates or updates the objects that the director requires, and runs create-env.
-func (o *upOptions) apply(ctx context.Context, s *environmentRun, inspection *cluster.Inspection) error {
-	if err := s.checkBOSHCLI(); err != nil {
+func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *cluster.Inspection, plan *environment.Plan) error {
+	if err := run.checkBOSHCLI(); err != nil {
 		return err
 	}
 	if o.AllowPrivileged && inspection.Namespace.Exists && inspection.Namespace.PodSecurity != cluster.PodSecurityPrivileged {
-		if err := s.allowPrivileged(ctx, inspection.Namespace.PodSecurity); err != nil {
+		if err := run.allowPrivileged(ctx, inspection.Namespace.PodSecurity); err != nil {
 			return err
 		}
 	}
-	objects, err := s.dir.PermissionsObjects()
-	if err != nil {
+	if err := run.applyPermissions(ctx); err != nil {
 		return err
 	}
-	for _, object := range objects {
-		outcome, err := s.cluster.Apply(ctx, object)
-		if cluster.IsForbidden(err) {
-			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace %s`",
-				cluster.KindAndName(object), err, s.settings.Namespace)
-		}
-		if err != nil {
-			return fmt.Errorf("apply %s: %w", cluster.KindAndName(object), err)
-		}
-		s.report(cluster.KindAndName(object), outcome)
-	}
-	if err := s.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
+	if err := run.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err
 	}
-	if err := s.writeCredentials(ctx, inspection.APIURL); err != nil {
+	if err := run.writeCredentials(ctx, inspection.APIURL); err != nil {
 		return err
 	}
 	if !o.noCheck {
-		if err := s.runPreflight(ctx); err != nil {
+		if err := run.runPreflight(ctx, plan.StemcellImage()); err != nil {
 			return err
 		}
 	}
-	s.report("create-env", "the first run compiles the CPI on this host, which takes one to six minutes and prints nothing")
-	return s.runBOSH(ctx, "create-env")
+	run.report("create-env", "the first run compiles the CPI on this host, which takes one to six minutes and prints nothing")
+	return run.runBOSH(ctx, "create-env")
+}
+
+// applyPermissions applies the objects in permissions.yaml, and prints the outcomes.
+func (r *environmentRun) applyPermissions(ctx context.Context) error {
+	objects, err := r.dir.PermissionsObjects()
+	if err != nil {
+		return err
+	}
+	var outcomes []cluster.ReportLine
+	defer func() {
+		for _, line := range groupByValue(outcomes) {
+			fmt.Fprintln(r.command.OutOrStdout(), line)
+		}
+	}()
+	for _, object := range objects {
+		name := cluster.KindAndName(object)
+		outcome, err := r.cluster.Apply(ctx, object)
+		if cluster.IsForbidden(err) {
+			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace %s`",
+				name, err, r.settings.Namespace)
+		}
+		if err != nil {
+			return fmt.Errorf("apply %s: %w", name, err)
+		}
+		outcomes = append(outcomes, cluster.ReportLine{Name: name, Value: outcome})
+	}
+	return nil
 }
 
 // checkBOSHCLI fails early if the BOSH CLI is not found.
@@ -320,10 +338,10 @@ func (r *environmentRun) checkBOSHCLI() error {
 	return nil
 }
 
-// runBOSH prints and runs the command of the BOSH CLI.
+// runBOSH runs the command of the BOSH CLI. `up --dry-run` prints it.
 func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
 	arguments := r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings)
-	fmt.Fprintf(r.command.OutOrStdout(), "\n$ %s\n", environment.QuoteCommand(arguments))
+	fmt.Fprintln(r.command.OutOrStdout())
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
 	err := r.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
 	if _, failed := errors.AsType[exitStatus](err); failed {

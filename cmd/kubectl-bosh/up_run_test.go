@@ -5,17 +5,20 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
@@ -103,7 +106,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		session := ws.up()
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Create or update the director kubernetes in namespace ` + ws.namespace + ` of the cluster .*\? \[yN\]: `))
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: created\n`))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: created\n`))
 		Expect(session.Out).To(gbytes.Say(`check: all required preflight checks passed`))
 		Expect(session.Out).To(gbytes.Say(`bosh alias-env kubernetes -e 10\.246\.0\.60 `))
 		Expect(ws.read("calls")).To(MatchRegexp(`^socks5://127\.0\.0\.1:\d+\ncreate-env\n` + ws.path("bosh-deployment/bosh.yml") + "\n"))
@@ -125,7 +128,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(ws.read("kubernetes/cpi.token")).NotTo(Equal(token))
 		Expect(ws.read("manifest.yml")).To(Equal(previous), "create-env would recreate the VM because of a token")
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: unchanged\n`))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: unchanged\n`))
 		Expect(strings.Count(ws.read("calls"), "create-env\n")).To(Equal(2))
 
 		session = ws.down()
@@ -163,6 +166,20 @@ var _ = Describe("kubectl bosh up and down", func() {
 		env.mustCall(ctx, "delete_vm", "agent-old")
 	})
 
+	It("wait until a namespace that is being deleted is gone", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		_, err := cluster.CoreV1().ConfigMaps(ws.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{
+			Name: "remaining", Finalizers: []string{"example.com/wait"}}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(cluster.CoreV1().Namespaces().Delete(ctx, ws.namespace, metav1.DeleteOptions{})).To(Succeed())
+		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
+		Eventually(session.Out).Should(gbytes.Say(`\(being deleted; up waits until it is gone\)`))
+		_, err = controlPlane.Kubectl(ctx, "patch", "configmap", "remaining", "--namespace", ws.namespace, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(session).WithTimeout(time.Minute).Should(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: created\n`))
+	})
+
 	It("keep a namespace that is not empty", func(ctx SpecContext) {
 		Expect(ws.up()).To(gexec.Exit(0))
 		_, err := controlPlane.Kubectl(ctx, "create", "service", "clusterip", "mine", "--tcp=80", "--namespace", ws.namespace)
@@ -185,6 +202,31 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
 	})
+
+	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
+		Expect(stemcell.LightTarball{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", Repository: "registry.example.com/stemcell",
+			Digest: "sha256:" + strings.Repeat("0", 64), APIVersion: 3}.Write(ws.path("stemcell.tgz"))).To(Succeed())
+		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
+		Eventually(func(g Gomega) {
+			pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/director-uuid=preflight"})
+			g.Expect(err).NotTo(HaveOccurred())
+			for _, pod := range pods.Items { // kwok's kubelet does not run their script
+				Expect(pod.Spec.Containers[0].Image).To(HavePrefix("registry.example.com/stemcell@sha256:"))
+				_, _ = controlPlane.Kubectl(ctx, "annotate", "--overwrite", "pod", pod.Name, "--namespace", ws.namespace, "test/facts=loop yes\napi "+apiFact+"\n")
+			}
+			g.Expect(session).To(gexec.Exit(exitCode))
+		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
+		if exitCode == 0 {
+			Expect(ws.path("calls")).To(BeAnExistingFile())
+			return
+		}
+		Expect(session.Out).To(gbytes.Say(`in-cluster-api +advised +fails +a VM cannot reach the API server on node-a`))
+		Expect(session.Err).To(gbytes.Say(`^error: VMs in namespace ` + ws.namespace + ` cannot reach the API server`))
+		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
+	},
+		Entry("and continue with it", "yes", 0),
+		Entry("and stop without it", "no", 1),
+	)
 
 	It("exit with the exit status of the BOSH CLI", func() {
 		ws.write("fails", "")

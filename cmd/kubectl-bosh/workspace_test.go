@@ -63,12 +63,18 @@ func (ws workspace) vars() map[string]any {
 // run runs kubectl bosh in the directory with this input, and waits for it.
 func (ws workspace) run(input string, args ...string) *gexec.Session {
 	GinkgoHelper()
+	session := ws.start(input, args...)
+	Eventually(session).Should(gexec.Exit())
+	return session
+}
+
+// start is like run, but does not wait.
+func (ws workspace) start(input string, args ...string) *gexec.Session {
+	GinkgoHelper()
 	command := exec.Command(program, append([]string{args[0], "--kubeconfig", ws.kubeconfig}, args[1:]...)...)
 	command.Dir = ws.dir
 	command.Stdin = strings.NewReader(input)
-	session := startCommand(command)
-	Eventually(session).Should(gexec.Exit())
-	return session
+	return startCommand(command)
 }
 
 var firstRunArgs = []string{"up", "--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz"}

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // PodSecurityLabel is the label with the Pod Security level that a namespace enforces. VM Pods require PodSecurityPrivileged.
@@ -41,6 +43,10 @@ func (c *Cluster) inspectNamespace(ctx context.Context, result *Inspection) (str
 	if err != nil {
 		return "", err
 	}
+	if existing.GetDeletionTimestamp() != nil {
+		result.Namespace.Known = true
+		return c.Client.Namespace + " (being deleted; up waits until it is gone)", nil
+	}
 	result.Namespace = Namespace{Known: true, Exists: true, PodSecurity: existing.GetLabels()[PodSecurityLabel]}
 	if result.Namespace.PodSecurity == "" {
 		return c.Client.Namespace + " (without the label " + PodSecurityLabel + ")", nil
@@ -50,6 +56,21 @@ func (c *Cluster) inspectNamespace(ctx context.Context, result *Inspection) (str
 
 func (c *Cluster) getNamespace(ctx context.Context) (*unstructured.Unstructured, error) {
 	return c.dynamicClient.Resource(resourcesByKind["Namespace"]).Get(ctx, c.Client.Namespace, metav1.GetOptions{})
+}
+
+// waitForNamespaceDeletion waits until the namespace, which is being deleted, is gone. It fails after two minutes.
+func (c *Cluster) waitForNamespaceDeletion(ctx context.Context) error {
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+		_, err := c.getNamespace(ctx)
+		if apierrors.IsNotFound(err) {
+			return true, nil
+		}
+		return false, err
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s is being deleted, and is not gone yet: %w; its status names what remains", c.Client.Namespace, err)
+	}
+	return nil
 }
 
 // SetPodSecurity replaces the value of PodSecurityLabel with to if it equals from, and returns the previous value. An empty value means

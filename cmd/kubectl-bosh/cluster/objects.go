@@ -63,6 +63,12 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	}
 	isNamespace := desired.GetKind() == "Namespace"
 	existing, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+	if err == nil && isNamespace && existing.GetDeletionTimestamp() != nil {
+		if err := c.waitForNamespaceDeletion(ctx); err != nil {
+			return "", err
+		}
+		existing, err = client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+	}
 	if err == nil && isNamespace {
 		desired = withoutPodSecurity(desired) // only SetPodSecurity changes this label of an existing namespace
 	}

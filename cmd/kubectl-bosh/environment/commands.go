@@ -45,7 +45,7 @@ func (d Dir) ManualCommands(program string, plan *Plan) []string {
 			" --token \"$(kubectl get secret "+TokenSecret+namespaceFlags+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
 	return append(commands, "kubectl bosh proxy --direct"+namespaceFlags+" -- \\\n    "+
-		QuoteCommand(d.BOSHCommand(program, "create-env", plan.Settings)))
+		strings.Join(splitAtFlags(d.BOSHCommand(program, "create-env", plan.Settings)), " \\\n      "))
 }
 
 // kubectlFlags returns the flags that select the cluster, with a leading space, or "" if there are none.
@@ -72,6 +72,19 @@ func (d Dir) NextSteps(plan *Plan) []string {
 		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + varsStore + " --path /admin_password)",
 		QuoteCommand(config),
 	}
+}
+
+// splitAtFlags returns the parts of the command that begin with a flag, quoted for a POSIX shell.
+func splitAtFlags(command []string) []string {
+	var parts []string
+	for i, word := range command {
+		if i == 0 || strings.HasPrefix(word, "--") {
+			parts = append(parts, quoteWord(word))
+		} else {
+			parts[len(parts)-1] += " " + quoteWord(word)
+		}
+	}
+	return parts
 }
 
 var shellSafe = regexp.MustCompile(`^[\w@%+=:,./-]+$`)

@@ -129,19 +129,25 @@ func (d Dir) recordedCluster() (*cluster.Identity, error) {
 	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
-// writeIfAbsent writes the file unless it exists, and returns a description of the result, for example "written". It keeps an existing
+// Outcomes for a file.
+const (
+	outcomeWritten   = "written"
+	outcomeUnchanged = "unchanged"
+)
+
+// writeIfAbsent writes the file unless it exists, and returns the outcome. It keeps an existing
 // file with other content, which the operator edited, or another release wrote.
 func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	existing, err := os.ReadFile(d.filePath(name))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "written", d.write(name, content)
+		return outcomeWritten, d.write(name, content)
 	case err != nil:
 		return "", err
 	case string(existing) == string(content):
-		return "unchanged", nil
+		return outcomeUnchanged, nil
 	}
-	return "kept, although its content differs from the default; to replace it, delete the file and run up again", nil
+	return "kept, although the content differs from the default; to replace a file, delete it and run up again", nil
 }
 
 func exists(path string) (bool, error) {

@@ -2,6 +2,7 @@ package environment
 
 import (
 	"archive/tar"
+	"cmp"
 	"fmt"
 	"io"
 	"os"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/klauspost/compress/gzip"
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // compiledFor matches the operating system in the file name of a compiled release or of a stemcell, for example
@@ -69,13 +72,23 @@ func (p *Plan) CheckStorageClasses(manifest []byte) error {
 	return nil
 }
 
+// StemcellImage returns the image reference of the stemcell, or "" if it is unknown: the stemcell is not a local file, or not a light one.
+func (p *Plan) StemcellImage() string {
+	properties := readStemcellManifest(p.Vars.GetString("stemcell_url")).CloudProperties
+	if !properties.IsLight() {
+		return ""
+	}
+	reference, err := properties.Reference()
+	if err != nil {
+		return "" // create-env reports it
+	}
+	return reference.Name()
+}
+
 // stemcellSeries returns the operating system of the stemcell: from its stemcell.MF, or from the name in its URL. It returns "" if the
 // operating system is unknown.
 func stemcellSeries(url string) string {
-	if file, isFile := strings.CutPrefix(url, "file://"); isFile {
-		return operatingSystemOf(file)
-	}
-	return seriesInName(url)
+	return cmp.Or(readStemcellManifest(url).OperatingSystem, seriesInName(url))
 }
 
 // seriesInName returns the operating system in the file name of a compiled release or a stemcell, or "" if it has none.
@@ -86,30 +99,31 @@ func seriesInName(url string) string {
 	return ""
 }
 
-// operatingSystemOf returns the operating system in the tarball's stemcell.MF. It returns "" for a file that is not a stemcell, which the
-// BOSH CLI reports.
-func operatingSystemOf(tarball string) string {
+// readStemcellManifest returns the stemcell.MF of the tarball with this file URL. The result is empty for other URLs, and for a file that is
+// not a stemcell, which the BOSH CLI reports.
+func readStemcellManifest(url string) (manifest stemcell.Manifest) {
+	tarball, isFile := strings.CutPrefix(url, "file://")
+	if !isFile {
+		return manifest
+	}
 	file, err := os.Open(tarball)
 	if err != nil {
-		return ""
+		return manifest
 	}
 	defer file.Close()
 	plain, err := gzip.NewReader(file)
 	if err != nil {
-		return ""
+		return manifest
 	}
 	for archive := tar.NewReader(plain); ; {
 		header, err := archive.Next()
 		if err != nil {
-			return ""
+			return manifest
 		}
 		if path.Clean(header.Name) == "stemcell.MF" {
-			var manifest struct {
-				OperatingSystem string `json:"operating_system"`
-			}
 			content, _ := io.ReadAll(io.LimitReader(archive, 1<<20))
 			_ = yaml.Unmarshal(content, &manifest)
-			return manifest.OperatingSystem
+			return manifest
 		}
 	}
 }

@@ -13,16 +13,13 @@ import (
 
 // Write writes the plan's files to the directory, and returns the outcome for each file. config are the operator's connection settings.
 func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
-	var outcomes []cluster.ReportLine
-	if err := d.writeSettings(p); err != nil {
+	outcomes, err := d.writeSettings(p)
+	if err != nil {
 		return nil, err
 	}
 	if err := d.prepareKubeconfigs(p, config); err != nil {
 		return nil, err
 	}
-	outcomes = append(outcomes,
-		cluster.ReportLine{Name: settingsFile, Value: "recorded decisions"},
-		cluster.ReportLine{Name: varsFile, Value: "variables of the manifest"})
 	files, err := p.files()
 	if err != nil {
 		return nil, err
@@ -37,22 +34,26 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 	return outcomes, nil
 }
 
-// writeSettings writes the settings and the variables if they changed.
-func (d Dir) writeSettings(p *Plan) error {
+// writeSettings writes the settings and the variables if they changed, and returns the outcome for both files.
+func (d Dir) writeSettings(p *Plan) ([]cluster.ReportLine, error) {
 	recorded, found, err := d.ReadSettings()
 	if err != nil {
-		return err
+		return nil, err
 	}
+	settings := cluster.ReportLine{Name: settingsFile, Value: outcomeUnchanged}
 	if !found || !equality.Semantic.DeepEqual(recorded, p.Settings) {
+		settings.Value = outcomeWritten
 		if err := d.WriteSettings(p.Settings); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	if found && len(p.changedVars) == 0 {
-		return nil
+	vars := cluster.ReportLine{Name: varsFile, Value: outcomeUnchanged}
+	if !found || len(p.changedVars) > 0 {
+		vars.Value = outcomeWritten
+		err = d.writeYAML(varsFile,
+			"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
 	}
-	return d.writeYAML(varsFile,
-		"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
+	return []cluster.ReportLine{settings, vars}, err
 }
 
 // WriteSettings writes the recorded decisions, without the variables.
