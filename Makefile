@@ -38,10 +38,10 @@ lint:
 
 # Run bosh create-env on the embedded cluster, or on the cluster in KUBECONFIG.
 demo:
-	scripts/demo create-env
+	@scripts/demo create-env
 
 demo-delete:
-	scripts/demo delete-env
+	@scripts/demo delete-env
 
 # Start or stop the embedded cluster. NODES=2 adds a node.
 cluster-up:

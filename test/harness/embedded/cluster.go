@@ -18,8 +18,8 @@ type Cluster struct {
 	Nodes        []*Node
 	// VM is an additional node. It is started only if it has an image.
 	VM *VMNode
-	// Small omits what the demo does not need: the cluster's DNS, kube-proxy, and the CSI driver with its sidecars. Up without Small
-	// adds them to a cluster that was started with it.
+	// Small omits what the demo does not need: the cluster's DNS, and the CSI driver with its sidecars. Up without Small adds them to a
+	// cluster that was started with it.
 	Small bool
 }
 
@@ -79,12 +79,13 @@ func (c *Cluster) steps() []step {
 		{"etcd, API server, controller manager, scheduler", c.ControlPlane.Start},
 		{"Calico's resources and address pools", c.installCalico},
 		{"container registry", func(context.Context) error { return c.registry().Start() }},
-		{"nodes: containerd, kubelet", c.startNodes},
+		{"nodes: containerd, kubelet, kube-proxy", c.startNodes},
+		{"Service of the API server", c.createAPIEndpoint},
 		{"provisioner and default storage class", c.startProvisioner},
 	}
 	if !c.Small {
 		steps = append(steps,
-			step{"cluster DNS, Service of the API server", c.startClusterServices},
+			step{"cluster DNS", c.startDNS},
 			step{"CSI driver, its sidecars and classes", c.startCSI})
 	}
 	if c.VM.Image != "" {
@@ -120,7 +121,7 @@ func (c *Cluster) writeKubeconfig() error {
 func (c *Cluster) startNodes(ctx context.Context) error {
 	for _, node := range c.Nodes {
 		if c.Small {
-			node.CSI, node.Services = "", false
+			node.CSI = ""
 		}
 		if err := node.Start(ctx); err != nil {
 			return err

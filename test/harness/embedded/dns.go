@@ -16,24 +16,23 @@ func (c *Cluster) dnsProcess() Process {
 
 func (c *Cluster) corefilePath() string { return filepath.Join(c.Dir, "Corefile") }
 
-// startClusterServices starts the cluster's DNS, and creates the endpoints of the Services kube-dns and kubernetes.
-func (c *Cluster) startClusterServices(ctx context.Context) error {
-	if err := c.startDNS(); err != nil {
-		return err
-	}
-	return c.ControlPlane.Apply(ctx, fmt.Sprintf(clusterServices, nodeAddress(0), c.ControlPlane.APIPort))
+// createAPIEndpoint creates the endpoint of the Service kubernetes, at the first node's address. There the node's bridge forwards
+// connections to the API server, which listens on loopback and therefore does not publish its address.
+func (c *Cluster) createAPIEndpoint(ctx context.Context) error {
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(apiEndpoint, nodeAddress(0), c.ControlPlane.APIPort))
 }
 
-// clusterServices contains the Service kube-dns, and the endpoints of kube-dns and of the Service kubernetes, at the first node's address.
-// There the node's bridge forwards connections to the API server, which listens on loopback and therefore does not publish its address.
-const clusterServices = `
+const apiEndpoint = `
 apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: kubernetes, namespace: default, labels: {kubernetes.io/service-name: kubernetes}}
 addressType: IPv4
 endpoints: [{addresses: [%[1]q], conditions: {ready: true}}]
 ports: [{name: https, port: %[2]d, protocol: TCP}]
----
+`
+
+// dnsService contains the Service kube-dns and its endpoint.
+const dnsService = `
 apiVersion: v1
 kind: Service
 metadata: {name: kube-dns, namespace: kube-system}
@@ -44,17 +43,20 @@ apiVersion: discovery.k8s.io/v1
 kind: EndpointSlice
 metadata: {name: kube-dns, namespace: kube-system, labels: {kubernetes.io/service-name: kube-dns}}
 addressType: IPv4
-endpoints: [{addresses: [%[1]q], conditions: {ready: true}}]
+endpoints: [{addresses: [%q], conditions: {ready: true}}]
 ports: [{name: dns, port: 53, protocol: UDP}, {name: dns-tcp, port: 53, protocol: TCP}]
 `
 
 // startDNS starts CoreDNS, which resolves the cluster's Services and forwards other names to the host's name servers.
-func (c *Cluster) startDNS() error {
+func (c *Cluster) startDNS(ctx context.Context) error {
 	content := fmt.Sprintf(corefileTemplate, ClusterDNS, c.ControlPlane.Kubeconfig("dns"))
 	if err := os.WriteFile(c.corefilePath(), []byte(content), 0o644); err != nil {
 		return err
 	}
-	return c.dnsProcess().Start()
+	if err := c.dnsProcess().Start(); err != nil {
+		return err
+	}
+	return c.ControlPlane.Apply(ctx, fmt.Sprintf(dnsService, ClusterDNS))
 }
 
 const corefileTemplate = `. {

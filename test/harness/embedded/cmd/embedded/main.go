@@ -35,7 +35,7 @@ func run(ctx context.Context, args []string) error {
 	port := flags.Int("port", 0, "`port` of the registry")
 	node := flags.String("node", "", "`name` of the node to bridge")
 	nodes := flags.Int("nodes", 1, "`number` of nodes, 1 or 2")
-	small := flags.Bool("small", false, "omit the cluster's DNS, kube-proxy and the CSI driver; run up again without this flag to add them")
+	small := flags.Bool("small", false, "omit the cluster's DNS and the CSI driver; run up again without this flag to add them")
 	image := flags.String("vm-node", "", "`directory` with the VM node's image (default: no VM node)")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
