@@ -28,6 +28,7 @@ var variableValues = map[string]any{
 	"address_annotations": []any{map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": "{{index .IPs 0}}"}},
 	"network_range":       "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
 	"cluster_dns": "10.246.0.10", "cluster_domain": "cluster.local", "zone1": "zone-a", "zone2": "zone-b", "zone3": "zone-c",
+	"cell_memory_mb": 28000, "cell_disk_mb": 80000,
 	"east_kubeconfig": "", "east_namespace": "bosh", "west_kubeconfig": "", "west_namespace": "bosh-west",
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
@@ -79,6 +80,36 @@ var _ = Describe("A cloud config", func() {
 		config := cloudConfig("cloud-config-cf.yml", cloudConfigNetworks[0]).interpolate(ctx)
 		for kind, names := range usedByCF {
 			Expect(namesOf(config, kind)).To(ContainElements(names), kind)
+		}
+	})
+})
+
+// cfManifest has the names in cf-deployment v58.0.0 that the ops files for it use.
+const cfManifest = `
+instance_groups:
+- name: diego-cell
+  jobs:
+  - {name: garden, properties: {garden: {containerd_mode: true}}}
+  - {name: rep, properties: {diego: {executor: {instance_identity_key: key}}}}
+- name: diego-api
+  jobs: [{name: bbs}, {name: locket}]
+- name: api
+  jobs: [{name: file_server}]
+`
+
+var _ = Describe("cf-deployment.yml", func() {
+	It("sets the size of Diego cells, and keeps jobs from setting kernel parameters", func(ctx context.Context) {
+		base := filepath.Join(GinkgoT().TempDir(), "cf.yml")
+		Expect(os.WriteFile(base, []byte(cfManifest), 0o600)).To(Succeed())
+		manifest := template{base: base, ops: []string{manifestPath("cf-deployment.yml"), manifestPath("cf-no-apparmor.yml")},
+			vars: []string{"cell_memory_mb", "cell_disk_mb"}}.interpolate(ctx)
+		cell := lookup(manifest, "instance_groups", "diego-cell", "jobs")
+		Expect(lookup(cell, "rep", "properties", "diego", "executor")).To(And(
+			HaveKeyWithValue("memory_capacity_mb", BeEquivalentTo(28000)), HaveKeyWithValue("disk_capacity_mb", BeEquivalentTo(80000))))
+		Expect(lookup(cell, "rep", "properties", "set_kernel_parameters")).To(BeFalse())
+		Expect(lookup(cell, "garden", "properties", "garden", "apparmor_profile")).To(BeEmpty())
+		for job, group := range map[string]string{"bbs": "diego-api", "locket": "diego-api", "file_server": "api"} {
+			Expect(lookup(manifest, "instance_groups", group, "jobs", job, "properties", "set_kernel_parameters")).To(BeFalse())
 		}
 	})
 })
