@@ -136,20 +136,8 @@ type minimalClient struct {
 
 func (c minimalClient) createVM(ctx context.Context, n int) error {
 	vm, disk := fmt.Sprintf("agent-api-%d", n), fmt.Sprintf("disk-api-%d", n)
-	pod, err := c.createPod(ctx, c.template.vmPod, vm, disk)
+	pod, err := c.startVM(ctx, vm, disk)
 	if err != nil {
-		return err
-	}
-	secret, err := copyObject(c.template, c.template.secret, vm, disk)
-	if err != nil {
-		return err
-	}
-	setOwnerUID(secret, pod.UID)
-	secret.Namespace = c.namespace
-	if _, err := c.client.CoreV1().Secrets(c.namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
-		return err
-	}
-	if pod, err = c.waitReady(ctx, pod); err != nil {
 		return err
 	}
 	pvc, err := copyObject(c.template, c.template.pvc, vm, disk)
@@ -166,6 +154,24 @@ func (c minimalClient) createVM(ctx context.Context, n int) error {
 	}
 	_, err = c.waitReady(ctx, attachment)
 	return err
+}
+
+// startVM creates a VM Pod and its Secret, and waits until the Pod is ready.
+func (c minimalClient) startVM(ctx context.Context, vm, disk string) (*corev1.Pod, error) {
+	pod, err := c.createPod(ctx, c.template.vmPod, vm, disk)
+	if err != nil {
+		return nil, err
+	}
+	secret, err := copyObject(c.template, c.template.secret, vm, disk)
+	if err != nil {
+		return nil, err
+	}
+	setOwnerUID(secret, pod.UID)
+	secret.Namespace = c.namespace
+	if _, err := c.client.CoreV1().Secrets(c.namespace).Create(ctx, secret, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	return c.waitReady(ctx, pod)
 }
 
 // createPod creates a copy of the Pod. The scheduler assigns it to a node, optionally to this one.

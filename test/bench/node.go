@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/harness/director"
@@ -32,7 +33,7 @@ type realNode struct {
 	image     string
 }
 
-// measureNode measures calls on a real node, and a bare Pod with the same image.
+// measureNode measures calls on a real node, and other clients that do a part of the same.
 func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Programs) (*report.Node, error) {
 	r, err := newRealNode(ctx, dir, programs)
 	if err != nil {
@@ -92,7 +93,8 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 
 func appendRound(node, round *report.Node) {
 	for to, from := range map[*report.Distribution]report.Distribution{
-		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.Create: round.Create, &node.Pull: round.Pull,
+		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.InitStart: round.InitStart, &node.ClientStart: round.ClientStart,
+		&node.DiskPodStart: round.DiskPodStart, &node.DiskPodEnd: round.DiskPodEnd, &node.Create: round.Create, &node.Pull: round.Pull,
 		&node.Attach: round.Attach, &node.Detach: round.Detach, &node.Delete: round.Delete,
 	} {
 		*to = append(*to, from...)
@@ -100,8 +102,8 @@ func appendRound(node, round *report.Node) {
 	node.Timeline = round.Timeline
 }
 
-// round starts and deletes a bare Pod, and creates and deletes a VM with a disk. It measures attach_disk and detach_disk after the
-// volume was created.
+// round measures the calls in the life of a VM with a disk, and Pods of other clients that do a part of the same. It measures attach_disk
+// and detach_disk after the volume was created.
 func (r *realNode) round(ctx context.Context, agentID string, node *report.Node) error {
 	vm, disk := vmCID(agentID), ""
 	call := func(to *report.Distribution, result any, method string, arguments ...any) func() error {
@@ -114,10 +116,13 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 	create := func(to *report.Distribution) func() error {
 		return call(to, nil, "create_vm", agentID, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
+	wall := func(to *report.Distribution, do func() error) func() error {
+		return func() error { return measureWall(to, do) }
+	}
 	var discarded report.Distribution
 	steps := []func() error{
-		func() error { return measureWall(&node.BareStart, func() error { return r.startBarePod(ctx) }) },
-		func() error { return measureWall(&node.BareEnd, func() error { return r.deleteBarePod(ctx) }) },
+		wall(&node.BareStart, func() error { return r.startSleepingPod(ctx, "") }),
+		wall(&node.BareEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
 		func() error {
 			moments, err := r.observe(ctx, vm, create(&node.Create))
 			node.Timeline = moments
@@ -128,6 +133,12 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
 		func() error { return call(&node.Attach, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&node.Detach, nil, "detach_disk", vm, disk)() },
+		wall(&node.DiskPodStart, func() error { return r.startSleepingPod(ctx, disk) }),
+		wall(&node.DiskPodEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
+		wall(&node.ClientStart, func() error { return r.startCopy(ctx, vm, disk) }),
+		func() error { return r.deletePod(ctx, copiedVM) },
+		wall(&node.InitStart, func() error { return r.startCopy(ctx, vm, disk, initAlone...) }),
+		func() error { return r.deletePod(ctx, copiedVM) },
 		call(&node.Delete, nil, "delete_vm", vm),
 		func() error { return call(&discarded, nil, "delete_disk", disk)() },
 		func() error { return r.removeImage(ctx) },
@@ -166,12 +177,17 @@ func measureWall(to *report.Distribution, do func() error) error {
 	return err
 }
 
-const barePodName = "bare"
+// Names of Pods that are not created by the CPI.
+const (
+	sleepingPod = "sleeps"
+	copiedVM    = "agent-copied"
+)
 
-// startBarePod creates a privileged Pod with the stemcell's image that only sleeps, and waits until it is ready.
-func (r *realNode) startBarePod(ctx context.Context) error {
-	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Name: barePodName},
+// startSleepingPod creates a privileged Pod with the stemcell's image that only sleeps, and waits until it is ready. The Pod has the volume
+// of the disk unless disk is "".
+func (r *realNode) startSleepingPod(ctx context.Context, disk string) error {
+	pod := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: sleepingPod},
 		Spec: corev1.PodSpec{
 			RestartPolicy: corev1.RestartPolicyNever, AutomountServiceAccountToken: new(false),
 			Containers: []corev1.Container{{
@@ -179,7 +195,13 @@ func (r *realNode) startBarePod(ctx context.Context) error {
 				SecurityContext: &corev1.SecurityContext{Privileged: new(true)},
 			}},
 		},
-	}, metav1.CreateOptions{})
+	}
+	if disk != "" {
+		claim := &corev1.PersistentVolumeClaimVolumeSource{ClaimName: disk}
+		pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: claim}}}
+		pod.Spec.Containers[0].VolumeMounts = []corev1.VolumeMount{{Name: "disk", MountPath: "/volume"}}
+	}
+	pod, err := r.client.CoreV1().Pods(r.namespace).Create(ctx, pod, metav1.CreateOptions{})
 	if err != nil {
 		return err
 	}
@@ -187,8 +209,30 @@ func (r *realNode) startBarePod(ctx context.Context) error {
 	return err
 }
 
-// deleteBarePod deletes the Pod and waits until it no longer exists. The Pod terminates immediately.
-func (r *realNode) deleteBarePod(ctx context.Context) error {
-	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", barePodName)
+// initAlone starts the stemcell's init program and the agent, without the state and the disks of a VM.
+var initAlone = []string{"bash", "-c",
+	"cp /bosh/settings/settings.json /var/vcap/bosh/warden-cpi-agent-env.json && exec /usr/sbin/runsvdir-start"}
+
+// startCopy creates a copy of the VM's Pod and Secret, optionally with another command, and waits until the agent runs.
+func (r *realNode) startCopy(ctx context.Context, vm, disk string, command ...string) error {
+	template := vmTemplate{vmCID: vm, disk: disk}
+	var err error
+	if template.vmPod, err = r.client.CoreV1().Pods(r.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	if template.secret, err = r.client.CoreV1().Secrets(r.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil {
+		return err
+	}
+	if len(command) > 0 {
+		container := manifest.OwnContainer(template.vmPod)
+		container.Command, container.Args, container.Lifecycle = command, nil, nil
+	}
+	_, err = minimalClient{client: r.client, namespace: r.namespace, template: template}.startVM(ctx, copiedVM, disk)
+	return err
+}
+
+// deletePod deletes the Pod and waits until it no longer exists.
+func (r *realNode) deletePod(ctx context.Context, name string) error {
+	_, err := r.plane.Kubectl(ctx, "delete", "--namespace", r.namespace, "pod", name)
 	return err
 }

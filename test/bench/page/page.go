@@ -70,9 +70,11 @@ func newContent(r *report.Results) content {
 	}
 	if n := r.Node; n != nil {
 		chart := newDotChart("Calls on a real node", "ms", []row{
-			{"bare Pod, until it is ready", n.BareStart}, {"create_vm, until the agent runs", n.Create},
-			{"create_vm with a pull of the image", n.Pull}, {"attach_disk", n.Attach},
-			{"bare Pod, until it is deleted", n.BareEnd}, {"detach_disk", n.Detach}, {"delete_vm", n.Delete},
+			{"start of a sleeping Pod", n.BareStart}, {"start of the init program alone", n.InitStart},
+			{"minimal client: start of the same VM", n.ClientStart}, {"create_vm", n.Create}, {"create_vm with a pull of the image", n.Pull},
+			{"start of a Pod with the disk's PVC", n.DiskPodStart}, {"attach_disk", n.Attach},
+			{"end of a Pod with the disk's PVC", n.DiskPodEnd}, {"detach_disk", n.Detach},
+			{"end of a sleeping Pod", n.BareEnd}, {"delete_vm", n.Delete},
 		})
 		line := newTimeline(n.Timeline)
 		c.Node, c.Line = &chart, &line

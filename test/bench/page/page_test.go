@@ -26,7 +26,9 @@ func completeResults() *report.Results {
 		Shared:  []report.ScaleResult{{Name: "a Service", VMs: 500, Methods: methods}},
 		Deploys: []report.Deploy{{VMs: 100, Workers: 50, Seconds: 20, Bare: 15, Create: sampleValues, Attach: sampleValues}},
 		Objects: []report.Object{{Name: "VM Pod", Bytes: 30000, Scripts: 9000}},
-		Node:    &report.Node{BareStart: sampleValues, BareEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues, Detach: sampleValues, Timeline: []report.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
+		Node: &report.Node{BareStart: sampleValues, BareEnd: sampleValues, InitStart: sampleValues, ClientStart: sampleValues,
+			DiskPodStart: sampleValues, DiskPodEnd: sampleValues, Create: sampleValues, Pull: sampleValues, Attach: sampleValues,
+			Detach: sampleValues, Delete: sampleValues, Timeline: []report.Moment{{What: "scheduled", At: 30}, {What: "the agent runs", At: 2300}}},
 	}
 }
 

@@ -89,16 +89,24 @@ type Deploy struct {
 	Attach Distribution `json:"attach_disk_ms"`
 }
 
-// Node contains the wall times of calls on a real node and of a bare Pod with the same image, in milliseconds.
+// Node contains wall times on a real node, in milliseconds: of calls, and of other clients that do a part of the same.
 type Node struct {
+	// BareStart and BareEnd are the start and the end of a Pod with the stemcell's image that only sleeps.
 	BareStart Distribution `json:"bare_start_ms"`
 	BareEnd   Distribution `json:"bare_end_ms"`
-	Create    Distribution `json:"create_vm_ms"`
-	Pull      Distribution `json:"create_vm_and_pull_ms,omitempty"` // on a node without the image
-	Attach    Distribution `json:"attach_disk_ms"`
-	Detach    Distribution `json:"detach_disk_ms"`
-	Delete    Distribution `json:"delete_vm_ms"`
-	Timeline  []Moment     `json:"timeline"`
+	// InitStart is the start of a Pod like the VM's that runs the stemcell's init program without the node programs.
+	InitStart Distribution `json:"init_start_ms"`
+	// ClientStart is the time in which a minimal client creates the same Pod and Secret as create_vm, and waits for the agent.
+	ClientStart Distribution `json:"client_start_ms"`
+	// DiskPodStart and DiskPodEnd are the start and the end of a sleeping Pod with the disk's PVC.
+	DiskPodStart Distribution `json:"disk_pod_start_ms"`
+	DiskPodEnd   Distribution `json:"disk_pod_end_ms"`
+	Create       Distribution `json:"create_vm_ms"`
+	Pull         Distribution `json:"create_vm_and_pull_ms,omitempty"` // on a node without the image
+	Attach       Distribution `json:"attach_disk_ms"`
+	Detach       Distribution `json:"detach_disk_ms"`
+	Delete       Distribution `json:"delete_vm_ms"`
+	Timeline     []Moment     `json:"timeline"`
 }
 
 // Moment is the time of an event, in milliseconds since the start of the call.
