@@ -32,7 +32,7 @@ var _ = DescribeTable("A search finds", func(term string, expected ...string) {
 	Entry(nil, "static ip is not assigned", "guides/networks.md", "guides/troubleshooting.md"),
 	Entry(nil, "reserved range", "guides/networks.md"),
 	Entry(nil, "drain a node", "guides/operations.md"),
-	Entry(nil, "lost node", "explanation/vms.md"),
+	Entry(nil, "lost node", "guides/operations.md"),
 	Entry(nil, "upgrade the cpi", "guides/operations.md"),
 	Entry(nil, "backup", "guides/operations.md"),
 	Entry(nil, "quota", "guides/operations.md"),
