@@ -99,8 +99,8 @@ func seriesInName(url string) string {
 	return ""
 }
 
-// readStemcellManifest returns the stemcell.MF of the tarball with this file URL. The result is empty for other URLs, and for a file that is
-// not a stemcell, which the BOSH CLI reports.
+// readStemcellManifest returns the stemcell.MF of the tarball with this file URL. The result is empty for other URLs, and for a file that
+// is not a stemcell, which the BOSH CLI reports.
 func readStemcellManifest(url string) (manifest stemcell.Manifest) {
 	tarball, isFile := strings.CutPrefix(url, "file://")
 	if !isFile {
