@@ -223,6 +223,9 @@ func (r *realNode) startCopy(ctx context.Context, vm, disk string, command ...st
 	if template.secret, err = r.client.CoreV1().Secrets(r.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil {
 		return err
 	}
+	for _, requested := range []string{"cni.projectcalico.org/ipAddrs", "bosh.cloudfoundry.org/ip-address"} {
+		delete(template.vmPod.Annotations, requested) // the VM has this address
+	}
 	if len(command) > 0 {
 		container := manifest.OwnContainer(template.vmPod)
 		container.Command, container.Args, container.Lifecycle = command, nil, nil
