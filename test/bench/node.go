@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/test/bench/benchenv"
 	"bosh-kubernetes-cpi/test/bench/report"
 	"bosh-kubernetes-cpi/test/harness/director"
@@ -116,13 +117,10 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 	create := func(to *report.Distribution) func() error {
 		return call(to, nil, "create_vm", agentID, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
-	wall := func(to *report.Distribution, do func() error) func() error {
-		return func() error { return measureWall(to, do) }
-	}
 	var discarded report.Distribution
 	steps := []func() error{
-		wall(&node.BareStart, func() error { return r.startSleepingPod(ctx, "") }),
-		wall(&node.BareEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
+		measureWall(&node.BareStart, func() error { return r.startSleepingPod(ctx, "") }),
+		measureWall(&node.BareEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
 		func() error {
 			moments, err := r.observe(ctx, vm, create(&node.Create))
 			node.Timeline = moments
@@ -133,11 +131,11 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
 		func() error { return call(&node.Attach, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&node.Detach, nil, "detach_disk", vm, disk)() },
-		wall(&node.DiskPodStart, func() error { return r.startSleepingPod(ctx, disk) }),
-		wall(&node.DiskPodEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
-		wall(&node.ClientStart, func() error { return r.startCopy(ctx, vm, disk) }),
+		measureWall(&node.DiskPodStart, func() error { return r.startSleepingPod(ctx, disk) }),
+		measureWall(&node.DiskPodEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
+		measureWall(&node.ClientStart, func() error { return r.startCopy(ctx, vm, disk) }),
 		func() error { return r.deletePod(ctx, copiedVM) },
-		wall(&node.InitStart, func() error { return r.startCopy(ctx, vm, disk, initAlone...) }),
+		measureWall(&node.InitStart, func() error { return r.startCopy(ctx, vm, disk, initAlone...) }),
 		func() error { return r.deletePod(ctx, copiedVM) },
 		call(&node.Delete, nil, "delete_vm", vm),
 		func() error { return call(&discarded, nil, "delete_disk", disk)() },
@@ -170,11 +168,14 @@ func (r *realNode) removeImage(ctx context.Context) error {
 	return err
 }
 
-func measureWall(to *report.Distribution, do func() error) error {
-	start := time.Now()
-	err := do()
-	to.Add(float64(time.Since(start)) / 1e6)
-	return err
+// measureWall returns a step that does this, and measures its wall time.
+func measureWall(to *report.Distribution, do func() error) func() error {
+	return func() error {
+		start := time.Now()
+		err := do()
+		to.Add(float64(time.Since(start)) / 1e6)
+		return err
+	}
 }
 
 // Names of Pods that are not created by the CPI.
@@ -223,8 +224,8 @@ func (r *realNode) startCopy(ctx context.Context, vm, disk string, command ...st
 	if template.secret, err = r.client.CoreV1().Secrets(r.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil {
 		return err
 	}
-	for _, requested := range []string{"cni.projectcalico.org/ipAddrs", "bosh.cloudfoundry.org/ip-address"} {
-		delete(template.vmPod.Annotations, requested) // the VM has this address
+	for _, annotation := range network.DefaultOptions().AddressAnnotations {
+		delete(template.vmPod.Annotations, annotation.Name) // the VM has this address
 	}
 	if len(command) > 0 {
 		container := manifest.OwnContainer(template.vmPod)

@@ -15,7 +15,7 @@ import (
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// shimManifests are the manifests in manifests/cni-shim with the settings that docs/guides/networks.md requires.
+// shimManifests are the manifests in manifests/cni-shim with the settings that docs/guides/cni-shim.md requires.
 type shimManifests struct {
 	plane                   *embedded.ControlPlane
 	daemonset, uninstallJob string

@@ -68,7 +68,8 @@ func (c *Cluster) waitForNamespaceDeletion(ctx context.Context) error {
 		return false, err
 	})
 	if err != nil {
-		return fmt.Errorf("namespace %s is being deleted, and is not gone yet: %w; its status names what remains", c.Client.Namespace, err)
+		return fmt.Errorf("namespace %[1]s is being deleted, and is not gone yet: %[2]w; `kubectl describe namespace %[1]s` shows what remains",
+			c.Client.Namespace, err)
 	}
 	return nil
 }

@@ -135,8 +135,8 @@ const (
 	outcomeUnchanged = "unchanged"
 )
 
-// writeIfAbsent writes the file unless it exists, and returns the outcome. It keeps an existing
-// file with other content, which the operator edited, or another release wrote.
+// writeIfAbsent writes the file unless it exists, and returns the outcome. It keeps an existing file with other content,
+// which the operator edited, or another release wrote.
 func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	existing, err := os.ReadFile(d.filePath(name))
 	switch {
