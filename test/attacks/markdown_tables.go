@@ -17,7 +17,7 @@ func PossibleTable() string {
 	return markdownTable([]string{"possible attack", "reason or mitigation"}, rows)
 }
 
-// LimitableTable returns the table in docs/explanation/security.md of the attacks that the policy allows with the default limits, and
+// LimitableTable returns the table in docs/development/attacks.md of the attacks that the policy allows with the default limits, and
 // rejects with others.
 func LimitableTable() string {
 	var rows [][]string

@@ -33,7 +33,7 @@ var _ = Describe("The pages about attacks", func() {
 			Expect(expected).To(Equal(string(raw)), "to update it, run: UPDATE_GOLDEN=1 scripts/test ./test/attacks")
 		},
 		Entry(nil, "possible", attacksPage, PossibleTable),
-		Entry(nil, "bounded", securityPage, LimitableTable),
+		Entry(nil, "bounded", attacksPage, LimitableTable),
 		Entry(nil, "escapes", securityPage, EscapesTable),
 		Entry(nil, "rejected", attacksPage, RejectedTables),
 	)
