@@ -38,7 +38,7 @@ network route to Pods. Nothing in the cluster is changed.
 Without COMMAND, print the value of BOSH_ALL_PROXY for the BOSH CLI, and run until interrupted. With COMMAND, run it with
 BOSH_ALL_PROXY set, and exit with its exit status. Connections that fail are then reported only if they fail for longer than --wait.`,
 		Example: `  # Run one command through the proxy
-  kubectl bosh proxy -n bosh -- bosh create-env bosh.yml --state state.json
+  kubectl bosh proxy -n bosh --direct -- bosh create-env bosh.yml --state state.json
 
   # Serve the proxy at socks5://127.0.0.1:1080
   kubectl bosh proxy -n bosh --port 1080`,

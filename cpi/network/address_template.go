@@ -10,7 +10,7 @@ import (
 // RenderAddressTemplate returns the value of an annotation, with its template actions replaced by these addresses.
 //
 // The actions are a subset of Go's text/template. The package itself is not used, because it calls methods by name: the linker
-// would keep all exported methods of all types. They would be a fifth of the program, and use 2 MiB of memory in each call.
+// would keep all exported methods of all types. They would be a sixth of the program, and use 2 MiB of memory in each call.
 func RenderAddressTemplate(value string, addresses []string) (string, error) {
 	var rendered strings.Builder
 	for {

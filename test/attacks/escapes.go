@@ -107,7 +107,7 @@ func checkCapability(number int) string {
 	return fmt.Sprintf("(( 0x$(awk '/^CapEff/ { print $2 }' /proc/self/status) >> %d & 1 ))", number)
 }
 
-// Escapes returns the escapes in the table of docs/explanation/security.md.
+// Escapes returns the escapes in the table of docs/development/attacks.md.
 func Escapes() []Escape {
 	return []Escape{
 		{"another VM's disk, through a new device node", fromPrivileged, nil, "the device cgroup blocks it in unprivileged VMs", func(t EscapeTarget) string {

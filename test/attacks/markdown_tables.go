@@ -54,7 +54,7 @@ func RejectedTables() string {
 	return strings.TrimSuffix(tables.String(), "\n")
 }
 
-// EscapesTable returns the table in docs/explanation/security.md of the escapes by root in a VM.
+// EscapesTable returns the table in docs/development/attacks.md of the escapes by root in a VM.
 func EscapesTable() string {
 	header := []string{"escape"}
 	for _, kind := range VMKinds() {
