@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"time"
@@ -45,7 +44,8 @@ var sampleArguments = map[string]string{
 	"delete_network":                `["bosh-pool-10-9-0-0-16"]`,
 }
 
-// unreachableCPI is a CPI that cannot reach its API server: no process listens on the port.
+// unreachableCPI is a CPI that cannot reach its API server: no process listens on port 1, which is reserved (tcpmux). A port that was just
+// closed may be in use by another process.
 type unreachableCPI struct {
 	config    Config
 	configErr error // error of the configuration
@@ -53,20 +53,16 @@ type unreachableCPI struct {
 }
 
 func newUnreachableCPI() *unreachableCPI {
-	GinkgoHelper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(listener.Close()).To(Succeed())
 	u := &unreachableCPI{config: DefaultConfig()}
 	u.config.Agent.Mbus = "nats://nats.test:4222"
 	u.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
-	u.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: fmt.Sprintf(`
+	u.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: `
 apiVersion: v1
 kind: Config
 current-context: c
 contexts: [{name: c, context: {cluster: c, user: u}}]
-clusters: [{name: c, cluster: {server: "http://%s"}}]
-users: [{name: u, user: {token: SECRET}}]`, listener.Addr())}
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u, user: {token: SECRET}}]`}
 	return u
 }
 

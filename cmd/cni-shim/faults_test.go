@@ -13,8 +13,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
-	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 const secret = "s3cr3t-token"
@@ -54,11 +52,7 @@ func statusHandler(code int) http.HandlerFunc {
 }
 
 var _ = Describe("An API server that cannot be used", func() {
-	closedPort := func() endpoint {
-		port, err := embedded.FreePort()
-		Expect(err).NotTo(HaveOccurred())
-		return endpoint{url: fmt.Sprintf("https://127.0.0.1:%d", port)}
-	}
+	closedPort := func() endpoint { return endpoint{url: "https://127.0.0.1:1"} }
 	faultyEndpoint := func(handler http.HandlerFunc) func() endpoint {
 		return func() endpoint { api, _ := newFaultyServer(handler); return api }
 	}
