@@ -264,17 +264,16 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		return s.CheckFreeFor(pvc, "")
 	case err != nil:
 		return err
-	case pod.DeletionTimestamp != nil:
-		return s.CheckFreeFor(pvc, "")
-	case pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
-		return nil
+	case pod.DeletionTimestamp != nil, pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
+		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
 	case pod.IsCopy():
 		return CopyingError(manifest.CopyPod(pod))
 	}
-	if superseded, err := s.DeleteSuperseded(pod); superseded || err != nil {
-		if err != nil {
-			return err
-		}
+	superseded, err := s.DeleteSuperseded(pod)
+	switch {
+	case err != nil:
+		return err
+	case superseded:
 		return s.CheckFreeFor(pvc, "")
 	}
 	return AttachedError(manifest.AttachmentPod(pod))
