@@ -30,12 +30,21 @@ func unschedulablePod(message string) *corev1.Pod {
 	}}}
 }
 
+// withInjected adds the containers of the second Pod before those of the first, under another name.
+func withInjected(pod, injected *corev1.Pod) *corev1.Pod {
+	for _, status := range injected.Status.ContainerStatuses {
+		status.Name = "injected"
+		pod.Status.ContainerStatuses = append([]corev1.ContainerStatus{status}, pod.Status.ContainerStatuses...)
+	}
+	return pod
+}
+
 var _ = Describe("A Pod that does not start", func() {
 	DescribeTable("cannot start without a change if", func(expected bool, states ...*corev1.Pod) {
 		var startup PodStartup
 		var failed bool
 		for _, pod := range states {
-			failed = startup.Failed(pod)
+			failed = startup.Failed(pod, "vm")
 		}
 		Expect(failed).To(Equal(expected))
 	},
@@ -48,7 +57,12 @@ var _ = Describe("A Pod that does not start", func() {
 			waitingPod("ErrImagePull", "timeout", 0)),
 		Entry("it crashed three times", true, waitingPod("CrashLoopBackOff", "", 3)),
 		Entry("it crashed once, which may end", false, waitingPod("CrashLoopBackOff", "", 1)),
-		Entry("it runs, so that it can", false, &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{}}}}),
+		Entry("it runs, so that it can", false, &corev1.Pod{Status: corev1.PodStatus{ContainerStatuses: []corev1.ContainerStatus{{Name: "vm"}}}}),
+		Entry("an injected container crashes, which may need it", false, withInjected(waitingPod("ContainerCreating", "", 0), waitingPod("CrashLoopBackOff", "", 3))),
+		Entry("its image was not found, but only once while an injected container started", false,
+			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), &corev1.Pod{}),
+			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), waitingPod("ContainerCreating", "", 0)),
+			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), waitingPod("ErrImagePull", "manifest unknown", 0))),
 	)
 
 	const (

@@ -12,8 +12,12 @@ import (
 
 // PodStartup detects permanent failures of a Pod that starts. The zero value is ready to use.
 type PodStartup struct {
+	containers map[string]containerStartup // by name
+}
+
+type containerStartup struct {
 	failedPulls int
-	lastReason  string // why a container waited at the last change
+	lastReason  string // why the container waited at the last change
 }
 
 // Failures are permanent if they occur this often.
@@ -28,24 +32,33 @@ const (
 	reasonImagePullBackOff = "ImagePullBackOff"
 )
 
-// Failed reports whether the Pod cannot start without a change of the Pod or the cluster. It counts failures: call it for every
-// change of the Pod.
-func (s *PodStartup) Failed(pod *corev1.Pod) bool {
-	for _, status := range containerStatuses(pod) {
-		waiting := status.State.Waiting
-		if waiting == nil {
-			s.lastReason = ""
+// Failed reports whether the container of the Pod cannot start without a change of the Pod or the cluster. It counts failures: call it
+// for every change of the Pod. Init containers, which run first, count as well, but not other containers: an injected one may fail
+// because it needs this one.
+func (s *PodStartup) Failed(pod *corev1.Pod, container string) bool {
+	if s.containers == nil {
+		s.containers = map[string]containerStartup{}
+	}
+	for i, status := range containerStatuses(pod) {
+		if i >= len(pod.Status.InitContainerStatuses) && status.Name != container {
 			continue
 		}
-		if waiting.Reason == reasonErrImagePull && s.lastReason != waiting.Reason {
-			s.failedPulls++
+		startup, waiting := s.containers[status.Name], status.State.Waiting
+		if waiting == nil {
+			startup.lastReason = ""
+			s.containers[status.Name] = startup
+			continue
 		}
-		s.lastReason = waiting.Reason
+		if waiting.Reason == reasonErrImagePull && startup.lastReason != waiting.Reason {
+			startup.failedPulls++
+		}
+		startup.lastReason = waiting.Reason
+		s.containers[status.Name] = startup
 		switch waiting.Reason {
 		case "InvalidImageName", "CreateContainerConfigError":
 			return true
 		case reasonErrImagePull, reasonImagePullBackOff:
-			return s.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
+			return startup.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
 		case "CrashLoopBackOff":
 			return status.RestartCount >= maxCrashes
 		}

@@ -253,7 +253,7 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 			return false, call.CodeDiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
 				diskCID, vmCID, reason)
 		}
-		if diagnosis.Failed(attachment.Pod) {
+		if diagnosis.Failed(attachment.Pod, manifest.OwnContainerName(attachment.Pod)) {
 			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment.Pod))
 		}
 		return false, nil

@@ -100,10 +100,10 @@ func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod man
 			return false, errPodTerminated
 		case kube.WrongPlatform(pod.Pod):
 			return false, errPlatform
-		case state.diagnosis.Failed(pod.Pod):
-			return false, errPodStuck
 		case booted:
 			return true, nil
+		case state.diagnosis.Failed(pod.Pod, manifest.OwnContainerName(pod.Pod)):
+			return false, errPodStuck
 		case kube.WaitsForNode(pod.Pod) != unschedulable:
 			return true, nil
 		}
