@@ -24,7 +24,8 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 		return err
 	}
 	for _, pod := range manifest.VMPods(found.Items) {
-		if pod.Name == vm.Name || pod.HasMetadata() {
+		// A later call created the VM: this call is a late attempt that the director no longer waits for.
+		if pod.Name == vm.Name || pod.HasMetadata() || s.StartedBeforeOwner(pod) {
 			continue
 		}
 		hasMetadata, err := s.templateHasMetadata(pod)

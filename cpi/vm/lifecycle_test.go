@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"log/slog"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -134,6 +135,16 @@ var _ = Describe("create_vm", func() {
 		_, err := env.Create(static("one"))
 		Expect(err).To(And(haveCode(call.CodeAddressNotAssigned), MatchError(ContainSubstring("requests 10.0.0.1"))))
 		Expect(env.objects()).To(BeEmpty())
+	})
+
+	It("does not delete the VM of a later call with the same address", func() {
+		late := env.newSession(time.Minute)
+		late.ID = "01900000-0000-7000-8000-000000000000" // of an earlier time
+		_, err := env.Create(static("next"))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = late.Create(static("late"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.api.Names("pods")).To(ContainElement("agent-next"))
 	})
 
 	It("deletes an orphaned VM with the same address, and no other", func() {
