@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -282,6 +283,14 @@ func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
 	return kube.IsReady(attachment.Pod) && !attachment.HasRecreateStrategy()
 }
 
+// isUnguarded reports whether the VM may use the disk, and no process in the attachment Pod waits until it does not: the Pod may have
+// published the disk before its container was killed.
+func isUnguarded(attachment manifest.AttachmentPod) bool {
+	status := manifest.OwnContainerStatus(attachment.Pod)
+	failedBefore := status.RestartCount == 0 && attachmentFailure(attachment) != "" // the first run failed before it published the disk
+	return kube.HasRun(status) && status.State.Running == nil && !failedBefore && !attachment.HasRecreateStrategy()
+}
+
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
 // or may have succeeded with it for a VM that still runs. It does not release a disk that the VM already had, because the VM may still
 // use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
@@ -292,9 +301,25 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	if err != nil {
 		return err
 	}
+	if attachment.HasRecreateStrategy() {
+		template, err := cleanup.GetPodTemplate(attachment.VM())
+		if err == nil && slices.Contains(manifest.DiskCIDs(template.Template.Spec), attachment.Disk()) {
+			return nil // the VM already had the disk
+		}
+		if err != nil && !call.VMNotFound.Is(err) {
+			return err
+		}
+	}
+	unguarded := false
 	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
-		return !vmFinished && attachMayHaveSucceeded(manifest.AttachmentPod{Pod: current})
+		existing := manifest.AttachmentPod{Pod: current}
+		unguarded = !vmFinished && isUnguarded(existing)
+		return unguarded || !vmFinished && attachMayHaveSucceeded(existing)
 	})
+	if unguarded && err == nil && !gone {
+		s.Log.Warn("keeping the attachment Pod of the failed call: its container was killed, and the VM may use the disk",
+			"disk", attachment.Disk(), "vm", attachment.VM())
+	}
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil
 	}

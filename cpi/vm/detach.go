@@ -139,11 +139,13 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 	if err != nil {
 		return false, err
 	}
-	if outOfService || !kube.HasRun(manifest.OwnContainerStatus(attachment.Pod)) {
+	switch {
+	case outOfService:
 		return p.waitForRelease(attachment, "")
-	}
-	if attachment.DeletionTimestamp != nil {
+	case attachment.DeletionTimestamp != nil:
 		return p.waitForExit(attachment, false)
+	case !kube.HasRun(manifest.OwnContainerStatus(attachment.Pod)):
+		return p.deleteUnstarted(attachment)
 	}
 	if len(attachment.Spec.EphemeralContainers) >= maxExclusivityChecks {
 		return p.deleteAndWaitForExit(attachment, false)
@@ -156,6 +158,27 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 		return false, err
 	}
 	return p.waitForRelease(attachment, containerName)
+}
+
+// deleteUnstarted deletes an attachment Pod with a container that never ran, and releases the disk after the Pod is gone: no check is
+// necessary, unless the container starts in the meantime. If the Pod changes first, the error is call.ErrResultLost.
+func (p hotPlugStrategy) deleteUnstarted(attachment manifest.AttachmentPod) (free bool, err error) {
+	err = p.s.Pods.DeleteUnchanged(p.s.Ctx, attachment.Pod)
+	if !errors.Is(err, kube.ErrConflict) {
+		if err != nil {
+			return false, err
+		}
+		return p.waitForExit(attachment, false)
+	}
+	current, err := p.s.Pods.Get(p.s.Ctx, attachment.Name)
+	switch {
+	case errors.Is(err, kube.ErrNotFound), err == nil && current.UID != attachment.UID:
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	*attachment.Pod = *current
+	return false, call.ErrResultLost
 }
 
 // startExclusivityCheck adds an ephemeral container that runs the exclusivity check to the attachment Pod, and returns its name.
@@ -174,8 +197,8 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod
 }
 
 // waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment
-// Pod, and waits until the Pod is gone, all in one watch. An empty containerName means that no check is necessary, because the
-// Pod's container never ran and has no device, or because its node is out of service. If another client deletes the Pod first, the
+// Pod, and waits until the Pod is gone, all in one watch. An empty containerName means that no check is possible, because the
+// Pod's node is out of service. If another client deletes the Pod first, the
 // disk is not known to be free, and the result is false.
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
@@ -225,17 +248,18 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 	return p.waitForExit(attachment, notPublished)
 }
 
-// waitForExit waits until a deleted attachment Pod is gone. It releases the disk if the Pod's program exited by itself, which it
-// does only when the device is free. freed is false if the program was killed, or if another attachment Pod attached the disk in
+// waitForExit waits until a deleted attachment Pod is gone. It releases the disk if the Pod's program never ran, or exited by itself,
+// which it does only when the device is free. freed is false if the program was killed, or if another attachment Pod attached the disk in
 // the meantime.
 //
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
 func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
-		terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
-		freed = terminated != nil &&
-			(terminated.ExitCode == 0 || notPublished && terminated.ExitCode == 1)
+		status := manifest.OwnContainerStatus(attachment.Pod)
+		terminated := status.State.Terminated
+		freed = !kube.HasRun(status) ||
+			terminated != nil && (terminated.ExitCode == 0 || notPublished && terminated.ExitCode == 1)
 		return current == nil, nil
 	})
 	if freed && err == nil {
@@ -256,7 +280,7 @@ func (p hotPlugStrategy) explainRelease(attachment manifest.AttachmentPod, err e
 var errDiskNotPublished = errors.New("the attachment Pod has not published the disk")
 
 // evaluateExclusivityCheck reports whether the exclusivity check in the container containerName passed. With an empty
-// containerName, no check is necessary, and the result is true. If the disk is in use, the error lists its users. If the container
+// containerName, no check is possible, and the result is true. If the disk is in use, the error lists its users. If the container
 // was killed, or has no result, the error is call.ErrResultLost.
 func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName string) (bool, error) {
 	if containerName == "" {

@@ -12,6 +12,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 var _ = Describe("attach_disk", func() {
@@ -55,6 +56,31 @@ var _ = Describe("attach_disk", func() {
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner).To(BeZero())
 	})
+
+	DescribeTable("keeps a disk that the VM already had if the container of the attachment Pod was killed and fails", func(properties string) {
+		r := request("two", properties)
+		vm, err := env.Create(r)
+		Expect(err).NotTo(HaveOccurred())
+		cid := env.createDisk(`{"volume_mode": "Block"}`)
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.api.Simulate = nil // the container does not restart
+		env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) {
+			pod.Status.Conditions = nil
+			pod.Status.ContainerStatuses[0].RestartCount = 3
+			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
+			pod.Status.ContainerStatuses[0].LastTerminationState.Terminated = &corev1.ContainerStateTerminated{ExitCode: 137}
+		})
+		env.Session = env.newSession(time.Minute)
+		_, err = env.Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskAttachFailed))
+		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner.VM).To(Equal(vm))
+	},
+		Entry("hot-plug", `{}`),
+		Entry("recreate", recreate),
+	)
 
 	It("fails if a concurrent call attached the disk to the same VM with another Pod", func() {
 		attached := false
@@ -169,6 +195,38 @@ var _ = Describe("detach_disk", func() {
 		env.check.exitCode = 2
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
+	})
+
+	It("checks a disk with an attachment Pod that starts after detach_disk read it", func() {
+		name := manifest.DiskPodName(cid)
+		running := env.pod(name).Status
+		env.api.Simulate = func(obj *object) bool {
+			return obj.GetKind() == "Pod" && memoryapi.EndEphemeralContainers(obj, env.check.exitCode, env.check.message)
+		}
+		env.updatePod(name, func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} })
+		started := false
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if changes := r.Method == http.MethodDelete || r.Method == http.MethodPatch; changes && !started {
+				started = true
+				env.updatePod(name, func(pod *corev1.Pod) { pod.Status = running })
+			}
+			return false
+		}
+		env.check.exitCode, env.check.message = 2, "mounted on /var/vcap/store"
+		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner.VM).To(Equal(vm))
+		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
+	})
+
+	It("deletes an attachment Pod that never ran, without a check", func() {
+		name := manifest.DiskPodName(cid)
+		env.api.Simulate = nil
+		env.updatePod(name, func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} })
+		Expect(env.Detach(vm, cid)).To(Succeed())
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(BeZero())
+		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
 	})
 
 	It("runs no exclusivity check if the VM Pod finished", func() {
