@@ -10,7 +10,7 @@ find_loop() {
   number=$(stat -c %d "$1")
   losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO |
     awk -v device="$(((number >> 8) & 0xfff)):$(((number & 0xff) | ((number >> 12) & 0xfff00)))" -v inode="$(stat -c %i "$1")" \
-      '$2 == device && $3 == inode { print $1; exit }'
+      '$2 == device && $3 == inode { print $1 }'
 }
 
 # ensure_loop_node NAME creates the node of the loop device if it does not exist. A container's /dev has no nodes for loop devices that were
