@@ -24,9 +24,8 @@ const (
 	replaceAlways
 )
 
-// writeCredentials writes the kubeconfig of the local CPI, which create-env runs on this host, with a new token. It also writes the
-// director's kubeconfig if the director uses one. apiURL is the URL at which Pods reach the API server.
-func (r *environmentRun) writeCredentials(ctx context.Context, apiURL string) error {
+// writeCredentials writes the kubeconfig of the local CPI, which create-env and delete-env run on this host, with a new token.
+func (r *environmentRun) writeCredentials(ctx context.Context) error {
 	token, expires, err := r.cluster.RequestToken(ctx, environment.Account, tokenLifetime)
 	if err != nil {
 		return err
@@ -39,6 +38,11 @@ func (r *environmentRun) writeCredentials(ctx context.Context, apiURL string) er
 		return err
 	}
 	r.report(r.dir.KubeconfigPath(), "new token of ServiceAccount "+environment.Account+", expires "+expires.Local().Format(time.DateTime))
+	return nil
+}
+
+// writeDirectorCredentials writes the director's kubeconfig, if the director uses one. apiURL is the URL at which Pods reach the API server.
+func (r *environmentRun) writeDirectorCredentials(ctx context.Context, apiURL string) error {
 	if r.settings.Credentials != environment.CredentialsKubeconfig {
 		return nil
 	}

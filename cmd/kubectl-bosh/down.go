@@ -57,6 +57,10 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 		return fmt.Errorf("directory %s has no up.yml: `kubectl bosh up` did not create a director there; "+
 			"select another directory with --dir", dir.Path)
 	}
+	if o.name != "" && o.name != settings.Director {
+		return fmt.Errorf("directory %s belongs to the director %s, not %s; omit --name, or select another directory with --dir",
+			dir.Path, settings.Director, o.name)
+	}
 	if explicit := conn.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
 		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
 			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
@@ -70,15 +74,17 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
+	director = cmp.Or(director, settings.DeletedDirector)
 	deployed, err := s.listDeployedResources(ctx, director)
 	if err != nil {
 		return err
 	}
 	if len(deployed) > 0 && !o.force {
 		return fmt.Errorf("namespace %s has VMs or disks other than the director's own: %s; delete the deployments first "+
-			"(`bosh delete-deployment`), or leave the VMs and disks behind with --force", settings.Namespace, strings.Join(deployed, ", "))
+			"(`bosh delete-deployment`), or leave the VMs and disks, for example of another director, behind with --force",
+			settings.Namespace, strings.Join(deployed, ", "))
 	}
-	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.location()+", including its disk?"); err != nil {
+	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.location()+", including its disk, and the namespace if it is empty?"); err != nil {
 		return err
 	}
 	return s.tearDown(ctx, director, deployed)
@@ -111,10 +117,20 @@ func (r *environmentRun) listDeployedResources(ctx context.Context, director str
 
 // tearDown deletes the environment, and then the objects created by up.
 func (r *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
-	if director == "" {
+	switch {
+	case director == "":
 		r.report("delete-env", "skipped: "+r.dir.Path+" has no state.json, so create-env created nothing")
-	} else if err := r.runDeleteEnv(ctx, director); err != nil {
-		return err
+	case director == r.settings.DeletedDirector:
+		r.report("delete-env", "skipped: an earlier run deleted the director")
+	default:
+		if err := r.runDeleteEnv(ctx, director); err != nil {
+			return err
+		}
+	}
+	if director != "" {
+		if err := r.deleteServices(ctx, director); err != nil {
+			return err
+		}
 	}
 	if err := r.restorePodSecurity(ctx, deployed); err != nil {
 		return err
@@ -124,6 +140,10 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 		return err
 	}
 	for _, object := range slices.Backward(objects) {
+		if len(deployed) > 0 && object.GetKind() != "Namespace" {
+			r.report(cluster.KindAndName(object), "kept for the remaining VMs and disks")
+			continue
+		}
 		outcome, err := r.cluster.Delete(ctx, object)
 		if err != nil {
 			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
@@ -138,17 +158,15 @@ func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) erro
 	if err := r.checkBOSHCLI(); err != nil {
 		return err
 	}
-	inspection, err := r.cluster.Inspect(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.writeCredentials(ctx, inspection.APIURL); err != nil {
+	if err := r.writeCredentials(ctx); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
 	if err := r.runBOSH(ctx, "delete-env"); err != nil {
 		return err
 	}
-	return r.deleteServices(ctx, director)
+	// delete-env deleted state.json. If a later step fails, the next run must know the director.
+	r.settings.DeletedDirector = director
+	return r.dir.WriteSettings(r.settings)
 }
 
 // deleteServices deletes the Services that the local CPI keeps when it recreates the director's VM.
@@ -166,5 +184,6 @@ func (r *environmentRun) deleteServices(ctx context.Context, director string) er
 		}
 		r.report("Service "+service.Namespace+"/"+service.Name, "deleted")
 	}
-	return nil
+	r.settings.DeletedDirector = ""
+	return r.dir.WriteSettings(r.settings)
 }

@@ -135,7 +135,8 @@ func waitForPermissions(ctx context.Context, client *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	// The condition returns no error except the context's.
+	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		for _, permission := range []kube.Permission{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
 			if allowed, err := reviewer.IsAllowed(ctx, permission); err != nil || !allowed {
 				return false, ctx.Err()
@@ -143,10 +144,7 @@ func waitForPermissions(ctx context.Context, client *kube.Client) error {
 		}
 		return true, nil
 	})
-	if wait.Interrupted(err) {
-		return ctx.Err()
-	}
-	return err
+	return ctx.Err()
 }
 
 // confirm asks the operator for confirmation, and fails without it.
@@ -155,9 +153,24 @@ func (o runOptions) confirm(command *cobra.Command, question string) error {
 		return nil
 	}
 	fmt.Fprint(command.OutOrStdout(), question+" [yN]: ")
-	line, err := bufio.NewReader(command.InOrStdin()).ReadString('\n')
-	if err != nil && !errors.Is(err, io.EOF) {
-		return err
+	type input struct {
+		line string
+		err  error
+	}
+	entered := make(chan input, 1)
+	go func() { // a read does not end with the context
+		line, err := bufio.NewReader(command.InOrStdin()).ReadString('\n')
+		entered <- input{line, err}
+	}()
+	var line string
+	select {
+	case <-command.Context().Done():
+		return errors.New("interrupted: the cluster was not changed")
+	case got := <-entered:
+		if got.err != nil && !errors.Is(got.err, io.EOF) {
+			return got.err
+		}
+		line = got.line
 	}
 	if input := strings.ToLower(strings.TrimSpace(line)); input == "y" || input == "yes" {
 		return nil

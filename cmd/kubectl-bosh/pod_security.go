@@ -33,8 +33,9 @@ func (r *environmentRun) allowPrivileged(ctx context.Context, original string) e
 		return err
 	}
 	if current != original {
-		return fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run `kubectl bosh up` again",
-			cluster.PodSecurityLabel, r.settings.Namespace, current)
+		r.settings.PreviousPodSecurity = recorded
+		return errors.Join(fmt.Errorf("label %s of Namespace %s was changed to %q after the inspection; run `kubectl bosh up` again",
+			cluster.PodSecurityLabel, r.settings.Namespace, current), r.dir.WriteSettings(r.settings))
 	}
 	r.relabeled = true
 	r.report("Namespace "+r.settings.Namespace, cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+" instead of "+orNone(original))
@@ -87,12 +88,9 @@ func orNone(label string) string { return cmp.Or(label, "(no label)") }
 // reasons why VM Pods are not admitted.
 func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
 	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
-	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
 		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity"), nil
 	})
-	if wait.Interrupted(err) {
-		return ctx.Err()
-	}
-	return err
+	return ctx.Err()
 }

@@ -120,10 +120,15 @@ func (c *connection) kubectlFlags() []string {
 	for _, option := range []struct{ flag, value string }{
 		{"--kubeconfig", c.rules.ExplicitPath}, {"--context", c.overrides.CurrentContext},
 		{"--cluster", c.overrides.Context.Cluster}, {"--user", c.overrides.Context.AuthInfo}, {"--server", c.overrides.ClusterInfo.Server},
+		{"--as", c.overrides.AuthInfo.Impersonate}, {"--certificate-authority", c.overrides.ClusterInfo.CertificateAuthority},
+		{"--tls-server-name", c.overrides.ClusterInfo.TLSServerName},
 	} {
 		if option.value != "" {
 			flags = append(flags, option.flag, option.value)
 		}
+	}
+	if c.overrides.ClusterInfo.InsecureSkipTLSVerify {
+		flags = append(flags, "--insecure-skip-tls-verify")
 	}
 	return flags
 }

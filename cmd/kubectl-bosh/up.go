@@ -213,10 +213,15 @@ func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan
 	arguments := dir.InterpolateCommand(o.boshProgram(), plan.Settings)
 	manifest, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("bosh interpolate %s: %s", plan.Manifest, strings.TrimSpace(string(failed.Stderr)))
+		return fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
+			strings.TrimSpace(string(failed.Stderr)), dir.Path)
 	}
 	if err != nil {
 		return fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
+	}
+	hasDisk, err := dir.HasDisk()
+	if err != nil || hasDisk {
+		return errors.Join(err, plan.CheckSeries(manifest))
 	}
 	return errors.Join(plan.CheckSeries(manifest), plan.CheckStorageClasses(manifest))
 }
@@ -291,7 +296,10 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 	if err := run.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err
 	}
-	if err := run.writeCredentials(ctx, inspection.APIURL); err != nil {
+	if err := run.writeCredentials(ctx); err != nil {
+		return err
+	}
+	if err := run.writeDirectorCredentials(ctx, inspection.APIURL); err != nil {
 		return err
 	}
 	if !o.noCheck {

@@ -3,6 +3,7 @@ package main_test
 import (
 	"context"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"time"
@@ -162,8 +163,46 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Err).To(gbytes.Say(`^error: namespace ` + env.namespace + ` has VMs or disks other than the director's own: VM agent-old; delete the deployments first`))
 		session = ws.down("--force")
 		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("Role " + env.namespace + "/bosh-cpi: kept for the remaining VMs and disks\n"))
 		Expect(session.Out).To(gbytes.Say("Namespace " + env.namespace + ": kept: not created by `up`\n"))
 		env.mustCall(ctx, "delete_vm", "agent-old")
+		session = ws.down()
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("Role " + env.namespace + "/bosh-cpi: deleted\n"))
+	})
+
+	It("delete the director's Services after an interrupted run deleted the director", func(ctx SpecContext) {
+		Expect(ws.up()).To(gexec.Exit(0))
+		ws.createKeptService(ctx)
+		Expect(os.Remove(ws.path("kubernetes/state.json"))).To(Succeed())
+		ws.write("kubernetes/up.yml", ws.read("kubernetes/up.yml")+"deleted_director: create-envs-own\n")
+		session := ws.down()
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say(`Service \S+/bosh-director: deleted\n`))
+		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("deleted_director"))
+		ws.expectDeleted(ctx)
+	})
+
+	It("reject the name of another director", func() {
+		Expect(ws.up()).To(gexec.Exit(0))
+		session := ws.down("--dir", "kubernetes", "--name", "staging")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: directory kubernetes belongs to the director kubernetes, not staging"))
+		Expect(ws.read("calls")).NotTo(ContainSubstring("delete-env"))
+	})
+
+	It("can be interrupted at the confirmation", func() {
+		Expect(ws.up()).To(gexec.Exit(0))
+		input, terminal, err := os.Pipe()
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(terminal.Close)
+		command := exec.Command(program, "down", "--kubeconfig", ws.kubeconfig)
+		command.Dir, command.Stdin = ws.dir, input
+		session := startCommand(command)
+		Eventually(session.Out).Should(gbytes.Say(`\[yN\]: `))
+		session.Interrupt()
+		Eventually(session).Should(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: interrupted: the cluster was not changed"))
 	})
 
 	It("wait until a namespace that is being deleted is gone", func(ctx SpecContext) {
@@ -180,14 +219,17 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: created\n`))
 	})
 
-	It("keep a namespace that is not empty", func(ctx SpecContext) {
+	DescribeTable("keep a namespace that is not empty", func(ctx SpecContext, remaining string, create ...string) {
 		Expect(ws.up()).To(gexec.Exit(0))
-		_, err := controlPlane.Kubectl(ctx, "create", "service", "clusterip", "mine", "--tcp=80", "--namespace", ws.namespace)
+		_, err := controlPlane.Kubectl(ctx, append(append([]string{"create"}, create...), "--namespace", ws.namespace)...)
 		Expect(err).NotTo(HaveOccurred())
 		session := ws.down()
 		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: kept: it contains 0 Pods, 0 PersistentVolumeClaims and 1 Services\n`))
-	})
+		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `: kept: it contains ` + remaining + `\n`))
+	},
+		Entry("because it has a Service", `services \(1\)`, "service", "clusterip", "mine", "--tcp=80"),
+		Entry("because it has a Deployment without Pods", `deployments \(1\)`, "deployment", "mine", "--image=mine", "--replicas=0"),
+	)
 
 	It("stop before create-env after a failed preflight check, except with --no-check", func(ctx SpecContext) {
 		env := newTestEnv(ctx)

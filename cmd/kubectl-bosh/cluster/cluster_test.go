@@ -203,7 +203,7 @@ var _ = Describe("Objects of up", func() {
 		api.Get("namespaces", "", namespace, &stored)
 		Expect(stored.Labels).To(HaveKeyWithValue(PodSecurityLabel, PodSecurityPrivileged))
 		api.Add("pods", namespace, &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p"}})
-		Expect(c.Delete(ctx, newNamespace())).To(Equal("kept: it contains 1 Pods, 0 PersistentVolumeClaims and 0 Services"))
+		Expect(c.Delete(ctx, newNamespace())).To(Equal("kept: it contains pods (1)"))
 	})
 
 	It("include a label of an existing namespace only on request", func(ctx context.Context) {

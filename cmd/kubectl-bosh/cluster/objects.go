@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -18,7 +19,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/kube"
 )
 
 // fieldManager is also the value of the managed-by label of objects created by this program. The program deletes only objects
@@ -149,22 +149,35 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 	return "deleted", err
 }
 
-// describeRemaining describes the Pods, PVCs and Services in the client's namespace. It returns "" if there are none.
+// keptKinds are the kinds of objects with which down keeps a namespace: data, and workloads, which may be scaled to zero.
+var keptKinds = []schema.GroupVersionResource{
+	{Version: "v1", Resource: "pods"},
+	{Version: "v1", Resource: "persistentvolumeclaims"},
+	{Version: "v1", Resource: "services"},
+	{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"},
+	{Group: "apps", Version: "v1", Resource: "deployments"},
+	{Group: "apps", Version: "v1", Resource: "statefulsets"},
+}
+
+// describeRemaining describes the objects of keptKinds in the client's namespace. It returns "" if there are none.
 func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
-	pods, err := c.Client.Pods.List(ctx, kube.Selection{})
-	if err != nil {
-		return "", err
+	var found []string
+	for _, kind := range keptKinds {
+		objects, err := c.dynamicClient.Resource(kind).Namespace(c.Client.Namespace).List(ctx, metav1.ListOptions{})
+		switch {
+		case apierrors.IsNotFound(err): // the kind is not installed
+		case apierrors.IsForbidden(err):
+			return "you do not have permission to list its " + kind.Resource, nil
+		case err != nil:
+			return "", err
+		case len(objects.Items) > 0:
+			found = append(found, fmt.Sprintf("%s (%d)", kind.Resource, len(objects.Items)))
+		}
 	}
-	pvcs, err := c.Client.PVCs.List(ctx, kube.Selection{})
-	if err != nil {
-		return "", err
+	if len(found) == 0 {
+		return "", nil
 	}
-	services, err := c.Client.Services.List(ctx, kube.Selection{})
-	if err != nil || len(pods.Items)+len(pvcs.Items)+len(services.Items) == 0 {
-		return "", err
-	}
-	return fmt.Sprintf("it contains %d Pods, %d PersistentVolumeClaims and %d Services",
-		len(pods.Items), len(pvcs.Items), len(services.Items)), nil
+	return "it contains " + strings.Join(found, ", "), nil
 }
 
 // WaitForDefaultServiceAccount waits for the namespace's default ServiceAccount. The API server rejects Pods until it exists. Without

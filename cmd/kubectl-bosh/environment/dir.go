@@ -48,6 +48,9 @@ type Settings struct {
 	// change the label.
 	PreviousPodSecurity *string `json:"previous_pod_security,omitempty"`
 
+	// DeletedDirector is the director UUID after `down` ran delete-env and before it deleted the director's Services, otherwise "".
+	DeletedDirector string `json:"deleted_director,omitempty"`
+
 	// Cluster is the director's cluster. It is nil in directories written by older versions of this program.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`
 }
@@ -76,13 +79,24 @@ func (d Dir) ReadVars() (Vars, error) {
 	return vars, err
 }
 
+// state is the part of the state file of the BOSH CLI that this package reads.
+type state struct {
+	DirectorID string `json:"director_id"`
+	DiskID     string `json:"current_disk_id"`
+}
+
 // DirectorUUID returns the director UUID of the objects created by create-env, or "" if there are none.
 func (d Dir) DirectorUUID() (string, error) {
-	var state struct {
-		DirectorID string `json:"director_id"`
-	}
-	_, err := d.readYAML(stateFile, &state)
-	return state.DirectorID, err
+	var recorded state
+	_, err := d.readYAML(stateFile, &recorded)
+	return recorded.DirectorID, err
+}
+
+// HasDisk reports whether create-env created the director's disk.
+func (d Dir) HasDisk() (bool, error) {
+	var recorded state
+	_, err := d.readYAML(stateFile, &recorded)
+	return recorded.DiskID != "", err
 }
 
 func (d Dir) readYAML(name string, into any) (found bool, err error) {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -63,9 +64,16 @@ func (o Options) Validate() error {
 	if err := validateChoice("--credentials", o.Credentials, CredentialsInCluster, CredentialsKubeconfig); err != nil {
 		return err
 	}
+	if invalid := validation.IsValidLabelValue(o.Director); len(invalid) > 0 {
+		return fmt.Errorf("--name %q is not a valid label value: %s", o.Director, strings.Join(invalid, "; "))
+	}
 	if o.Range != "" {
-		if prefix, err := netip.ParsePrefix(o.Range); err != nil || prefix != prefix.Masked() {
+		prefix, err := netip.ParsePrefix(o.Range)
+		if err != nil || prefix != prefix.Masked() {
 			return fmt.Errorf("--range %q is not a CIDR such as 10.244.128.0/17", o.Range)
+		}
+		if prefix.Addr().BitLen()-prefix.Bits() < 5 {
+			return fmt.Errorf("--range %s has fewer than 32 addresses; the cloud config reserves the first %d", o.Range, lastReservedOffset)
 		}
 	}
 	if o.Address != "" {

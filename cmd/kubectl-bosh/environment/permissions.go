@@ -1,13 +1,18 @@
 package environment
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io"
 	"os"
 	"regexp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -27,7 +32,7 @@ const separator = "---\n"
 // admits.
 func (p *Plan) renderPermissions() string {
 	return fmt.Sprintf("# Permissions of the director's CPI: manifests/rbac.yaml for namespace %[1]s.\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[1]s\n", p.Namespace) + separator + cpiPermissions(p.Namespace, p.Credentials)
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[2]s\n", p.Namespace, yamlScalar(p.Namespace)) + separator + cpiPermissions(p.Namespace, p.Credentials)
 }
 
 // cpiPermissions returns the objects that grant the CPI its permissions in a namespace.
@@ -59,7 +64,7 @@ func OperatorPermissions(user, namespace, credentials string) string {
 		return kind + "  name: " + quoteYAML(name+"-"+nameReplacer.Replace(user))
 	})
 	operator = groupSubject.ReplaceAllLiteralString(operator, "kind: User\n  name: "+quoteYAML(user))
-	return fmt.Sprintf(permissionsHead, user, namespace) + separator + cpiPermissions(namespace, credentials) + separator + operator
+	return fmt.Sprintf(permissionsHead, user, namespace, yamlScalar(namespace)) + separator + cpiPermissions(namespace, credentials) + separator + operator
 }
 
 var (
@@ -68,6 +73,15 @@ var (
 	// nameReplacer replaces characters that are not valid in names of RBAC objects.
 	nameReplacer = strings.NewReplacer("/", "-", "%", "-")
 )
+
+// yamlScalar returns the name for YAML, quoted if it would otherwise not be a string, such as 2024.
+func yamlScalar(name string) string {
+	var value any
+	if yaml.Unmarshal([]byte(name), &value) == nil && value == any(name) {
+		return name
+	}
+	return quoteYAML(name)
+}
 
 // quoteYAML quotes value for YAML, as a JSON string.
 func quoteYAML(value string) string {
@@ -91,7 +105,7 @@ const permissionsHead = `# Permissions of user %[1]q for "kubectl bosh up" and "
 apiVersion: v1
 kind: Namespace
 metadata:
-  name: %[2]s
+  name: %[3]s
   labels:
     ` + cluster.PodSecurityLabel + ": " + cluster.PodSecurityPrivileged + "\n"
 
@@ -106,8 +120,13 @@ var (
 
 // withNamespace replaces the namespace bosh in the objects of manifests/rbac*.yaml.
 func withNamespace(objects, namespace string) string {
-	objects = namespaceReference.ReplaceAllString(headComment.ReplaceAllString(objects, ""), "${1}"+namespace)
-	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+namespace+"\n")
+	objects = namespaceReference.ReplaceAllStringFunc(headComment.ReplaceAllString(objects, ""), func(reference string) string {
+		if strings.HasPrefix(reference, " ") {
+			return " " + yamlScalar(namespace)
+		}
+		return "-" + namespace
+	})
+	return namespacedObject.ReplaceAllString(objects, "${0}  namespace: "+yamlScalar(namespace)+"\n")
 }
 
 // PermissionsObjects returns the objects in permissions.yaml, which the operator may edit.
@@ -125,14 +144,17 @@ func (d Dir) PermissionsObjects() ([]*unstructured.Unstructured, error) {
 
 func parseObjects(documents []byte) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
-	for document := range strings.SplitSeq(string(documents), "\n"+separator) {
+	for reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(documents))); ; {
+		document, err := reader.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
 		object := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal([]byte(document), &object.Object); err != nil {
+		if err := errors.Join(err, yaml.Unmarshal(document, &object.Object)); err != nil {
 			return nil, err
 		}
 		if object.Object != nil {
 			objects = append(objects, object)
 		}
 	}
-	return objects, nil
 }

@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cpi/network"
 )
@@ -73,6 +75,8 @@ func (p *Plan) addDecision(name, value string) {
 func (p *Plan) planNamespace() {
 	existing := p.inspection.Namespace
 	switch {
+	case !existing.Known && p.options.AllowPrivileged:
+		p.addDecision("namespace", "you do not have permission to get it, so --allow-privileged-namespace has no effect")
 	case !existing.Known:
 	case !existing.Exists:
 		p.LabelCommand = "kubectl label namespace " + p.directorNamespace() + " " + privilegedLabel
@@ -145,7 +149,7 @@ func (p *Plan) applyOptions() error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if recorded, known := p.Vars[name]; known && fmt.Sprint(recorded) == fmt.Sprint(vars[name]) {
+		if recorded, known := p.Vars[name]; known && equality.Semantic.DeepEqual(recorded, vars[name]) {
 			continue
 		}
 		p.Vars[name] = vars[name]
@@ -273,6 +277,10 @@ func (p *Plan) useServiceAddress(ctx context.Context, addresses AddressFinder, r
 		if address, err = addresses.FindFreeServiceAddress(ctx, p.inspection); err != nil {
 			return err
 		}
+	}
+	inRange := func(prefix netip.Prefix) bool { return prefix.Contains(netip.MustParseAddr(address)) }
+	if ranges := p.inspection.ServiceRanges; len(ranges) > 0 && !slices.ContainsFunc(ranges, inRange) {
+		return fmt.Errorf("--address %s is not in the Service range %s; choose an address in the range", address, ranges[0])
 	}
 	p.Network = NetworkService
 	p.OpsFiles = append(p.OpsFiles, "service.yml")

@@ -5,10 +5,12 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -103,6 +105,12 @@ var _ = Describe("The plan of up", func() {
 		Entry("unknown credentials", `--credentials "token" is not valid`, func(o *Options) { o.Credentials = "token" }),
 		Entry("a range with host bits", "is not a CIDR", func(o *Options) { o.Range = "10.0.0.1/8" }),
 		Entry("a range for a Service", "--range requires --network static", func(o *Options) { o.Range, o.Network = "10.0.0.0/8", NetworkService }),
+		Entry("a name that is not a label value", `--name "my lab" is not a valid label value`, func(o *Options) { o.Director = "my lab" }),
+		Entry("a range without space for the director", "--range 10.0.0.0/28 has fewer than 32 addresses", func(o *Options) { o.Range = "10.0.0.0/28" }),
+		Entry("an address outside of the Service range", "--address 10.97.0.7 is not in the Service range 10.96.0.0/16", func(o *Options) {
+			inspection.ServiceRanges = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+			o.Address = "10.97.0.7"
+		}),
 		Entry("an invalid address", "not a valid IP address", func(o *Options) { o.Address = "lab" }),
 		Entry("static without a range", "requires a reserved range", func(o *Options) { o.Network = NetworkStatic }),
 		Entry("a variable without a value", "--var number 1 is not in the form name=value", func(o *Options) { o.Vars = []string{"secret"} }),
@@ -160,6 +168,22 @@ var _ = Describe("The plan of up", func() {
 			Expect(vars.GetString("stemcell_url")).To(Equal("file:///other.tgz"))
 		})
 
+		It("changes the type of a variable", func(ctx context.Context) {
+			options.Vars = []string{"a='1'"}
+			write(ctx)
+			vars, err := dir.ReadVars()
+			Expect(err).NotTo(HaveOccurred())
+			Expect(vars.GetString("a")).To(Equal("1"))
+		})
+
+		It("keeps the operator's own ops file in its directory", func(ctx context.Context) {
+			plan := write(ctx)
+			plan.OpsFiles = append(plan.OpsFiles, opsDir+"/custom.yml")
+			Expect(dir.WriteSettings(plan.Settings)).To(Succeed())
+			Expect(os.WriteFile(filepath.Join(dir.Path, opsDir, "custom.yml"), []byte("[]"), 0o600)).To(Succeed())
+			Expect(write(ctx).OpsFiles).To(ContainElement(opsDir + "/custom.yml"))
+		})
+
 		DescribeTable("rejects another", func(ctx context.Context, change func(*Options)) {
 			change(&options)
 			_, err := newPlan(ctx)
@@ -214,16 +238,37 @@ var _ = Describe("The plan of up", func() {
 		Entry("unless the cluster has one", false, "{}", Succeed()),
 	)
 
-	It("writes permissions for its namespace", func(ctx context.Context) {
-		options.Namespace = "cf"
+	DescribeTable("writes permissions for its namespace", func(ctx context.Context, namespace string) {
+		options.Namespace = namespace
 		write(ctx)
 		objects, err := dir.PermissionsObjects()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(objects).To(ContainElement(HaveField("GetKind()", "Role")))
-		for _, object := range objects {
-			Expect(object.GetNamespace()).To(BeElementOf("", "cf"), object.GetName())
+		printed, err := parseObjects([]byte(OperatorPermissions("alice", namespace, CredentialsInCluster)))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(printed).To(ContainElement(HaveField("GetName()", ContainSubstring("alice"))))
+		for _, objects := range [][]*unstructured.Unstructured{objects, printed} {
+			Expect(objects).To(ContainElement(HaveField("GetKind()", "Role")))
+			for _, object := range objects {
+				Expect(object.GetNamespace()).To(BeElementOf("", namespace), object.GetName())
+				Expect(object.GetName()).NotTo(BeEmpty())
+			}
 		}
-		Expect(OperatorPermissions("alice", "cf", CredentialsInCluster)).To(ContainSubstring("alice"))
+	},
+		Entry("with letters", "cf"),
+		Entry("with digits only", "2024"),
+	)
+
+	It("reads permissions with the line ends of another editor", func(ctx context.Context) {
+		write(ctx)
+		expected, err := dir.PermissionsObjects()
+		Expect(err).NotTo(HaveOccurred())
+		path := filepath.Join(dir.Path, permissionsFile)
+		content, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(os.WriteFile(path, []byte(strings.ReplaceAll(string(content), "\n", "\r\n")), 0o600)).To(Succeed())
+		objects, err := dir.PermissionsObjects()
+		Expect(err).NotTo(HaveOccurred())
+		Expect(objects).To(HaveLen(len(expected)))
 	})
 
 	It("writes a cloud config for the reserved range", func(ctx context.Context) {

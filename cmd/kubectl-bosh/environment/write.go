@@ -1,6 +1,8 @@
 package environment
 
 import (
+	"errors"
+	"io/fs"
 	"path"
 	"strings"
 
@@ -74,6 +76,9 @@ func (p *Plan) files() ([]file, error) {
 			continue
 		}
 		content, err := manifests.Files.ReadFile(path.Base(name))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // the operator's own
+		}
 		if err != nil {
 			return nil, err
 		}

@@ -30,7 +30,8 @@ func (f Filter) matches(i Instance) bool {
 // managedByCPI selects all objects of the CPI in the namespace.
 var managedByCPI = kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
 
-// List returns the selected instances with their disks and Services, sorted by director, deployment, group and index.
+// List returns the selected instances with their disks and Services, sorted by namespace, director, deployment, group
+// and index.
 func List(ctx context.Context, client *kube.Client, filter Filter) ([]Instance, error) {
 	vms, err := listVMs(ctx, client, filter)
 	if err != nil {
@@ -101,7 +102,7 @@ func listVMs(ctx context.Context, client *kube.Client, filter Filter) (vmList, e
 		}
 	}
 	slices.SortFunc(vms.instances, func(a, b Instance) int {
-		return cmp.Or(cmp.Compare(a.Director, b.Director), cmp.Compare(a.Deployment, b.Deployment),
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Director, b.Director), cmp.Compare(a.Deployment, b.Deployment),
 			cmp.Compare(a.Group, b.Group), cmp.Compare(indexNumber(a.Index), indexNumber(b.Index)), cmp.Compare(a.Pod, b.Pod))
 	})
 	return vms, nil

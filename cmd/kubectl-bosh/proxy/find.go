@@ -59,11 +59,15 @@ var allVMs = kube.Selection{
 //
 // If the address belongs to a VM that is not running, or previously belonged to a VM or Service, Find waits for a running VM.
 func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map[types.UID]bool) (Target, error) {
-	ctx, cancel := context.WithTimeout(ctx, f.Wait)
+	listed, err := f.Client.Pods.List(ctx, allVMs)
+	if err != nil {
+		return Target{}, err
+	}
+	bounded, cancel := context.WithTimeout(ctx, f.Wait)
 	defer cancel()
 	var found Target
 	var lastErr error
-	err := f.Client.Pods.Wait(ctx, allVMs, nil, func(pods []*corev1.Pod) (bool, error) {
+	err = f.Client.Pods.Wait(bounded, allVMs, &listed, func(pods []*corev1.Pod) (bool, error) {
 		found, lastErr = f.choose(ctx, host, port, excludePods(manifest.VMPods(pods), excluded))
 		if errors.Is(lastErr, ErrNotRunning) || errors.Is(lastErr, ErrUnknownAddress) && f.wasSeen(host) {
 			return false, nil

@@ -114,6 +114,13 @@ var _ = Describe("The proxy", func() {
 			}),
 		)
 
+		It("a running VM without a wait", func(ctx context.Context) {
+			addVM("agent-a", "10.0.0.1", 0)
+			target, err := (&Finder{Client: client}).Find(ctx, "10.0.0.1", 22, nil)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(target.String()).To(Equal("agent-a:22"))
+		})
+
 		It("a VM that is recreated, after a wait", func(ctx context.Context) {
 			addVM("agent-a", "10.0.0.1", 0)
 			finder := &Finder{Client: client, Wait: time.Minute}
