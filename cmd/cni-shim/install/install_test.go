@@ -154,6 +154,7 @@ var _ = Describe("Install", func() {
 		Entry("a network without name", map[string]string{"10-a.conf": `{"cniVersion":"1.0.0","type":"bridge"}`}, "name is missing"),
 		Entry("a network without version", map[string]string{"10-a.conf": `{"name":"a","type":"bridge"}`}, "cniVersion is missing"),
 		Entry("a network of an old version", map[string]string{"10-a.conf": `{"cniVersion":"0.3.0","name":"a","type":"bridge"}`}, "0.3.1 or later"),
+		Entry("Multus", map[string]string{"10-a.conflist": `{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"multus-shim"}]}`}, "with which the shim does not work"),
 		Entry("a network without plugins", map[string]string{"10-a.conflist": `{"cniVersion":"1.0.0","name":"a","plugins":[]}`}, "the first plugin has no type"),
 		Entry("a network with the shim", map[string]string{"10-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bosh-cni-shim"}`}, "already"),
 		Entry("a network that sorts first", map[string]string{"00-a.conf": `{"cniVersion":"1.0.0","name":"a","type":"bridge"}`}, "sorts before"),

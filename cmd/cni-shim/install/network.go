@@ -97,8 +97,11 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	if len(plugins) == 0 || jsonString(plugins[0]["type"]) == "" {
 		return nil, errors.New("the first plugin has no type")
 	}
-	if jsonString(plugins[0]["type"]) == PluginType {
+	switch first := jsonString(plugins[0]["type"]); first {
+	case PluginType:
 		return nil, fmt.Errorf("the first plugin is already %s", PluginType)
+	case "multus", "multus-shim": // it delegates to the first other configuration: the shim's
+		return nil, fmt.Errorf("the first plugin is %s, with which the shim does not work; uninstall one of them", first)
 	}
 	if supported, err := version.GreaterThanOrEqualTo(jsonString(network["cniVersion"]), oldestVersion); err != nil || !supported {
 		return nil, fmt.Errorf("cniVersion is %s, but the shim requires %s or later", jsonString(network["cniVersion"]), oldestVersion)
