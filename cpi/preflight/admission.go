@@ -146,6 +146,9 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 // rejectionFinding returns the finding for an object that the API server rejected.
 func (s *clusterState) rejectionFinding(err error) finding {
 	message := err.Error()
+	if errors.Is(err, kube.ErrWebhook) {
+		return fail(message, "repair the admission webhook in the message, or delete its configuration; every call fails")
+	}
 	for _, hint := range []struct{ words, remedy string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
@@ -158,7 +161,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"cannot create resource", "grant the permission: " +
 			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},
-		{"not found", "create the namespace: kubectl create namespace " + s.client.Namespace},
+		{`namespaces "`, "create the namespace: kubectl create namespace " + s.client.Namespace},
 		{"denied the request", "change the admission webhook in the message so that it admits the objects of the CPI, or exempt the namespace"},
 	} {
 		if strings.Contains(message, hint.words) {
@@ -168,10 +171,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 			return fail(message, hint.remedy)
 		}
 	}
-	switch {
-	case errors.Is(err, kube.ErrWebhook):
-		return fail(message, "repair the admission webhook in the message, or delete its configuration; every call fails")
-	case errors.Is(err, kube.ErrDenied):
+	if errors.Is(err, kube.ErrDenied) {
 		return fail(message, "correct the cause in the message: an admission policy, a webhook or a quota of the namespace")
 	}
 	return errorFinding(err, callPermissionsFile)

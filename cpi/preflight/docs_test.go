@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -13,6 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/kube"
 )
 
 func TestPreflight(t *testing.T) {
@@ -72,6 +75,17 @@ var _ = Describe("docs/reference/preflight.md", func() {
 		Expect(content("docs/reference/preflight.md")).To(MatchRegexp(`Kubernetes 1\.%d to 1\.%d`, oldestMinor, newestMinor))
 	})
 })
+
+var _ = DescribeTable("A request of a check that failed", func(kind error, message string, verdict Verdict, remedy string) {
+	state := &clusterState{client: &kube.Client{Namespace: "bosh"}}
+	finding := state.rejectionFinding(&kube.Error{Kind: kind, Err: errors.New(message)})
+	Expect(finding.verdict).To(Equal(verdict))
+	Expect(finding.remedy).To(ContainSubstring(remedy))
+},
+	Entry("because the namespace is missing", kube.ErrNotFound, `namespaces "bosh" not found`, Fails, "kubectl create namespace bosh"),
+	Entry("because the Service of a webhook is missing", kube.ErrWebhook, `failed calling webhook "a": service "b" not found`, Fails, "repair the admission webhook"),
+	Entry("because it timed out, without a result", kube.ErrTimeout, "context deadline exceeded", Unknown, "retry the check"),
+)
 
 var _ = Describe("The supported versions of Kubernetes", func() {
 	// toolFor returns the output of scripts/build-tools for Kubernetes 1.minor: the name of the tool with its control plane.

@@ -133,7 +133,7 @@ func (s *clusterState) driverVolumes(ctx context.Context, driver string) ([]*sto
 	if err != nil {
 		return nil, nil, err
 	}
-	attached, err := listUpTo(ctx, attachments.Find, kube.Selection{}, maxObjects)
+	attached, err := listUpTo(ctx, attachments.Find, kube.Selection{}, noLimit)
 	used := map[string]int64{}
 	for _, attachment := range attached {
 		if attachment.Spec.Attacher == driver {

@@ -3,7 +3,6 @@ package preflight
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -101,7 +100,7 @@ func errorFinding(err error, permissionsFile string) finding {
 	case errors.Is(err, kube.ErrDenied):
 		return undetermined("access denied: "+err.Error(), "to enable this check, apply "+permissionsFile)
 	case errors.Is(err, kube.ErrTimeout), errors.Is(err, kube.ErrUnreachable):
-		return fail(fmt.Sprintf("request timed out: %v", err), "retry the check; if it fails again, check the load of the API server")
+		return undetermined(err.Error(), "retry the check; if it fails again, check the load of the API server")
 	}
 	return fail(err.Error(), "correct the cause in the message")
 }
