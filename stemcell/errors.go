@@ -101,8 +101,8 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads; "+
 			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return wrap(ErrDeleteUnsupported, "registry "+registry+" does not allow deletion; enable it there "+
-			"(Docker's and Debian's registry: REGISTRY_STORAGE_DELETE_ENABLED=true)")
+		return wrap(ErrDenied, "registry "+registry+" rejects changes, for example because it is a mirror; set stemcell.registry.repository "+
+			"to a repository that accepts them")
 	}
 	if strings.Contains(response.Error(), "no space left") {
 		return wrap(ErrFull, "the disk of registry "+registry+" is full; free space there, and retry")

@@ -209,6 +209,10 @@ var _ = Describe("The configuration", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(name).To(Equal("stemcells"))
 		Expect(content).To(MatchJSON(`{"auths": {"pull.test": {"username": "nodes", "password": "read", "auth": "bm9kZXM6cmVhZA=="}}}`))
+		options.Registry.PullRepository = "docker.io/org/stemcells"
+		name, _, err = options.PullSecret("index.docker.io/org/stemcells@" + digestOf(nil))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(name).To(Equal("stemcells"), "two names of one registry")
 		name, _, err = options.PullSecret("elsewhere.test/stemcells@" + digestOf(nil))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(name).To(BeEmpty())

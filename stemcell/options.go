@@ -178,10 +178,13 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 	return pull.Name, content, err
 }
 
-// registryHost returns the registry in an image name. The name must contain one.
+// registryHost returns the registry in an image name, which is index.docker.io for docker.io, and for a name without a registry.
 func registryHost(image string) string {
-	registry, _, _ := strings.Cut(image, "/")
-	return registry
+	reference, err := name.ParseReference(image)
+	if err != nil {
+		return ""
+	}
+	return reference.Context().RegistryStr()
 }
 
 // Prefetch configures which nodes pull a stemcell's image when the stemcell is uploaded.

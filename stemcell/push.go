@@ -148,8 +148,14 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 	}
 	err = pusher.Delete(ctx, configured.Digest(pushed.DigestStr()))
 	var response *transport.Error
-	if errors.As(err, &response) && response.StatusCode == http.StatusNotFound {
-		return nil
+	if errors.As(err, &response) {
+		switch response.StatusCode {
+		case http.StatusNotFound:
+			return nil
+		case http.StatusMethodNotAllowed:
+			return fmt.Errorf("delete the image %s: %w; enable deletion in registry %s "+
+				"(Docker's and Debian's registry: REGISTRY_STORAGE_DELETE_ENABLED=true)", pushed.Name(), ErrDeleteUnsupported, registry)
+		}
 	}
 	return explain("delete the image "+pushed.Name(), registry, err)
 }

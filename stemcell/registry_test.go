@@ -182,6 +182,15 @@ var _ = Describe("Deleting a stemcell", func() {
 		Expect(err).To(MatchError(ContainSubstring("REGISTRY_STORAGE_DELETE_ENABLED")))
 	})
 
+	It("fails with another error if the registry does not allow uploads", func(ctx SpecContext) {
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		registry.SetFault(stemcells.RejectMethod(http.MethodPost, http.StatusMethodNotAllowed, "UNSUPPORTED"))
+		_, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
+		Expect(err).To(MatchError(stemcell.ErrDenied))
+		Expect(err).To(MatchError(ContainSubstring("rejects changes")))
+	})
+
 	It("fails for an image in another repository than the configured one", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
