@@ -95,7 +95,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 	var collected []Result
 	var failed []error
 	//nolint:contextcheck // the session of a remedy contains the context
-	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest())) {
+	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest()), c.ConfigAssumed && c.MinAge == 0) {
 		outcome, err := c.applyRemedy(session, orphan.remedy)
 		failed = append(failed, err)
 		collected = append(collected, Result{Kind: kindOf(orphan.object), Namespace: cluster.Namespace, Name: orphan.object.GetName(),
@@ -154,7 +154,10 @@ type orphanScan struct {
 	now     time.Time
 	minAge  time.Duration
 	orphans []orphanedResource
+	// copyTimeoutUnknown is set if the director's timeout of update_disk, by far the longest, is unknown.
+	copyTimeoutUnknown bool
 }
+
 
 // age returns the time since the object was created or last adopted by a call.
 func (scan *orphanScan) age(object metav1.Object) time.Duration {
@@ -176,9 +179,17 @@ func (scan *orphanScan) add(object metav1.Object, reason string, remedy *remedy)
 	}
 }
 
+// addCopy adds an object of an update_disk, without the remedy if the call may still be running.
+func (scan *orphanScan) addCopy(object metav1.Object, reason string, remedy *remedy) {
+	if scan.copyTimeoutUnknown {
+		reason, remedy = "unless update_disk is still running (set the minimum age to delete it): "+reason, nil
+	}
+	scan.add(object, reason, remedy)
+}
+
 // findOrphans returns all orphaned resources.
-func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphanedResource {
-	scan := &orphanScan{now: now, minAge: minAge}
+func (inv inventory) findOrphans(now time.Time, minAge time.Duration, copyTimeoutUnknown bool) []orphanedResource {
+	scan := &orphanScan{now: now, minAge: minAge, copyTimeoutUnknown: copyTimeoutUnknown}
 	inv.addVMOrphans(scan)
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
@@ -191,7 +202,12 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphaned
 
 func (inv inventory) addVMOrphans(scan *orphanScan) {
 	for _, pod := range inv.pods {
-		if reason := inv.orphanReason(pod, scan.exceedsMinAge(pod)); reason != "" {
+		reason := inv.orphanReason(pod, scan.exceedsMinAge(pod))
+		switch {
+		case reason == "":
+		case manifest.HasRole(pod, manifest.RoleCopy):
+			scan.addCopy(pod, reason, deletePod(pod))
+		default:
 			scan.add(pod, reason, deletePod(pod))
 		}
 	}
@@ -220,7 +236,7 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	for _, pvc := range inv.incompleteCopies {
 		if scan.exceedsMinAge(pvc) {
 			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + pvc.CopyOf()
-			scan.add(pvc.PVC, reason, deletePVC(pvc))
+			scan.addCopy(pvc.PVC, reason, deletePVC(pvc))
 		}
 	}
 	for _, snapshot := range inv.unfinishedSnapshots {

@@ -34,7 +34,7 @@ var _ = Describe("findOrphans", func() {
 	}
 	orphanReasons := func(inv inventory) map[string]string {
 		reasons := map[string]string{}
-		for _, orphan := range inv.findOrphans(now, time.Minute) {
+		for _, orphan := range inv.findOrphans(now, time.Minute, false) {
 			outcome := ""
 			if orphan.remedy != nil {
 				outcome = orphan.remedy.outcome

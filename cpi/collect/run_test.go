@@ -105,6 +105,15 @@ var _ = Describe("Collect", func() {
 		Expect(collect(ctx)).NotTo(HaveKey(HavePrefix("DaemonSet/")))
 	})
 
+	It("keeps objects of an update_disk if its timeout is unknown", func(ctx context.Context) {
+		addOrphans()
+		collector.ConfigAssumed, collector.Confirm, collector.MinAge = true, true, 0
+		found := collect(ctx)
+		Expect(found).To(HaveKeyWithValue("PersistentVolumeClaim/disk-2", "kept"))
+		collector.MinAge = time.Minute
+		Expect(collect(ctx)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-2", "deleted"))
+	})
+
 	It("attaches a disk again after its attachment Pod was deleted", func(ctx context.Context) {
 		vm := manifest.VM{Name: "agent-a", Director: "d"}.Pod()
 		vm.Annotations[manifest.AnnotationMetadata] = "{}"
