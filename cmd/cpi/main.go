@@ -46,6 +46,10 @@ func main() {
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")
 	flag.Parse()
+	if flag.NArg() > 0 || *minAge < 0 { // flags after an argument would be ignored
+		fmt.Fprintf(os.Stderr, "unexpected argument %q, or negative -min-age; write -flag=value\n", flag.Arg(0))
+		os.Exit(2)
+	}
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
