@@ -68,10 +68,11 @@ var _ = Describe("The stemcell methods", func() {
 			switch name {
 			case "image":
 				Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
-			case "images.MF":
+			case "stemcell.MF":
 				var err error
 				manifest, err = images.ParseManifest(content)
 				Expect(err).NotTo(HaveOccurred())
+				Expect(manifest.CloudProperties).NotTo(BeZero())
 			}
 		}
 		raw, err := json.Marshal(manifest.CloudProperties)
