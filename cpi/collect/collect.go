@@ -158,7 +158,6 @@ type orphanScan struct {
 	copyTimeoutUnknown bool
 }
 
-
 // age returns the time since the object was created or last adopted by a call.
 func (scan *orphanScan) age(object metav1.Object) time.Duration {
 	since := object.GetCreationTimestamp().Time
