@@ -3,6 +3,7 @@ package node_test
 import (
 	"os"
 	"slices"
+	"strings"
 	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -70,6 +71,22 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 		Expect(root.loops()).To(BeEmpty())
 		Expect(os.ReadDir(root.path("devices"))).To(BeEmpty())
+	})
+
+	It("waits while a process of the VM has the device open without a mount", func() {
+		root = newFakeRoot()
+		major, minor := root.filesystemNumber()
+		root.addDevice("dev/volume", major, minor, 8*mib, "ext4 - 8388608\n")
+		r := root.startAttachment(attachment)
+		root.addProcess(200, 100, "dd", inVMA)
+		Expect(os.Symlink(root.path("devices"), root.path("proc/200/cwd"))).To(Succeed())
+		r.signal(syscall.SIGTERM)
+		r.waitUntil(func() bool {
+			return strings.Contains(r.out.String(), "waiting until disk disk-1 is free: process 200 (dd) uses ")
+		})
+		Expect(root.exists("devices/disk-1")).To(BeTrue())
+		root.remove("proc/200")
+		Expect(r.wait()).To(BeZero())
 	})
 
 	It("does not wait if a release removed the node", func() {

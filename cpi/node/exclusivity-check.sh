@@ -1,6 +1,6 @@
-# Exclusivity check of a disk that is published as a device: opens the device exclusively, and removes its node while the device is open. If
-# the device is in use, prints only the processes and fails; the CPI adds the rest of the message and the code. Retries for a few seconds,
-# because programs such as udev open new devices for a moment.
+# Exclusivity check of a disk that is published as a device: checks that no process of the VM has the device open, opens it exclusively, and
+# removes its node while it is open. If the device is in use, prints only the processes and fails; the CPI adds the rest of the message and
+# the code. Retries for a few seconds, because programs such as udev open new devices for a moment.
 #
 # Environment: the same as the attachment's.
 . lib/shell.sh
@@ -26,7 +26,7 @@ create_device_node() {
 wait_published is_device "$node"
 create_device_node
 tries=0
-until check_exclusive "$device" "$node"; do
+until [[ -z $(vm_openers "$device") ]] && check_exclusive "$device" "$node"; do
   ((tries++ < 15)) || fail "$(users "$device")"
   pause 0.2
 done

@@ -33,6 +33,29 @@ var _ = Describe("exclusivity-check.sh", func() {
 		Expect(root.exists("devices/disk-1")).To(BeTrue())
 	})
 
+	Describe("with a process that has the device open without a mount", func() {
+		BeforeEach(func() {
+			major, minor := root.filesystemNumber()
+			root.addDevice("devices/disk-1", major, minor, mib, "")
+		})
+
+		It("fails if the process belongs to the VM", func() {
+			root.addProcess(200, 1, "dd", inVMA)
+			Expect(os.Symlink(root.path("devices"), root.path("proc/200/cwd"))).To(Succeed())
+			status, output := root.run(node.ExclusivityCheck(), attachment...)
+			Expect(status).To(Equal(1))
+			Expect(output).To(HavePrefix("process 200 (dd) uses "))
+			Expect(root.exists("devices/disk-1")).To(BeTrue())
+		})
+
+		It("ignores a process outside of the VM, such as udev", func() {
+			root.addProcess(200, 1, "udevd")
+			Expect(os.Symlink(root.path("devices"), root.path("proc/200/cwd"))).To(Succeed())
+			Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())
+			Expect(root.exists("devices/disk-1")).To(BeFalse())
+		})
+	})
+
 	It("retries if the device is in use for a moment", func() {
 		root.setState("busy/8:16", "")
 		r := root.startPausedAt(3, node.ExclusivityCheck(), attachment, func(*startedProgram) { root.clearState("busy/8:16") })

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node"
 )
@@ -17,6 +18,15 @@ const (
 	inVMA = "90 1 0:25 /bosh-kubernetes-cpi/bosh/agent-a /dev/bosh rw"
 	inVMB = "91 1 0:25 /bosh-kubernetes-cpi/bosh/agent-b /dev/bosh rw"
 )
+
+// filesystemNumber returns the device number of the filesystem of the fake root. A process with a working directory in the fake root uses
+// a fake device with this number.
+func (f fakeRoot) filesystemNumber() (major, minor int) {
+	GinkgoHelper()
+	var info unix.Stat_t
+	Expect(unix.Stat(f.root, &info)).To(Succeed())
+	return int(unix.Major(info.Dev)), int(unix.Minor(info.Dev))
+}
 
 // addProcess adds a process of the node to the fake /proc. mounts are the lines of its mountinfo.
 func (f fakeRoot) addProcess(pid, ppid int, name string, mounts ...string) {

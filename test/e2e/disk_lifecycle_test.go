@@ -38,6 +38,7 @@ func describeDiskOwnership(f *diskFixture) {
 
 	for use, command := range map[string]string{
 		"has a file open":                     `exec 7</var/vcap/store/data; exec sleep 1000`,
+		"has the device open":                 `exec 7<$(echo /dev/bosh/disk-*); exec sleep 1000`,
 		"has its working directory in it":     `cd /var/vcap/store && exec sleep 1000`,
 		"has it mounted in another namespace": `cd / && exec unshare --mount sleep 1000`,
 	} {

@@ -37,6 +37,14 @@ openers() {
     }' "$root/proc" "$1"
 }
 
+# vm_openers DEVICE prints the output of openers for the processes of this VM. An exclusive open does not detect a process that opened the
+# device itself, and not a file in a mounted filesystem.
+vm_openers() {
+  local found
+  found=$(openers "$(device_numbers "$1")")
+  [[ -z $found ]] || awk 'NR == FNR { vm[$1]; next } $2 in vm' <(vm_processes "$VM") - <<<"$found"
+}
+
 # used_by_others DEVICE succeeds if the device is in use, and not only by this VM.
 used_by_others() {
   ! check_exclusive "$1" || return 1
