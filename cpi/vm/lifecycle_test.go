@@ -290,6 +290,51 @@ var _ = Describe("A VM", func() {
 		})
 	}
 
+	DescribeTable("gets its disk in reboot_vm if the attachment Pod", func(prepare func(pod *corev1.Pod), deletedBefore bool) {
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		name := manifest.DiskPodName(cid)
+		previous := env.pod(name).UID
+		env.updatePod(name, prepare)
+		if deletedBefore {
+			env.deletePod(name)
+		}
+		simulate := env.api.Simulate
+		env.api.Simulate = func(obj *object) bool {
+			switch {
+			case obj.GetLabels()[manifest.LabelRole] == manifest.RoleReboot && obj.GetDeletionTimestamp() == nil:
+				if !memoryapi.StartPods(node)(obj) {
+					return false
+				}
+				memoryapi.Terminate(obj, 0)
+				go func() {
+					defer GinkgoRecover()
+					env.updatePod(vm, func(pod *corev1.Pod) { // the VM waits for its disk
+						pod.Status.ContainerStatuses[0].RestartCount++
+						pod.Status.ContainerStatuses[0].Started = new(false)
+					})
+					if deletedBefore {
+						env.updatePod(name, func(pod *corev1.Pod) { pod.Finalizers = nil })
+						env.deletePod(name)
+					}
+				}()
+				return true
+			case obj.GetName() == name && obj.GetUID() != previous && simulate(obj):
+				go env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
+				return true
+			}
+			return simulate(obj)
+		}
+		Expect(env.Reboot(vm)).To(Succeed())
+		Expect(env.pod(name).UID).NotTo(Equal(previous))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: env.pod(name).UID}))
+	},
+		Entry("is being deleted", func(pod *corev1.Pod) { pod.Finalizers = []string{"example.org/wait"} }, true),
+		Entry("is finished", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }, false),
+	)
+
 	It("does not exist under the name of another Pod", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -44,14 +45,50 @@ func (p hotPlugStrategy) restartVM(vmPod manifest.VMPod) error {
 	return p.waitForRestart(vmPod)
 }
 
-// waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot.
+// waitForRestart waits for a restart of the VM's container after vmPod was read, and for the VM to boot. The VM waits for its disks. An
+// attachment Pod that another client deleted ends when the VM stops: waitForRestart then recreates the Pod.
 func (p hotPlugStrategy) waitForRestart(vmPod manifest.VMPod) error {
 	previousRestarts := manifest.OwnContainerStatus(vmPod.Pod).RestartCount
-	err := p.s.WaitForPod(nil, vmPod.Pod, func(current *corev1.Pod) (bool, error) {
-		if current == nil {
-			return false, call.VMNotFoundError(vmPod.Name)
+	for booted := false; !booted; {
+		found, selection, err := p.s.ListVMPods(vmPod.Name)
+		if err != nil {
+			return err
 		}
-		return manifest.OwnContainerStatus(current).RestartCount > previousRestarts && vmPod.HasBooted(), nil
-	})
-	return p.s.ExplainTimeout(call.CodeVMRebootTimeout, vmPod.Pod, err, "VM "+vmPod.Name+" did not start after the reboot")
+		if err := p.restoreAttachments(vmPod, manifest.AttachmentPods(found.Items)); err != nil {
+			return err
+		}
+		previous := len(activeAttachments(found.Items))
+		err = p.s.WaitForPods(nil, selection, &found, func(present []*corev1.Pod) (bool, error) {
+			i := slices.IndexFunc(present, func(pod *corev1.Pod) bool { return pod.UID == vmPod.UID })
+			if i < 0 {
+				return false, call.VMNotFoundError(vmPod.Name)
+			}
+			*vmPod.Pod = *present[i]
+			booted = manifest.OwnContainerStatus(vmPod.Pod).RestartCount > previousRestarts && vmPod.HasBooted()
+			return booted || len(activeAttachments(present)) < previous, nil
+		})
+		if err != nil {
+			return p.s.ExplainTimeout(call.CodeVMRebootTimeout, vmPod.Pod, err, "VM "+vmPod.Name+" did not start after the reboot")
+		}
+	}
+	return nil
+}
+
+// activeAttachments returns the attachment Pods that are not finished. They may be terminating.
+func activeAttachments(pods []*corev1.Pod) []manifest.AttachmentPod {
+	return slices.DeleteFunc(manifest.AttachmentPods(pods), func(attachment manifest.AttachmentPod) bool { return kube.IsFinished(attachment.Pod) })
+}
+
+// restoreAttachments recreates the attachment Pods of the VM's disks that are missing or finished. It does not wait for them.
+func (p hotPlugStrategy) restoreAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
+	var active []manifest.AttachmentPod
+	for _, attachment := range attachments {
+		if !kube.IsFinished(attachment.Pod) {
+			active = append(active, attachment)
+		} else if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
+			return err
+		}
+	}
+	_, err := p.restoreAndListDisks(vmPod, active)
+	return err
 }
