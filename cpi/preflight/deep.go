@@ -73,12 +73,15 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	if err != nil {
 		return nil, errorFinding(err, callPermissionsFile)
 	}
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool { return !acceptsVMs(node) })
+	image, architectures := s.findSampleImage(ctx)
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
+		return !acceptsVMs(node) || len(architectures) > 0 && !slices.Contains(architectures, node.Labels[corev1.LabelArchStable])
+	})
 	if len(nodes) == 0 {
 		return nil, undetermined("no node accepts VMs", "see nodes")
 	}
 	nodes = nodes[:min(len(nodes), maxNodes)]
-	if !s.imageIsPullable(ctx, s.newSamples(ctx).image) {
+	if !s.imageIsPullable(ctx, image) {
 		return nil, undetermined("no image for the probe Pods",
 			"set -image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}

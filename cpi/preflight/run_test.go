@@ -253,6 +253,15 @@ var _ = Describe("Preflight checks", func() {
 			}
 		})
 
+		It("run only on nodes of an architecture of the stemcell", func(ctx context.Context) {
+			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Labels = map[string]string{corev1.LabelArchStable: "arm64"} })
+			vm := manifest.VM{Name: "agent-1", Namespace: namespace, Image: image, Stemcell: image + "#amd64"}.Pod()
+			cluster.Add("pods", namespace, vm.Pod)
+			for _, result := range run(ctx, "") {
+				Expect(result.Detail).To(Equal("no node accepts VMs"), result.Check)
+			}
+		})
+
 		It("need a node", func(ctx context.Context) {
 			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 			for _, result := range run(ctx, image) {

@@ -15,26 +15,29 @@ import (
 // sampleObjects builds objects as calls create them, for one VM and its disk, with unique names.
 type sampleObjects struct {
 	*clusterState
-	id    string
-	image string
+	id            string
+	image         string
+	architectures []string // of the image; none if they are unknown
 }
 
 // nonexistentImage is an image that does not exist in any registry.
 const nonexistentImage = "registry.invalid/bosh-stemcell@sha256:" + "0000000000000000000000000000000000000000000000000000000000000000"
 
 func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
-	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: s.findSampleImage(ctx)}
+	image, architectures := s.findSampleImage(ctx)
+	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, architectures: architectures}
 }
 
-// findSampleImage returns an image that VMs may use: a policy may allow only the images of some registries.
-func (s *clusterState) findSampleImage(ctx context.Context) string {
+// findSampleImage returns an image that VMs may use, because a policy may allow only the images of some registries, and its architectures if
+// they are known.
+func (s *clusterState) findSampleImage(ctx context.Context) (image string, architectures []string) {
 	if s.requestedImage != "" {
-		return s.requestedImage
+		return s.requestedImage, nil
 	}
 	if pods, err := s.pods(ctx); err == nil {
 		for _, pod := range pods {
 			if manifest.HasRole(pod, manifest.RoleVM) {
-				return manifest.OwnContainer(pod).Image
+				return manifest.OwnContainer(pod).Image, stemcell.Architectures(manifest.StemcellOf(pod))
 			}
 		}
 	}
@@ -44,9 +47,9 @@ func (s *clusterState) findSampleImage(ctx context.Context) string {
 		if repository == "" {
 			repository = registry.Repository
 		}
-		return repository + "@" + digest
+		return repository + "@" + digest, nil
 	}
-	return nonexistentImage
+	return nonexistentImage, nil
 }
 
 func (s sampleObjects) buildVM() (manifest.VM, error) {
@@ -63,7 +66,7 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 	if name != "" {
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}
-	vm.AddPlatformAffinity(stemcell.Architectures(s.image)...)
+	vm.AddPlatformAffinity(s.architectures...)
 	s.config.Pods.ApplyToVM(&vm)
 	return vm, nil
 }
