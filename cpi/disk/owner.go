@@ -102,7 +102,7 @@ func (s *Session) startPod(pod manifest.DiskPod) (manifest.DiskPod, error) {
 	if !pod.IsGated() || pod.DeletionTimestamp != nil {
 		return pod, nil
 	}
-	patch, err := manifest.UngatePatch(pod)
+	patch, err := manifest.UngatePatch(pod.UID)
 	if err != nil {
 		return pod, err
 	}

@@ -117,14 +117,15 @@ func FinishCopyPatch() ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// OwnerGate is the scheduling gate of an attachment or copy Pod. It is removed when the disk's PVC records the Pod as the owner.
-// Therefore a delayed request to create such a Pod starts nothing if the disk has another owner.
+// OwnerGate is the scheduling gate of a Pod that opens the volume of a disk: an attachment or copy Pod, or a VM Pod with disk_strategy:
+// recreate. It is removed when the disk's PVC records the Pod as the owner, or when the VM's PodTemplate has the same disks. Therefore a
+// delayed request to create such a Pod starts nothing if the disk has another owner.
 const OwnerGate = Prefix + "disk-owner"
 
 // UngatePatch returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
-func UngatePatch(pod DiskPod) ([]byte, error) {
+func UngatePatch(pod types.UID) ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": pod.UID},
+		"metadata": map[string]any{"uid": pod},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": OwnerGate}}},
 	})
 }

@@ -69,7 +69,7 @@ var _ = Describe("A Pod that opens a disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		pod := manifest.DiskPod(attachment)
 		Expect(pod.IsGated()).To(BeTrue())
-		patch, err := manifest.UngatePatch(pod)
+		patch, err := manifest.UngatePatch(pod.UID)
 		Expect(manifest.DiskPod{Pod: applyPatch(pod.Pod, patch, err)}.IsGated()).To(BeFalse())
 	})
 })

@@ -135,8 +135,13 @@ func (d DiskPod) VM() string { return VMOf(d) }
 func (d DiskPod) IsCopy() bool { return HasRole(d, RoleCopy) }
 
 // IsGated reports whether the Pod has OwnerGate, and so waits to become the owner of its disk.
-func (d DiskPod) IsGated() bool {
-	return slices.ContainsFunc(d.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
+func (d DiskPod) IsGated() bool { return hasOwnerGate(d.Pod) }
+
+// IsGated reports whether the Pod has OwnerGate, and so waits until a call checks that the VM has its disks.
+func (vm VMPod) IsGated() bool { return hasOwnerGate(vm.Pod) }
+
+func hasOwnerGate(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.SchedulingGates, func(gate corev1.PodSchedulingGate) bool { return gate.Name == OwnerGate })
 }
 
 // A HelperPod runs a program of the CPI once.

@@ -26,12 +26,15 @@ func (vm VM) PodTemplate() *corev1.PodTemplate {
 }
 
 // PodFromTemplate returns the VM Pod of the template. If node is not empty, the Pod must run on this node, even if the node is
-// cordoned: the VM's disks are attached there.
+// cordoned: the VM's disks are attached there. A Pod with disks has OwnerGate.
 func PodFromTemplate(template *corev1.PodTemplate, node string) VMPod {
 	podTemplate := template.Template.DeepCopy()
 	pod := &corev1.Pod{ObjectMeta: podTemplate.ObjectMeta, Spec: podTemplate.Spec}
 	pod.Name, pod.Namespace = template.Name, template.Namespace
 	pod.OwnerReferences = []metav1.OwnerReference{templateOwner(template)}
+	if len(DiskCIDs(pod.Spec)) > 0 {
+		addOwnerGate(pod)
+	}
 	if node != "" {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 			Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,

@@ -54,7 +54,8 @@ func mustRecreateAny(vmPod manifest.VMPod, attachments []manifest.AttachmentPod)
 	return mustRecreate(vmPod) || vmPod.HasRecreateStrategy() && len(unattachedDisks(vmPod, attachments)) > 0
 }
 
-// mustRecreate reports whether the VM Pod must be recreated: it is finished or being deleted, and its VM has disk_strategy: recreate.
+// mustRecreate reports whether the VM Pod must be recreated or started: it is finished, being deleted or gated, and its VM has
+// disk_strategy: recreate.
 func mustRecreate(vmPod manifest.VMPod) bool {
-	return vmPod.HasRecreateStrategy() && !kube.IsActive(vmPod.Pod)
+	return vmPod.HasRecreateStrategy() && (!kube.IsActive(vmPod.Pod) || vmPod.IsGated())
 }

@@ -2,8 +2,11 @@ package vm
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"log/slog"
+	"net/http"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -367,6 +370,59 @@ var _ = Describe("A VM", func() {
 		env.deletePod(vm)
 		Expect(env.Has(vm)).To(BeTrue())
 		Expect(env.pod(vm).UID).NotTo(Equal(uid))
+	})
+
+	Describe("with disk_strategy: recreate and a disk", func() {
+		var vm, cid string
+		BeforeEach(func() {
+			vm, cid = env.createVM(recreate), env.createDisk(`{"volume_mode": "Block"}`)
+			_, err := env.Attach(vm, cid)
+			Expect(err).NotTo(HaveOccurred())
+			env.deletePod(vm)
+		})
+
+		It("does not start with the disk if it was detached after the call read the PodTemplate", func() {
+			startedWithDisk, simulate := false, env.api.Simulate
+			env.api.Simulate = func(obj *object) bool {
+				started := simulate(obj)
+				if started && obj.GetKind() == "Pod" && obj.GetName() == vm {
+					var pod corev1.Pod
+					memoryapi.FromObject(obj, &pod)
+					startedWithDisk = startedWithDisk || len(manifest.DiskCIDs(pod.Spec)) > 0
+				}
+				return started
+			}
+			detached := false
+			env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && !detached {
+					detached = true
+					_, err := recreateStrategy{env.newSession(time.Minute)}.patchTemplate(vm, manifest.TemplateChange{RemoveDisk: cid})
+					Expect(err).NotTo(HaveOccurred())
+				}
+				return false
+			}
+			Expect(env.Has(vm)).To(BeTrue())
+			Expect(startedWithDisk).To(BeFalse())
+			Expect(manifest.DiskCIDs(env.pod(vm).Spec)).To(BeEmpty())
+		})
+
+		It("starts in the next call if a call is killed after it created the Pod", func() {
+			killed := env.newSession(time.Minute)
+			ctx, kill := context.WithCancel(killed.Ctx)
+			killed.Ctx = ctx
+			env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/pods/"+vm) {
+					kill()
+				}
+				return ctx.Err() != nil && r.Method == http.MethodPatch
+			}
+			_, err := killed.Has(vm)
+			Expect(err).To(HaveOccurred())
+			Expect(env.pod(vm).Status.Phase).To(BeEmpty(), "it is gated")
+			env.api.Intercept = nil
+			Expect(env.Has(vm)).To(BeTrue())
+			Expect(env.pod(vm).Status.Phase).To(Equal(corev1.PodRunning))
+		})
 	})
 
 	It("with disk_strategy: recreate fails if its new Pod has another address", func() {

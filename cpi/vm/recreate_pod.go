@@ -34,8 +34,36 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (m
 		}
 		return false, r.s.deletePodAndWait(manifest.VMPod{Pod: existing})
 	})
-	if err == nil {
-		r.s.SetSubject(r.s.Pods.Reference(pod))
+	if err != nil {
+		return manifest.VMPod{}, err
+	}
+	r.s.SetSubject(r.s.Pods.Reference(pod))
+	return r.startPod(manifest.VMPod{Pod: pod})
+}
+
+// startPod removes the scheduling gate of a VM Pod with disks, if these are still the disks of the VM. Otherwise a late request created
+// the Pod: startPod replaces it.
+func (r recreateStrategy) startPod(vmPod manifest.VMPod) (manifest.VMPod, error) {
+	if !vmPod.IsGated() {
+		return vmPod, nil
+	}
+	template, err := r.s.GetPodTemplate(vmPod.Name)
+	if err != nil {
+		return vmPod, err
+	}
+	if !slices.Equal(vmPod.DiskCIDs(), manifest.DiskCIDs(template.Template.Spec)) {
+		if err := r.s.deletePodAndWait(vmPod); err != nil {
+			return vmPod, err
+		}
+		return r.ensurePodFromTemplate(template)
+	}
+	patch, err := manifest.UngatePatch(vmPod.UID)
+	if err != nil {
+		return vmPod, err
+	}
+	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) { // another call replaced the Pod
+		return r.ensurePodFromTemplate(template)
 	}
 	return manifest.VMPod{Pod: pod}, err
 }
