@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -24,7 +25,7 @@ func (r *environmentRun) allowPrivileged(ctx context.Context, original string) e
 		return err
 	}
 	current, err := r.cluster.SetPodSecurity(ctx, original, cluster.PodSecurityPrivileged)
-	if cluster.IsForbidden(err) {
+	if apierrors.IsForbidden(err) {
 		r.settings.PreviousPodSecurity = recorded
 		return errors.Join(fmt.Errorf("%w; an administrator can run: %s", err, labelCommand(r.settings.Namespace, cluster.PodSecurityPrivileged)),
 			r.dir.WriteSettings(r.settings))
@@ -57,11 +58,11 @@ func (r *environmentRun) restorePodSecurity(ctx context.Context, deployed []stri
 	}
 	current, err := r.cluster.SetPodSecurity(ctx, cluster.PodSecurityPrivileged, *original)
 	switch {
-	case cluster.IsForbidden(err):
+	case apierrors.IsForbidden(err):
 		r.report(title, "keeps "+cluster.PodSecurityLabel+"="+cluster.PodSecurityPrivileged+", which you do not have permission to change; "+
 			"an administrator can run: "+labelCommand(r.settings.Namespace, *original))
 		return nil
-	case cluster.IsNotFound(err):
+	case apierrors.IsNotFound(err):
 	case err != nil:
 		return err
 	case current == cluster.PodSecurityPrivileged:

@@ -14,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
+	"bosh-kubernetes-cpi/kube"
 )
 
 func addFilterFlags(flags *pflag.FlagSet, filter *instances.Filter) {
@@ -47,7 +49,7 @@ attached.`,
 			}
 			newClient := conn.newClient
 			if allNamespaces {
-				newClient = conn.newClusterClient
+				newClient = func() (*kube.Client, *rest.Config, error) { return conn.newNamespacedClient("") }
 			}
 			client, _, err := newClient()
 			if err != nil {
@@ -79,7 +81,7 @@ func describeNoInstances(ctx context.Context, conn *connection, namespace string
 		return "No instances found."
 	}
 	message := "No instances found in namespace " + namespace
-	client, _, err := conn.newClusterClient()
+	client, _, err := conn.newNamespacedClient("")
 	if err != nil {
 		return message + "."
 	}

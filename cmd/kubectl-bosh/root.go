@@ -60,12 +60,7 @@ func (c *connection) newClient() (*kube.Client, *rest.Config, error) {
 	return c.newNamespacedClient(namespace)
 }
 
-// newClusterClient is like newClient, but for all namespaces.
-func (c *connection) newClusterClient() (*kube.Client, *rest.Config, error) {
-	return c.newNamespacedClient("")
-}
-
-// newNamespacedClient is like newClient, but for the given namespace.
+// newNamespacedClient is like newClient, but for the given namespace, or with "" for all namespaces.
 func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.Config, error) {
 	config, err := c.clientConfig().ClientConfig()
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -326,7 +327,7 @@ func (r *environmentRun) applyPermissions(ctx context.Context) error {
 	for _, object := range objects {
 		name := cluster.KindAndName(object)
 		outcome, err := r.cluster.Apply(ctx, object)
-		if cluster.IsForbidden(err) {
+		if apierrors.IsForbidden(err) {
 			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace %s`",
 				name, err, r.settings.Namespace)
 		}

@@ -3,6 +3,7 @@ package collect
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -105,22 +106,4 @@ func reattachDisk(vmCID string) *remedy {
 }
 
 // kindOf returns the kind of an object of the inventory.
-func kindOf(object metav1.Object) string {
-	switch object.(type) {
-	case *corev1.Pod:
-		return "Pod"
-	case *corev1.PodTemplate:
-		return "PodTemplate"
-	case *corev1.Service:
-		return "Service"
-	case *corev1.PersistentVolumeClaim:
-		return "PersistentVolumeClaim"
-	case *policyv1.PodDisruptionBudget:
-		return "PodDisruptionBudget"
-	case *extension.DaemonSet:
-		return "DaemonSet"
-	case *extension.VolumeSnapshot:
-		return "VolumeSnapshot"
-	}
-	panic(fmt.Sprintf("unsupported kind %T", object))
-}
+func kindOf(object metav1.Object) string { return reflect.TypeOf(object).Elem().Name() }

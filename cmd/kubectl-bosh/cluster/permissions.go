@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/kube"
@@ -70,9 +69,3 @@ func (c *Cluster) accountExists(ctx context.Context) bool {
 	_, err := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace).Get(ctx, Account, metav1.GetOptions{})
 	return err == nil
 }
-
-// IsForbidden reports whether the request failed because a permission is missing.
-func IsForbidden(err error) bool { return apierrors.IsForbidden(err) }
-
-// IsNotFound reports whether the object does not exist.
-func IsNotFound(err error) bool { return apierrors.IsNotFound(err) }

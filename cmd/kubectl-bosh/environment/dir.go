@@ -164,14 +164,6 @@ func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
 	return "kept, although the content differs from the default; to replace a file, delete it and run up again", nil
 }
 
-func exists(path string) (bool, error) {
-	_, err := os.Stat(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
 // write writes the file with mode 0600, because it may contain secrets, and creates its parent directories.
 func (d Dir) write(name string, content []byte) error {
 	path := d.filePath(name)

@@ -40,7 +40,7 @@ func (d Dir) WriteDirectorKubeconfig(server string, caData []byte, namespace, to
 
 // prepareKubeconfigs writes kubeconfigs without tokens, unless they exist.
 func (d Dir) prepareKubeconfigs(p *Plan, config *rest.Config) error {
-	if written, err := exists(d.filePath(kubeconfigFile)); err != nil || written {
+	if recorded, err := d.RecordedServer(); err != nil || recorded != nil {
 		return err
 	}
 	server, err := ServerFromConfig(config)
