@@ -96,7 +96,15 @@ func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *sto
 	if err != nil {
 		return errorFinding(err, checkPermissionsFile)
 	}
-	known := false
+	nodes, err := s.nodes(ctx)
+	if err != nil {
+		return errorFinding(err, callPermissionsFile)
+	}
+	accepting := map[string]bool{}
+	for _, node := range nodes {
+		accepting[node.Name] = acceptsVMs(node)
+	}
+	known, limited := false, false
 	remaining := map[string]int64{}
 	for _, node := range found {
 		for _, driver := range node.Spec.Drivers {
@@ -104,7 +112,11 @@ func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *sto
 				continue
 			}
 			known = true
-			if driver.Allocatable != nil && driver.Allocatable.Count != nil {
+			if driver.Allocatable == nil || driver.Allocatable.Count == nil {
+				continue
+			}
+			limited = true
+			if accepting[node.Name] {
 				remaining[node.Name] = max(0, int64(*driver.Allocatable.Count)-used[node.Name])
 			}
 		}
@@ -113,7 +125,7 @@ func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *sto
 	case !known:
 		return warn("no node reports the driver "+storageClass.Provisioner,
 			"check that the driver's Pods run on the nodes; a provisioner that is not a CSI driver does not report a limit")
-	case len(remaining) == 0:
+	case !limited:
 		return pass(storageClass.Provisioner + " has no limit")
 	}
 	return evaluateCapacity(remaining, "volumes of "+storageClass.Provisioner, "add nodes, or use nodes with a higher volume limit")

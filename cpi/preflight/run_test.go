@@ -173,6 +173,9 @@ var _ = Describe("Preflight checks", func() {
 				n.Spec.Drivers[0].Allocatable.Count = new(int32(2))
 			})
 		}),
+		Entry(nil, "attach-limits", Unknown, "no node accepts VMs", "see nodes", func() {
+			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
+		}),
 		Entry(nil, "quotas", Fails, "capacity for 0 more", "raise the ResourceQuota", func() {
 			quota := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
 			cluster.Add("resourcequotas", namespace, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
