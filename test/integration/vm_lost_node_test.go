@@ -59,7 +59,9 @@ func (env testEnv) markNodeUnreachable(ctx context.Context, node string) {
 	pods, err := cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + node})
 	Expect(err).NotTo(HaveOccurred())
 	for _, pod := range pods.Items {
-		Expect(env.annotatePod(ctx, pod.Name, "test/stays", new("yes"))).To(Succeed())
+		if err := env.annotatePod(ctx, pod.Name, "test/stays", new("yes")); !apierrors.IsNotFound(err) { // it may be about to end
+			Expect(err).NotTo(HaveOccurred())
+		}
 	}
 	_, err = cluster.CoreV1().Nodes().Patch(ctx, node, types.MergePatchType, []byte(`{"metadata":{"annotations":{"test/silent":"yes"}}}`), metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
@@ -143,6 +145,19 @@ var _ = Describe("A node that does not respond", func() {
 		env.mustCall(ctx, "delete_vm", vm)
 		Expect(env.listObjects(ctx)).NotTo(ContainElement(ContainSubstring(disk + "-attachment")))
 		Expect(env.mustFail(ctx, "detach_disk", vm, disk).Type).To(Equal("Bosh::Clouds::VMNotFound"))
+	})
+
+	It("lets BOSH recreate its VM with the disk on another node after the operator marked it as out of service", func(ctx context.Context) {
+		env.markPodsNotReady(ctx, vm, disk+"-attachment")
+		// Like `bosh cck --resolution recreate_vm`: the agent does not respond, so the director does not detach the disk.
+		Expect(env.mustFail(ctx, "delete_vm", vm).Message).To(nameNodeAndRemedy())
+		_, err := plane.Kubectl(ctx, "taint", "nodes", node, "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute")
+		Expect(err).NotTo(HaveOccurred())
+		env.mustCall(ctx, "delete_vm", vm)
+		recreated := env.createVM(ctx, "two", disk)
+		env.mustCall(ctx, "attach_disk", recreated, disk)
+		Expect(string(env.mustCall(ctx, "get_disks", recreated).Result)).To(MatchJSON(`["` + disk + `"]`))
+		Expect(attachmentPod(ctx).Spec.NodeName).NotTo(Or(BeEmpty(), Equal(node)))
 	})
 
 	It("ends waits that can no longer succeed", func(ctx context.Context) {
