@@ -147,8 +147,7 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 		return err
 	}
 	err = pusher.Delete(ctx, configured.Digest(pushed.DigestStr()))
-	var response *transport.Error
-	if errors.As(err, &response) {
+	if response, ok := errors.AsType[*transport.Error](err); ok {
 		switch response.StatusCode {
 		case http.StatusNotFound:
 			return nil

@@ -41,7 +41,8 @@ func (r *environmentRun) writeCredentials(ctx context.Context) error {
 	return nil
 }
 
-// writeDirectorCredentials writes the director's kubeconfig, if the director uses one. apiURL is the URL at which Pods reach the API server.
+// writeDirectorCredentials writes the director's kubeconfig, if the director uses one. apiURL is the URL at which Pods reach the API
+// server.
 func (r *environmentRun) writeDirectorCredentials(ctx context.Context, apiURL string) error {
 	if r.settings.Credentials != environment.CredentialsKubeconfig {
 		return nil

@@ -84,7 +84,8 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 			"(`bosh delete-deployment`), or leave the VMs and disks, for example of another director, behind with --force",
 			settings.Namespace, strings.Join(deployed, ", "))
 	}
-	if err := o.confirm(command, "Delete the director "+settings.Director+" "+s.location()+", including its disk, and the namespace if it is empty?"); err != nil {
+	question := "Delete the director " + settings.Director + " " + s.location() + ", including its disk, and the namespace if it is empty?"
+	if err := o.confirm(command, question); err != nil {
 		return err
 	}
 	return s.tearDown(ctx, director, deployed)
@@ -117,10 +118,10 @@ func (r *environmentRun) listDeployedResources(ctx context.Context, director str
 
 // tearDown deletes the environment, and then the objects created by up.
 func (r *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
-	switch {
-	case director == "":
+	switch director {
+	case "":
 		r.report("delete-env", "skipped: "+r.dir.Path+" has no state.json, so create-env created nothing")
-	case director == r.settings.DeletedDirector:
+	case r.settings.DeletedDirector:
 		r.report("delete-env", "skipped: an earlier run deleted the director")
 	default:
 		if err := r.runDeleteEnv(ctx, director); err != nil {

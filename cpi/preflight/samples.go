@@ -28,8 +28,8 @@ func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, architectures: architectures}
 }
 
-// findSampleImage returns an image that VMs may use, because a policy may allow only the images of some registries, and its architectures if
-// they are known.
+// findSampleImage returns an image that VMs may use, because a policy may allow only the images of some registries, and its architectures
+// if they are known.
 func (s *clusterState) findSampleImage(ctx context.Context) (image string, architectures []string) {
 	if s.requestedImage != "" {
 		return s.requestedImage, nil

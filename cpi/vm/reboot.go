@@ -76,7 +76,9 @@ func (p hotPlugStrategy) waitForRestart(vmPod manifest.VMPod) error {
 
 // activeAttachments returns the attachment Pods that are not finished. They may be terminating.
 func activeAttachments(pods []*corev1.Pod) []manifest.AttachmentPod {
-	return slices.DeleteFunc(manifest.AttachmentPods(pods), func(attachment manifest.AttachmentPod) bool { return kube.IsFinished(attachment.Pod) })
+	return slices.DeleteFunc(manifest.AttachmentPods(pods), func(attachment manifest.AttachmentPod) bool {
+		return kube.IsFinished(attachment.Pod)
+	})
 }
 
 // restoreAttachments recreates the attachment Pods of the VM's disks that are missing or finished. It does not wait for them.

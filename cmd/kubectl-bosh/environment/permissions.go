@@ -31,8 +31,9 @@ const separator = "---\n"
 // director uses one. The namespace has no Pod Security label: applying the file must not change which Pods an existing namespace
 // admits.
 func (p *Plan) renderPermissions() string {
-	return fmt.Sprintf("# Permissions of the director's CPI: manifests/rbac.yaml for namespace %[1]s.\n"+
-		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[2]s\n", p.Namespace, yamlScalar(p.Namespace)) + separator + cpiPermissions(p.Namespace, p.Credentials)
+	head := fmt.Sprintf("# Permissions of the director's CPI: manifests/rbac.yaml for namespace %[1]s.\n"+
+		"apiVersion: v1\nkind: Namespace\nmetadata:\n  name: %[2]s\n", p.Namespace, yamlScalar(p.Namespace))
+	return head + separator + cpiPermissions(p.Namespace, p.Credentials)
 }
 
 // cpiPermissions returns the objects that grant the CPI its permissions in a namespace.
@@ -64,7 +65,8 @@ func OperatorPermissions(user, namespace, credentials string) string {
 		return kind + "  name: " + quoteYAML(name+"-"+nameReplacer.Replace(user))
 	})
 	operator = groupSubject.ReplaceAllLiteralString(operator, "kind: User\n  name: "+quoteYAML(user))
-	return fmt.Sprintf(permissionsHead, user, namespace, yamlScalar(namespace)) + separator + cpiPermissions(namespace, credentials) + separator + operator
+	head := fmt.Sprintf(permissionsHead, user, namespace, yamlScalar(namespace))
+	return head + separator + cpiPermissions(namespace, credentials) + separator + operator
 }
 
 var (
