@@ -132,7 +132,7 @@ func UngatePatch(pod types.UID) ([]byte, error) {
 
 // addOwnerGate adds OwnerGate to the Pod.
 func addOwnerGate(pod *corev1.Pod) {
-	pod.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: OwnerGate}}
+	pod.Spec.SchedulingGates = append(pod.Spec.SchedulingGates, corev1.PodSchedulingGate{Name: OwnerGate})
 }
 
 // jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see jsonPointer.
