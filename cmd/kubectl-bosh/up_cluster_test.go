@@ -88,7 +88,7 @@ var _ = Describe("The cluster of a directory", func() {
 	It("is shown with the kubeconfig's context in the confirmation prompts of up and down", func() {
 		location := "in namespace " + ws.namespace + " of the cluster " + regexp.QuoteMeta(controlPlane.URL()+" (context "+currentContext(ws.kubeconfig)+")")
 		Expect(ws.up().Out).To(gbytes.Say(`Create or update the director kubernetes ` + location + `\? \[yN\]: `))
-		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + location + `, including its disk\? \[yN\]: `))
+		Expect(ws.down().Out).To(gbytes.Say(`Delete the director kubernetes ` + location + `, including its disk, and the namespace if it is empty\? \[yN\]: `))
 	})
 
 	It("gets its UID from the first operator with permission to get kube-system", func(ctx SpecContext) {

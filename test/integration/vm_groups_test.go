@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -116,6 +117,48 @@ var _ = Describe("An instance group", func() {
 		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName).Should(BeNil())
 		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName + "-disks").Should(BeNil())
 		Expect(env.getPDB(ctx, "another")).NotTo(BeNil())
+	})
+
+	It("of 30 VMs with disks is deployed, recreated and deleted by ten workers, and leaves nothing", func(ctx context.Context) {
+		const vms, workers = 30, 10
+		disks := make([]string, vms)
+		deploy := func(update func(n int)) {
+			GinkgoHelper()
+			var next atomic.Int32
+			var calls sync.WaitGroup
+			for range workers {
+				calls.Go(func() {
+					defer GinkgoRecover()
+					for n := int(next.Add(1)) - 1; n < vms; n = int(next.Add(1)) - 1 {
+						update(n)
+					}
+				})
+			}
+			calls.Wait()
+		}
+		create := func(agent string, n int) {
+			env.mustCall(ctx, "create_vm", agent, stemcellCID, maxOneUnavailable(), dynamicNetwork(), disks[n:n+1], groupEnv(groupName))
+			env.mustCall(ctx, "attach_disk", "agent-"+agent, disks[n])
+		}
+		remove := func(agent string, n int) {
+			env.mustCall(ctx, "detach_disk", "agent-"+agent, disks[n])
+			env.mustCall(ctx, "delete_vm", "agent-"+agent)
+		}
+		deploy(func(n int) {
+			disks[n] = env.createDisk(ctx)
+			create(strconv.Itoa(n), n)
+		})
+		Expect(env.minAvailable(ctx)).To(Equal(vms - 1))
+		deploy(func(n int) {
+			remove(strconv.Itoa(n), n)
+			create("recreated-"+strconv.Itoa(n), n)
+		})
+		Expect(env.minAvailable(ctx)).To(Equal(vms - 1))
+		deploy(func(n int) {
+			remove("recreated-"+strconv.Itoa(n), n)
+			env.mustCall(ctx, "delete_disk", disks[n])
+		})
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
 	It("counts its VMs with a request for metadata only", func(ctx context.Context) {

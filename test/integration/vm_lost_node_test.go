@@ -108,7 +108,7 @@ var _ = Describe("A node that does not respond", func() {
 		node = "node-" + env.id()
 		createNode(ctx, node)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
-		vm, disk = "agent-one", env.createDisk(ctx)
+		vm, disk = "agent-one", env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "immediate"}, nil).Text() // for all nodes
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.markNodeUnreachable(ctx, node)
 	})
