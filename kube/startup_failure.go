@@ -12,7 +12,7 @@ import (
 
 // PodStartup detects permanent failures of a Pod that starts. The zero value is ready to use.
 type PodStartup struct {
-	containers map[string]containerStartup // by name
+	containers map[string]*containerStartup // by name
 }
 
 type containerStartup struct {
@@ -37,23 +37,25 @@ const (
 // because it needs this one.
 func (s *PodStartup) Failed(pod *corev1.Pod, container string) bool {
 	if s.containers == nil {
-		s.containers = map[string]containerStartup{}
+		s.containers = map[string]*containerStartup{}
 	}
 	for i, status := range containerStatuses(pod) {
 		if i >= len(pod.Status.InitContainerStatuses) && status.Name != container {
 			continue
 		}
 		startup, waiting := s.containers[status.Name], status.State.Waiting
+		if startup == nil {
+			startup = &containerStartup{}
+			s.containers[status.Name] = startup
+		}
 		if waiting == nil {
 			startup.lastReason = ""
-			s.containers[status.Name] = startup
 			continue
 		}
 		if waiting.Reason == reasonErrImagePull && startup.lastReason != waiting.Reason {
 			startup.failedPulls++
 		}
 		startup.lastReason = waiting.Reason
-		s.containers[status.Name] = startup
 		switch waiting.Reason {
 		case "InvalidImageName", "CreateContainerConfigError":
 			return true

@@ -46,8 +46,12 @@ func main() {
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")
 	flag.Parse()
-	if flag.NArg() > 0 || *minAge < 0 { // flags after an argument would be ignored
-		fmt.Fprintf(os.Stderr, "unexpected argument %q, or negative -min-age; write -flag=value\n", flag.Arg(0))
+	switch {
+	case flag.NArg() > 0: // flags after an argument would be ignored
+		fmt.Fprintf(os.Stderr, "unexpected argument %q; write -flag=value\n", flag.Arg(0))
+		os.Exit(2)
+	case *minAge < 0:
+		fmt.Fprintf(os.Stderr, "-min-age %s is negative; set a duration such as 2h\n", *minAge)
 		os.Exit(2)
 	}
 

@@ -135,14 +135,20 @@ func waitForPermissions(ctx context.Context, client *kube.Client) error {
 	if err != nil {
 		return err
 	}
-	// The condition returns no error except the context's.
-	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	return waitForEffect(ctx, func(ctx context.Context) bool {
 		for _, permission := range []kube.Permission{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
 			if allowed, err := reviewer.IsAllowed(ctx, permission); err != nil || !allowed {
-				return false, ctx.Err()
+				return false
 			}
 		}
-		return true, nil
+		return true
+	})
+}
+
+// waitForEffect waits until a change takes effect in the API server, but for at most 10 seconds. Only the end of the context is an error.
+func waitForEffect(ctx context.Context, hasEffect func(context.Context) bool) error {
+	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		return hasEffect(ctx), nil
 	})
 	return ctx.Err()
 }

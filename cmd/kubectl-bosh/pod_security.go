@@ -6,10 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -89,9 +87,8 @@ func orNone(label string) string { return cmp.Or(label, "(no label)") }
 // reasons why VM Pods are not admitted.
 func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
 	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
-	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+	return waitForEffect(ctx, func(ctx context.Context) bool {
 		_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
-		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity"), nil
+		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity")
 	})
-	return ctx.Err()
 }
