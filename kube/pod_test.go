@@ -39,6 +39,12 @@ func withInjected(pod, injected *corev1.Pod) *corev1.Pod {
 	return pod
 }
 
+// withSidecar adds the containers of the second Pod to the init containers of the first.
+func withSidecar(pod, sidecar *corev1.Pod) *corev1.Pod {
+	pod.Status.InitContainerStatuses = sidecar.Status.ContainerStatuses
+	return pod
+}
+
 var _ = Describe("A Pod that does not start", func() {
 	DescribeTable("cannot start without a change if", func(expected bool, states ...*corev1.Pod) {
 		var startup PodStartup
@@ -63,6 +69,7 @@ var _ = Describe("A Pod that does not start", func() {
 			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), &corev1.Pod{}),
 			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), waitingPod("ContainerCreating", "", 0)),
 			withInjected(waitingPod("ErrImagePull", "manifest unknown", 0), waitingPod("ErrImagePull", "manifest unknown", 0))),
+		Entry("its image name is invalid, while a sidecar restarts", true, withSidecar(waitingPod("InvalidImageName", "", 0), waitingPod("CrashLoopBackOff", "", 1))),
 	)
 
 	const (

@@ -1,6 +1,7 @@
 package kube
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -39,31 +40,34 @@ func (s *PodStartup) Failed(pod *corev1.Pod, container string) bool {
 	if s.containers == nil {
 		s.containers = map[string]*containerStartup{}
 	}
+	failed := false
 	for i, status := range containerStatuses(pod) {
 		if i >= len(pod.Status.InitContainerStatuses) && status.Name != container {
 			continue
 		}
-		startup, waiting := s.containers[status.Name], status.State.Waiting
+		startup := s.containers[status.Name]
 		if startup == nil {
 			startup = &containerStartup{}
 			s.containers[status.Name] = startup
 		}
-		if waiting == nil {
-			startup.lastReason = ""
-			continue
-		}
-		if waiting.Reason == reasonErrImagePull && startup.lastReason != waiting.Reason {
-			startup.failedPulls++
-		}
-		startup.lastReason = waiting.Reason
-		switch waiting.Reason {
-		case "InvalidImageName", "CreateContainerConfigError":
-			return true
-		case reasonErrImagePull, reasonImagePullBackOff:
-			return startup.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
-		case "CrashLoopBackOff":
-			return status.RestartCount >= maxCrashes
-		}
+		failed = startup.failed(status) || failed
+	}
+	return failed
+}
+
+func (s *containerStartup) failed(status corev1.ContainerStatus) bool {
+	waiting := cmp.Or(status.State.Waiting, &corev1.ContainerStateWaiting{})
+	if waiting.Reason == reasonErrImagePull && s.lastReason != waiting.Reason {
+		s.failedPulls++
+	}
+	s.lastReason = waiting.Reason
+	switch waiting.Reason {
+	case "InvalidImageName", "CreateContainerConfigError":
+		return true
+	case reasonErrImagePull, reasonImagePullBackOff:
+		return s.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
+	case "CrashLoopBackOff":
+		return status.RestartCount >= maxCrashes
 	}
 	return false
 }
