@@ -11,10 +11,11 @@ func NeverBound(pvc *corev1.PersistentVolumeClaim) bool {
 	return pvc.Spec.VolumeName == "" && pvc.Status.Phase != corev1.ClaimLost && !IsBound(pvc)
 }
 
-// IsBound reports whether the PVC is bound to its volume.
+// IsBound reports whether the phase of the PVC, which is updated last, is Bound. Only then can the PVC be expanded.
 func IsBound(pvc *corev1.PersistentVolumeClaim) bool { return pvc.Status.Phase == corev1.ClaimBound }
 
-// IsBoundButPending reports whether the PVC is bound to its volume, but its phase, which is updated last, is still Pending.
-func IsBoundButPending(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Spec.VolumeName != "" && pvc.Annotations[bindCompleted] != "" && pvc.Status.Phase == corev1.ClaimPending
+// HasVolume reports whether the PVC is bound to its volume.
+func HasVolume(pvc *corev1.PersistentVolumeClaim) bool {
+	binding := pvc.Spec.VolumeName != "" && pvc.Annotations[bindCompleted] != "" && pvc.Status.Phase == corev1.ClaimPending
+	return binding || IsBound(pvc)
 }

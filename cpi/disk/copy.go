@@ -187,7 +187,7 @@ func (s *Session) ensureSuccessor(pvc manifest.DiskPVC, desired manifest.Disk) (
 
 // checkReadable returns an error if the PVC had a volume but is no longer bound to it. Such a disk must not be copied as a blank one.
 func checkReadable(pvc manifest.DiskPVC) error {
-	if kube.IsBound(pvc.PVC) || kube.IsBoundButPending(pvc.PVC) || kube.NeverBound(pvc.PVC) {
+	if kube.HasVolume(pvc.PVC) || kube.NeverBound(pvc.PVC) {
 		return nil
 	}
 	return call.CodeDiskVolumeLost.Errorf("cannot copy disk %s: its PVC is no longer bound to volume %s (phase %s); "+

@@ -13,7 +13,7 @@ import (
 // WatchProvisioning returns a dependency watch for a disk without a volume, which is provisioned on first use. It fails if the
 // provisioner keeps failing. For a disk with a volume, WatchProvisioning returns no watch.
 func (s *Session) WatchProvisioning(pvc manifest.DiskPVC) []call.DependencyWatch {
-	if kube.IsBound(pvc.PVC) {
+	if kube.HasVolume(pvc.PVC) {
 		return nil
 	}
 	return []call.DependencyWatch{func(ctx context.Context) error {

@@ -73,7 +73,7 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 // checkSnapshottable returns an error if no snapshot of the disk's volume can be taken. If the storage does not support snapshots,
 // the error is NotImplemented: the only kind that the director ignores when it takes a snapshot (take_snapshot in bosh-director).
 func (s *Session) checkSnapshottable(pvc manifest.DiskPVC) error {
-	if !kube.IsBound(pvc.PVC) {
+	if !kube.HasVolume(pvc.PVC) {
 		return call.CodeDiskWithoutVolume.Errorf("cannot take a snapshot of disk %s: "+
 			"it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}

@@ -105,7 +105,7 @@ func (s *Session) placeNearDisks(vm *manifest.VM, disks []string) (*volumePlacem
 	placement := &volumePlacement{session: s}
 	for _, disk := range disks {
 		pvc, err := s.PVCs.Get(s.Ctx, disk)
-		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.IsBound(pvc)) {
+		if errors.Is(err, kube.ErrNotFound) || (err == nil && !kube.HasVolume(pvc)) {
 			continue
 		}
 		if err != nil {

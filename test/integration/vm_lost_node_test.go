@@ -2,7 +2,10 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -194,19 +197,49 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
 	})
 
-	It("makes create_vm for the disk fail before its timeout, and the error names the disk and its node", func(ctx context.Context) {
-		env := newTestEnv(ctx)
+	Describe("with a VM that needs another node", func() {
+		var (
+			env  testEnv
+			disk string
+		)
 		onNode := func(node string) map[string]any {
 			return map[string]any{"node_selector": map[string]any{"test/name": node}}
 		}
-		env.mustCall(ctx, "create_vm", "one", stemcellCID, onNode("node-a"), dynamicNetwork(), []string{}, map[string]any{})
-		disk := env.createDisk(ctx)
-		env.mustCall(ctx, "attach_disk", "agent-one", disk)
-		env.mustCall(ctx, "detach_disk", "agent-one", disk)
-		env.Director = env.directorWithTimeouts(map[string]any{"create_vm": "1m"})
-		failed := env.mustFail(ctx, "create_vm", "two", stemcellCID, onNode("node-b"), dynamicNetwork(), []string{disk}, map[string]any{})
-		Expect(failed.OkToRetry).To(BeFalse())
-		Expect(failed.Message).To(And(ContainSubstring("the node labels test/name=node-b"),
-			MatchRegexp(`the volume of disk `+disk+` is accessible only from nodes with \S+ In \[node-a\]`)))
+		BeforeEach(func(ctx context.Context) {
+			env = newTestEnv(ctx)
+			env.mustCall(ctx, "create_vm", "one", stemcellCID, onNode("node-a"), dynamicNetwork(), []string{}, map[string]any{})
+			disk = env.createDisk(ctx)
+			env.mustCall(ctx, "attach_disk", "agent-one", disk)
+			env.mustCall(ctx, "detach_disk", "agent-one", disk)
+			env.waitBound(ctx, disk)
+			env.Director = env.directorWithTimeouts(map[string]any{"create_vm": "1m"})
+		})
+		expectError := func(ctx context.Context) {
+			GinkgoHelper()
+			failed := env.mustFail(ctx, "create_vm", "two", stemcellCID, onNode("node-b"), dynamicNetwork(), []string{disk}, map[string]any{})
+			Expect(failed.OkToRetry).To(BeFalse())
+			Expect(failed.Message).To(And(ContainSubstring("the node labels test/name=node-b"),
+				MatchRegexp(`the volume of disk `+disk+` is accessible only from nodes with \S+ In \[node-a\]`)))
+		}
+
+		It("makes create_vm for the disk fail before its timeout, and the error names the disk and its node", func(ctx context.Context) {
+			expectError(ctx)
+		})
+
+		// The PersistentVolume controller updates the phase after it bound the volume, and after the attachment Pod may be scheduled.
+		It("makes create_vm fail directly after the volume was bound, too", func(ctx context.Context) {
+			proxy.Reset(func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+				if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, "/persistentvolumeclaims/"+disk) {
+					next.ServeHTTP(w, r)
+					return
+				}
+				binding := env.getPVC(ctx, disk)
+				binding.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "PersistentVolumeClaim"}
+				binding.Status = corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}
+				w.Header().Set("Content-Type", "application/json")
+				_ = json.NewEncoder(w).Encode(binding)
+			})
+			expectError(ctx)
+		})
 	})
 })
