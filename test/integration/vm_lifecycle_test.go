@@ -183,8 +183,9 @@ var _ = Describe("A disk", Label("each-version"), func() {
 
 	It("that is being deleted does not exist for any method", func(ctx context.Context) {
 		release := env.blockDeletion(ctx, pvcResource, disk)
-		env.Director = env.directorWithTimeouts(map[string]any{"other": "1s"})
-		env.mustFail(ctx, "delete_disk", disk) // starts the deletion
+		shortTimeout := env
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "1s"})
+		shortTimeout.mustFail(ctx, "delete_disk", disk) // starts the deletion
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
 		for _, arguments := range [][]any{
 			{"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"resize_disk", disk, 128},
@@ -201,8 +202,9 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		release := env.blockDeletion(ctx, podResource, disk+"-attachment")
-		env.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
-		env.mustFail(ctx, "detach_disk", vm, disk) // times out while the attachment Pod exists
+		shortTimeout := env
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
+		shortTimeout.mustFail(ctx, "detach_disk", vm, disk) // times out while the attachment Pod exists
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON("[]"))
 		release()
