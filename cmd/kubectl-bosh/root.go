@@ -135,8 +135,13 @@ func (c *connection) clientConfig() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 }
 
-// version is set by scripts/build-kubectl-bosh.
-var version = "(development build)"
+// scripts/build-kubectl-bosh sets these variables. Those of the published release and stemcell contain a URL and a checksum, separated by a
+// space.
+var (
+	version           = "(development build)"
+	publishedRelease  string
+	publishedStemcell string
+)
 
 func newRoot(conn *connection) *cobra.Command {
 	root := &cobra.Command{

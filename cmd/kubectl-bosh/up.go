@@ -69,8 +69,9 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"proxy.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
-			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI; a light\n" +
-			"stemcell; and the permissions of a cluster administrator, or the permissions that --print-permissions prints.",
+			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI and a light\n" +
+			"stemcell, unless this program was published with them; and the permissions of a cluster administrator, or those that\n" +
+			"--print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
 
@@ -94,9 +95,9 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
-	flags.StringVar(&o.Release, "release", "", "CPI release tarball (`path` or URL)")
+	flags.StringVar(&o.Release, "release", "", "CPI release tarball (`path` or URL; default: "+describePublished(publishedRelease)+")")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
-	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell (`path` or URL)")
+	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell (`path` or URL; default: "+describePublished(publishedStemcell)+")")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
@@ -119,6 +120,12 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"Print the RBAC objects that an administrator must apply to grant you the permissions for up and down, and exit")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
 	flags.BoolVar(&o.noCheck, "no-check", false, "Skip the preflight checks before create-env")
+}
+
+// describePublished returns the URL of a published file, or "none".
+func describePublished(published string) string {
+	location, _, _ := strings.Cut(published, " ")
+	return cmp.Or(location, "none")
 }
 
 // flagsOnly is cobra.NoArgs without the argument in its error, because the argument may be the secret value of a variable.
@@ -151,6 +158,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
+	o.PublishedRelease, o.PublishedStemcell = publishedRelease, publishedStemcell
 	inspection, plan, err := o.writePlan(ctx, run)
 	if err != nil {
 		return err

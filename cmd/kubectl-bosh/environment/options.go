@@ -28,6 +28,9 @@ type Options struct {
 
 	Release, ReleaseSHA1   string // path or URL
 	Stemcell, StemcellSHA1 string
+	// PublishedRelease and PublishedStemcell are used for a new director without the options above. Each contains a URL and a checksum,
+	// separated by a space, or is empty.
+	PublishedRelease, PublishedStemcell string
 
 	Network     string // NetworkStatic or NetworkService
 	Range       string

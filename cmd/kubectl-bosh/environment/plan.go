@@ -3,10 +3,12 @@ package environment
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -96,7 +98,13 @@ const privilegedLabel = cluster.PodSecurityLabel + "=" + cluster.PodSecurityPriv
 func (p *Plan) directorNamespace() string { return cmp.Or(p.Namespace, p.options.Namespace) }
 
 func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
-	o := p.options
+	o := &p.options
+	if o.Release == "" {
+		o.Release, o.ReleaseSHA1, _ = strings.Cut(o.PublishedRelease, " ")
+	}
+	if o.Stemcell == "" {
+		o.Stemcell, o.StemcellSHA1, _ = strings.Cut(o.PublishedStemcell, " ")
+	}
 	if o.Release == "" || o.Stemcell == "" {
 		return errors.New("--release and --stemcell are required for a new director; " +
 			"set them to paths or URLs of the CPI release and a light stemcell")
@@ -109,12 +117,6 @@ func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	}
 	if err := p.planCredentials(); err != nil {
 		return err
-	}
-	if o.ReleaseSHA1 != "" || o.StemcellSHA1 != "" {
-		if o.ReleaseSHA1 == "" || o.StemcellSHA1 == "" {
-			return errors.New("--release-sha1 and --stemcell-sha1 must be set together; set both or neither")
-		}
-		p.OpsFiles = append(p.OpsFiles, "checksums.yml")
 	}
 	for i, name := range p.OpsFiles {
 		p.OpsFiles[i] = opsDir + "/" + name
@@ -149,11 +151,40 @@ func (p *Plan) applyOptions() error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(vars)) {
-		if recorded, known := p.Vars[name]; known && equality.Semantic.DeepEqual(recorded, vars[name]) {
+		p.setVar(name, vars[name])
+	}
+	return p.planChecksums()
+}
+
+func (p *Plan) setVar(name string, value any) {
+	if recorded, known := p.Vars[name]; known && equality.Semantic.DeepEqual(recorded, value) {
+		return
+	}
+	p.Vars[name] = value
+	p.changedVars = append(p.changedVars, name)
+}
+
+// planChecksums applies checksums.yml if the release or the stemcell has a checksum, and computes the other checksum, of a local file.
+func (p *Plan) planChecksums() error {
+	const opsFile = opsDir + "/checksums.yml"
+	if !slices.Contains(p.OpsFiles, opsFile) {
+		if p.options.ReleaseSHA1 == "" && p.options.StemcellSHA1 == "" {
+			return nil
+		}
+		p.OpsFiles = slices.Insert(p.OpsFiles, min(1, len(p.OpsFiles)), opsFile) // directly after cpi.yml
+	}
+	for name, changed := range map[string]bool{
+		"kubernetes_cpi": p.options.Release != "" && p.options.ReleaseSHA1 == "",
+		"stemcell":       p.options.Stemcell != "" && p.options.StemcellSHA1 == "",
+	} {
+		if !changed && p.Vars[name+"_sha1"] != nil {
 			continue
 		}
-		p.Vars[name] = vars[name]
-		p.changedVars = append(p.changedVars, name)
+		content, err := os.ReadFile(strings.TrimPrefix(p.Vars.GetString(name+"_url"), "file://"))
+		if err != nil {
+			return fmt.Errorf("cannot compute the checksum of variable %s_url: %w", name, err)
+		}
+		p.setVar(name+"_sha1", fmt.Sprintf("sha256:%x", sha256.Sum256(content)))
 	}
 	return nil
 }

@@ -98,7 +98,7 @@ var _ = Describe("The plan of up", func() {
 	},
 		Entry("a new director without a release", "--release and --stemcell are required", func(o *Options) { o.Release = "" }),
 		Entry("a URL without a checksum", "set --release-sha1", func(o *Options) { o.Release = "https://example.com/cpi.tgz" }),
-		Entry("one checksum", "must be set together", func(o *Options) { o.ReleaseSHA1 = "abc" }),
+		Entry("one checksum, if the other file does not exist", "open /stemcell.tgz", func(o *Options) { o.ReleaseSHA1 = "abc" }),
 		Entry("no manifest", "--bosh-deployment or --manifest is required", func(o *Options) { o.BOSHDeployment = "" }),
 		Entry("two manifests", "mutually exclusive", func(o *Options) { o.Manifest = "m.yml" }),
 		Entry("an unknown network", `--network "dynamic" is not valid; use one of static, service`, func(o *Options) { o.Network = "dynamic" }),
@@ -116,6 +116,47 @@ var _ = Describe("The plan of up", func() {
 		Entry("a variable without a value", "--var number 1 is not in the form name=value", func(o *Options) { o.Vars = []string{"secret"} }),
 		Entry("a variable that is not YAML, without its value", "--var a: the value is not valid YAML", func(o *Options) { o.Vars = []string{"a=[secret"} }),
 	)
+
+	It("uses the release and the stemcell that the plugin was published with", func(ctx context.Context) {
+		options.Release, options.Stemcell = "", ""
+		options.PublishedRelease, options.PublishedStemcell = "https://example.com/cpi.tgz sha256:1", "https://example.com/stemcell.tgz sha256:2"
+		Expect(write(ctx).OpsFiles[1]).To(Equal("ops/checksums.yml"))
+		Expect(dir.ReadVars()).To(And(
+			HaveKeyWithValue("kubernetes_cpi_url", "https://example.com/cpi.tgz"), HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"),
+			HaveKeyWithValue("stemcell_url", "https://example.com/stemcell.tgz"), HaveKeyWithValue("stemcell_sha1", "sha256:2")))
+	})
+
+	Describe("with a published release and a local stemcell", func() {
+		const sha256OfOne = "sha256:7692c3ad3540bb803c020b3aee66cd8887123234ea0c6e7143c0add73ff431ed"
+		var stemcell string
+		BeforeEach(func() {
+			stemcell = filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
+			Expect(os.WriteFile(stemcell, []byte("one"), 0o600)).To(Succeed())
+			options.Release, options.PublishedRelease, options.Stemcell = "", "https://example.com/cpi.tgz sha256:1", stemcell
+		})
+
+		It("computes the stemcell's checksum", func(ctx context.Context) {
+			write(ctx)
+			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", sha256OfOne)))
+		})
+
+		It("computes it again for another stemcell of the same director", func(ctx context.Context) {
+			write(ctx)
+			Expect(os.WriteFile(stemcell, []byte("two"), 0o600)).To(Succeed())
+			write(ctx)
+			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", Not(Equal(sha256OfOne)))))
+		})
+	})
+
+	It("adds checksums to the files of an existing director if a flag sets one", func(ctx context.Context) {
+		local := filepath.Join(GinkgoT().TempDir(), "local.tgz")
+		Expect(os.WriteFile(local, nil, 0o600)).To(Succeed())
+		options.Release, options.Stemcell = local, local
+		write(ctx)
+		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: "sha256:1"}
+		Expect(write(ctx).OpsFiles[1]).To(Equal("ops/checksums.yml"))
+		Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", HavePrefix("sha256:e3b0c44"))))
+	})
 
 	It("labels a new namespace, and an existing one only with a flag", func(ctx context.Context) {
 		inspection.Namespace.Exists = false
