@@ -1,6 +1,6 @@
 # New to this repository? Start with `make demo` and `make test`. All targets install or build their requirements.
 
-.PHONY: build go test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release clean
+.PHONY: build go test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release publish clean
 
 # Build the CPI, the CNI shim and the kubectl plugin as static programs.
 build: go
@@ -53,6 +53,11 @@ cluster-down:
 # Create the tarball of the BOSH release. VERSION=1.2.3 sets the version, and FINAL=1 records a final release.
 release: go
 	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
+
+# Create all files to publish for a version in the directory DIR (default: release): make publish HOME_URL=https://github.com/OWNER/NAME
+# VERSION=1.2.3
+publish: go
+	scripts/publish "$(VERSION)" "$(or $(DIR),release)" "$(HOME_URL)"
 
 clean:
 	rm -rf bin src/kubernetes_cpi src/golang src/toolchains dev_releases .dev_builds
