@@ -97,6 +97,50 @@ var _ = Describe("A final release", Ordered, func() {
 	})
 })
 
+var _ = Describe("The release checklist", Ordered, func() {
+	var clean checkout
+	BeforeAll(func() { clean = newCheckout() })
+
+	It("passes for a clean checkout, and lists at most eight steps", func() {
+		output := clean.mustRun("scripts/release-checklist", "0.1.0")
+		Expect(output).To(And(ContainSubstring("\n1. "), Not(ContainSubstring("\n9. ")), Not(ContainSubstring("FAILED"))))
+	})
+
+	It("lists fewer steps if some are done", func() {
+		Expect(clean.mustRun("scripts/release-checklist", "0.1.0")).To(ContainSubstring("Configure a blobstore"))
+		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: s3\n")
+		clean.commit()
+		Expect(clean.mustRun("scripts/release-checklist", "0.1.0")).NotTo(ContainSubstring("Configure a blobstore"))
+	})
+
+	DescribeTable("fails", func(version, check string, change func()) {
+		change()
+		output, err := clean.run(nil, "scripts/release-checklist", version)
+		Expect(err).To(HaveOccurred())
+		Expect(output).To(ContainSubstring("FAILED " + check))
+	},
+		Entry("for an invalid version", "1.2", "1.2 is a version with three numbers", func() {}),
+		Entry("for a tagged version", "0.2.0", "0.2.0 is neither tagged nor recorded", func() { clean.mustRun("git", "tag", "v0.2.0") }),
+		Entry("for uncommitted changes", "0.1.0", "the checkout has no uncommitted changes", func() { clean.write("new", "") }),
+	)
+})
+
+var _ = Describe("Publishing", Ordered, func() {
+	var clean checkout
+	BeforeAll(func() { clean = newCheckout() })
+
+	DescribeTable("requires", func(message string, variables []string, version, home string) {
+		output, err := clean.run(variables, "scripts/publish", version, GinkgoT().TempDir(), home)
+		Expect(err).To(HaveOccurred())
+		Expect(output).To(ContainSubstring(message))
+	},
+		Entry("a version with three numbers", "VERSION 1.2 is not valid", nil, "1.2", "https://github.com/a/b"),
+		Entry("a URL", "HOME_URL a/b is not valid", nil, "1.2.3", "a/b"),
+		Entry("a place for images, unless it is known", "set IMAGES", []string{"IMAGES="}, "1.2.3", "https://example.org/b"),
+		Entry("release notes", `CHANGELOG.md has no section "## [1.2.3]"`, nil, "1.2.3", "https://github.com/a/b"),
+	)
+})
+
 var _ = Describe("A final release requires", Ordered, func() {
 	var clean checkout
 
