@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -123,8 +124,10 @@ func tagFor(properties Properties, digest v1.Hash) string {
 	if prefix == "" {
 		prefix = "stemcell"
 	}
-	return prefix + "-" + digest.Hex[:12]
+	return prefix + tagSuffix(digest)
 }
+
+func tagSuffix(digest v1.Hash) string { return "-" + digest.Hex[:12] }
 
 // Delete deletes the image of a heavy stemcell from the registry, if it exists. For a light stemcell it does nothing.
 func (s Store) Delete(ctx context.Context, cid string) error {
@@ -147,6 +150,11 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 		return err
 	}
 	err = pusher.Delete(ctx, configured.Digest(pushed.DigestStr()))
+	if requiresUntagged(err) {
+		if err = s.deleteTags(ctx, pusher, configured, pushed.DigestStr()); err == nil {
+			err = pusher.Delete(ctx, configured.Digest(pushed.DigestStr()))
+		}
+	}
 	if response, ok := errors.AsType[*transport.Error](err); ok {
 		switch response.StatusCode {
 		case http.StatusNotFound:
@@ -157,4 +165,32 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 		}
 	}
 	return explain("delete the image "+pushed.Name(), registry, err)
+}
+
+// requiresUntagged reports whether the registry deletes only images without tags, like Google's:
+// https://github.com/genuinetools/reg/issues/136.
+func requiresUntagged(err error) bool {
+	response, ok := errors.AsType[*transport.Error](err)
+	return ok && slices.ContainsFunc(response.Errors, func(d transport.Diagnostic) bool { return d.Code == "GOOGLE_MANIFEST_DANGLING_TAG" })
+}
+
+// deleteTags deletes the tags of push for the image.
+func (s Store) deleteTags(ctx context.Context, pusher *remote.Pusher, repository name.Repository, digest string) error {
+	hash, err := v1.NewHash(digest)
+	if err != nil {
+		return err
+	}
+	tags, err := remote.List(repository, s.writeOptions(ctx)...)
+	if err != nil {
+		return err
+	}
+	for _, tag := range tags {
+		if !strings.HasSuffix(tag, tagSuffix(hash)) {
+			continue
+		}
+		if err := pusher.Delete(ctx, repository.Tag(tag)); err != nil {
+			return err
+		}
+	}
+	return nil
 }

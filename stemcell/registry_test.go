@@ -166,6 +166,34 @@ var _ = Describe("Deleting a stemcell", func() {
 		pullImage(cid)
 	})
 
+	// Like Google's registries: https://github.com/genuinetools/reg/issues/136.
+	It("deletes the tag first if the registry requires it", func(ctx SpecContext) {
+		registry := startRegistry(false)
+		store, _ := newStore(registry)
+		cid, err := store.Push(ctx, writeTempFile(stemcells.Jammy.Image()), jammy, nil)
+		Expect(err).NotTo(HaveOccurred())
+		tagged := true
+		registry.SetFault(func(w http.ResponseWriter, request *http.Request) bool {
+			_, reference, _ := strings.Cut(request.URL.Path, "/manifests/")
+			switch {
+			case request.Method != http.MethodDelete:
+			case !strings.HasPrefix(reference, "sha256:"):
+				tagged = false
+			case tagged:
+				stemcells.WriteError(w, http.StatusBadRequest, "GOOGLE_MANIFEST_DANGLING_TAG", "Manifest is still referenced by tag")
+				return true
+			}
+			return false
+		})
+		Expect(store.Delete(ctx, cid)).To(Succeed())
+		_, reference, _ := strings.Cut(cid, "@")
+		digest, _, _ := strings.Cut(reference, "#")
+		response, err := http.Get("http://" + registry.Host() + "/v2/bosh/stemcells/manifests/" + digest)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(response.Body.Close()).To(Succeed())
+		Expect(response.StatusCode).To(Equal(http.StatusNotFound))
+	})
+
 	It("sends no requests for a light stemcell", func(ctx SpecContext) {
 		registry := startRegistry(false)
 		store, _ := newStore(registry)
