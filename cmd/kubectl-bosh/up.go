@@ -95,9 +95,11 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
-	flags.StringVar(&o.Release, "release", "", "CPI release tarball (`path` or URL; default: "+describePublished(publishedRelease)+")")
+	flags.StringVar(&o.Release, "release", "",
+		"CPI release tarball (`path` or URL; default for a new director: "+describePublished(publishedRelease)+")")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
-	flags.StringVar(&o.Stemcell, "stemcell", "", "Light stemcell (`path` or URL; default: "+describePublished(publishedStemcell)+")")
+	flags.StringVar(&o.Stemcell, "stemcell", "",
+		"Light stemcell (`path` or URL; default for a new director: "+describePublished(publishedStemcell)+")")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")

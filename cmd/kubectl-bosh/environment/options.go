@@ -88,8 +88,11 @@ func (o Options) Validate() error {
 		return errors.New("--range requires --network static; the address of a Service is in the cluster's Service range")
 	}
 	for flag, values := range map[string][2]string{"release": {o.Release, o.ReleaseSHA1}, "stemcell": {o.Stemcell, o.StemcellSHA1}} {
-		if isURL(values[0]) && values[1] == "" {
+		switch location, checksum := values[0], values[1]; {
+		case isURL(location) && checksum == "":
 			return fmt.Errorf("--%s is a URL, so the BOSH CLI requires a checksum; set --%s-sha1", flag, flag)
+		case location == "" && checksum != "":
+			return fmt.Errorf("--%s-sha1 requires --%s; set both", flag, flag)
 		}
 	}
 	_, err := o.parseVars()

@@ -218,6 +218,9 @@ func (p *Plan) planExisting(dir Dir) error {
 	for _, name := range p.changedVars {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
+	if location, checksum, published := strings.Cut(o.PublishedRelease, " "); published && p.Vars.GetString("kubernetes_cpi_url") != location {
+		p.addDecision("release", "not the one of this plugin; to use that, add --release "+location+" --release-sha1 "+checksum)
+	}
 	if directorUUID == "" {
 		return nil
 	}

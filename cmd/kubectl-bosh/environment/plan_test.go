@@ -98,6 +98,7 @@ var _ = Describe("The plan of up", func() {
 	},
 		Entry("a new director without a release", "--release and --stemcell are required", func(o *Options) { o.Release = "" }),
 		Entry("a URL without a checksum", "set --release-sha1", func(o *Options) { o.Release = "https://example.com/cpi.tgz" }),
+		Entry("a checksum without its file", "--stemcell-sha1 requires --stemcell; set both", func(o *Options) { o.Stemcell, o.StemcellSHA1 = "", "abc" }),
 		Entry("one checksum, if the other file does not exist", "open /stemcell.tgz", func(o *Options) { o.ReleaseSHA1 = "abc" }),
 		Entry("no manifest", "--bosh-deployment or --manifest is required", func(o *Options) { o.BOSHDeployment = "" }),
 		Entry("two manifests", "mutually exclusive", func(o *Options) { o.Manifest = "m.yml" }),
@@ -146,6 +147,13 @@ var _ = Describe("The plan of up", func() {
 			write(ctx)
 			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", Not(Equal(sha256OfOne)))))
 		})
+	})
+
+	It("keeps the release of an existing director, and shows how to use the plugin's", func(ctx context.Context) {
+		write(ctx)
+		options.PublishedRelease = "https://example.com/cpi.tgz sha256:1"
+		Expect(decisions(ctx)).To(HaveKeyWithValue("release", ContainSubstring("add --release https://example.com/cpi.tgz --release-sha1 sha256:1")))
+		Expect(dir.ReadVars()).To(HaveKeyWithValue("kubernetes_cpi_url", "file:///cpi.tgz"))
 	})
 
 	It("adds checksums to the files of an existing director if a flag sets one", func(ctx context.Context) {
