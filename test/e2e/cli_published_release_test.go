@@ -54,16 +54,23 @@ func publishRelease(ctx context.Context) *publishedRelease {
 	server := &http.Server{Handler: files} //nolint:gosec // no timeouts on loopback
 	go func() { _ = server.Serve(listener) }()
 	DeferCleanup(server.Close)
-	r.publish(ctx, cloneRepository(ctx), r.dir)
+	r.publish(ctx, r.cloneRepository(ctx), r.dir)
 	return r
 }
 
-// cloneRepository returns the directory of a new clone.
-func cloneRepository(ctx context.Context) string {
+// cloneRepository returns the directory of a new clone without recorded releases, and with a local blobstore.
+func (r *publishedRelease) cloneRepository(ctx context.Context) string {
 	GinkgoHelper()
 	checkout := filepath.Join(GinkgoT().TempDir(), "checkout")
-	out, err := exec.CommandContext(ctx, "git", "clone", "--quiet", "../..", checkout).CombinedOutput()
+	out, err := exec.CommandContext(ctx, "git", "-c", "safe.directory=*", "clone", "--quiet", "../..", checkout).CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
+	for _, recorded := range []string{".final_builds", "releases"} {
+		Expect(os.RemoveAll(filepath.Join(checkout, recorded))).To(Succeed())
+	}
+	Expect(os.WriteFile(filepath.Join(checkout, "config", "final.yml"),
+		[]byte("name: bosh-kubernetes-cpi\nblobstore:\n  provider: local\n  options:\n    blobstore_path: .blobstore\n"), 0o600)).To(Succeed())
+	r.run(ctx, checkout, "git", "add", "--all")
+	r.run(ctx, checkout, "git", "commit", "--quiet", "--allow-empty", "--message", "no releases")
 	return checkout
 }
 
@@ -81,7 +88,8 @@ func (r *publishedRelease) run(ctx context.Context, checkout, program string, ar
 	command.Dir = checkout
 	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS="+testStemcellImage(ctx),
 		"PLATFORMS="+platform, "GO_PLATFORMS="+platform, "FORCE=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org",
-		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org")
+		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org",
+		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z") // the same commit in each clone
 	out, err := command.CombinedOutput()
 	Expect(err).NotTo(HaveOccurred(), string(out))
 }
@@ -193,7 +201,7 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 	}, NodeTimeout(longTest))
 
 	It("has the same files if it is published from another clone, with the next commit, which records it", func(ctx context.Context) {
-		checkout, again := cloneRepository(ctx), GinkgoT().TempDir()
+		checkout, again := r.cloneRepository(ctx), GinkgoT().TempDir()
 		r.run(ctx, checkout, "make", "release", "VERSION=0.1.0", "FINAL=1")
 		r.run(ctx, checkout, "git", "add", ".final_builds", "releases")
 		r.run(ctx, checkout, "git", "commit", "--quiet", "--message", "release 0.1.0")

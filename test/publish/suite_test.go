@@ -42,6 +42,7 @@ func newCheckout() checkout {
 		Expect(os.MkdirAll(filepath.Join(c.dir, filepath.Dir(path)), 0o750)).To(Succeed())
 		Expect(os.WriteFile(filepath.Join(c.dir, path), content, info.Mode().Perm())).To(Succeed())
 	}
+	c.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: local\n  options:\n    blobstore_path: .blobstore\n")
 	c.mustRun("git", "init", "--quiet")
 	c.commit()
 	c.addFakeToolchain()
