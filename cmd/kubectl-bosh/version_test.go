@@ -15,7 +15,7 @@ var _ = Describe("kubectl bosh version", func() {
 	It("prints the version that scripts/build-kubectl-bosh sets", func(ctx context.Context) {
 		script, err := os.ReadFile("../../scripts/build-kubectl-bosh")
 		Expect(err).NotTo(HaveOccurred())
-		flags := regexp.MustCompile(`-ldflags "([^"]*)\$version"`).FindStringSubmatch(string(script))
+		flags := regexp.MustCompile(`-ldflags "([^"]*)\$version `).FindStringSubmatch(string(script))
 		Expect(flags).To(HaveLen(2))
 		program := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
 		out, err := exec.CommandContext(ctx, "go", "build", "-ldflags", flags[1]+"v1.2.3", "-o", program, ".").CombinedOutput()
