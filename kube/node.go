@@ -17,11 +17,16 @@ func NodeLost(node *corev1.Node) (since time.Time, lost bool) {
 	return ready.LastTransitionTime.Time, true
 }
 
+// NodeReady reports whether the node can start Pods.
+func NodeReady(node *corev1.Node) bool {
+	ready := readyCondition(node)
+	return ready != nil && ready.Status == corev1.ConditionTrue
+}
+
 // IsOutOfService reports whether an operator declared the node to be off, with the taint node.kubernetes.io/out-of-service. Like
 // Kubernetes, it ignores the taint on a ready node, from which the operator may have forgotten to remove it.
 func IsOutOfService(node *corev1.Node) bool {
-	ready := readyCondition(node)
-	if ready != nil && ready.Status == corev1.ConditionTrue {
+	if NodeReady(node) {
 		return false
 	}
 	return slices.ContainsFunc(node.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeOutOfService })

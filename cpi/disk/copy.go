@@ -222,8 +222,12 @@ func (s *Session) runCopyPod(pvc, successor manifest.DiskPVC) (pod manifest.Copy
 	if err != nil {
 		return pod, err
 	}
-	desired := manifest.Copy{Old: pvc, New: successor, VM: vmPod, Director: s.Director}
-	if sameInstance {
+	unready, err := s.unreadyNodes()
+	if err != nil {
+		return pod, err
+	}
+	desired := manifest.Copy{Old: pvc, New: successor, VM: vmPod, Director: s.Director, Avoid: unready}
+	if sameInstance && !slices.Contains(unready, vmPod.Spec.NodeName) {
 		desired.Node = vmPod.Spec.NodeName
 	}
 	if pod, err = s.ensureCopyPod(desired); err != nil {
@@ -243,6 +247,21 @@ func (s *Session) runCopyPod(pvc, successor manifest.DiskPVC) (pod manifest.Copy
 	}
 	pod = manifest.CopyPod(started)
 	return pod, s.waitForCopy(pod)
+}
+
+// unreadyNodes returns the nodes on which no Pod starts. The scheduler would choose them for a helper Pod, which tolerates all taints.
+func (s *Session) unreadyNodes() ([]string, error) {
+	nodes, err := s.Nodes.List(s.Ctx, kube.Selection{})
+	if err != nil {
+		return nil, err
+	}
+	var unready []string
+	for _, node := range nodes.Items {
+		if !kube.NodeReady(node) {
+			unready = append(unready, node.Name)
+		}
+	}
+	return unready, nil
 }
 
 // checkCopyAllowed returns an error if, since the copy began, a VM became the owner of the disk, or another call began to copy the
@@ -368,7 +387,7 @@ func (s *Session) waitForCopy(pod manifest.CopyPod) error {
 
 // copyFailedError returns the error for a failed copy Pod, with the reason reported by its program, its container or its node.
 func copyFailedError(pod manifest.CopyPod) error {
-	code, reason := call.CodeDiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason)
+	code, reason := call.CodeDiskCopyFailed, cmp.Or(pod.Status.Message, pod.Status.Reason, "its node "+pod.Spec.NodeName+" was lost")
 	if terminated := manifest.OwnContainerStatus(pod.Pod).State.Terminated; terminated != nil {
 		reason = cmp.Or(
 			strings.TrimSpace(terminated.Message),

@@ -39,7 +39,8 @@ func (d Disk) Successor(old DiskPVC) DiskPVC {
 type Copy struct {
 	Old, New DiskPVC
 	VM       VMPod  // a VM that provides the image
-	Node     string // the node to run on; if empty, any node that can run the image
+	Node     string // the node to run on; if empty, any node that can run the image, except:
+	Avoid    []string
 	Director string
 }
 
@@ -55,6 +56,9 @@ func (c Copy) Pod() CopyPod {
 		pod.Spec.Affinity = nodeAffinityTo(c.Node)
 	} else {
 		pod.Spec.Affinity = platformAffinity(c.VM.Pod)
+		for _, name := range c.Avoid {
+			pod.Spec.Affinity = avoidNode(pod.Spec.Affinity, name)
+		}
 	}
 	addOwnerGate(pod)
 	addPVCVolume(pod, c.Old, "old")

@@ -18,8 +18,10 @@ func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 }
 
 // AvoidNode excludes a node for the VM.
-func (vm *VM) AvoidNode(node string) {
-	vm.Affinity = addRequiredTerms(vm.Affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+func (vm *VM) AvoidNode(node string) { vm.Affinity = avoidNode(vm.Affinity, node) }
+
+func avoidNode(affinity *corev1.Affinity, node string) *corev1.Affinity {
+	return addRequiredTerms(affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
 		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}},
 	}}})
 }

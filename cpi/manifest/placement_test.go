@@ -58,6 +58,18 @@ var _ = Describe("The image of a VM", func() {
 		copying.VM = runningPod(testVM())
 		Expect(copying.Pod().Spec.Affinity).To(BeNil(), "a VM Pod of an older CPI has no such requirements")
 	})
+
+	It("keeps a copy Pod off nodes that do not respond", func() {
+		vm := testVM()
+		vm.AddPlatformAffinity("amd64")
+		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC()
+		copying := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm), Avoid: []string{"a", "b"}}
+		notOn := func(node string) corev1.NodeSelectorRequirement {
+			return corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}
+		}
+		Expect(requiredTerms(copying.Pod().Spec.Affinity)).To(HaveExactElements(And(
+			HaveField("MatchExpressions", Not(BeEmpty())), HaveField("MatchFields", ConsistOf(notOn("a"), notOn("b"))))))
+	})
 })
 
 var _ = Describe("A VM with disks", func() {

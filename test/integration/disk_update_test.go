@@ -228,6 +228,23 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 		})
 
+		It("runs the copy Pod on any node that responds, if the disk belongs to no VM", func(ctx context.Context) {
+			lost := "lost-" + env.namespace
+			createNode(ctx, lost)
+			env.markNodeUnreachable(ctx, lost)
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"instance_id": "another"})
+			update := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
+			env.waitCopyRunning(ctx, disk)
+			pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+			Expect(err).NotTo(HaveOccurred())
+			Expect(pod.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms).To(HaveEach(
+				HaveField("MatchFields", ContainElement(And(
+					HaveField("Operator", corev1.NodeSelectorOpNotIn), HaveField("Values", ConsistOf(lost)))))))
+			env.setCopyExitCode(ctx, disk, "0")
+			Expect((<-update).Error).To(BeNil())
+		})
+
 		It("runs the copy Pod on the node of the VM that the disk belongs to, with the image of that VM", func(ctx context.Context) {
 			others := []string{env.createVM(ctx, "two"), env.createVM(ctx, "three")}
 			env.mustCall(ctx, "set_vm_metadata", others[1], map[string]any{"id": "instance-3"})
