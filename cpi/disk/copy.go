@@ -142,8 +142,6 @@ func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) err
 	case existing.IsCopy() && (manifest.CopyPod(existing).CopiedTo() == desired.Name || !isReading(manifest.CopyPod(existing))):
 	case existing.IsCopy():
 		return CopyingError(manifest.CopyPod(existing))
-	case existing.DeletionTimestamp != nil:
-		return call.CodeDiskBusy.Errorf("disk %s is still being detached from VM %s; retry", pvc.Name, existing.VM())
 	default:
 		if err := s.checkUnattached(pvc); err != nil {
 			return err
@@ -345,7 +343,7 @@ func (s *Session) ensureCopyPod(desired manifest.Copy) (manifest.CopyPod, error)
 		existing := manifest.DiskPod{Pod: pod}
 		switch {
 		case existing.DeletionTimestamp != nil:
-			return false, s.WaitForDeletion(pod)
+			return false, s.WaitForRemoval(existing)
 		case !existing.IsCopy():
 			if superseded, err := s.DeleteSuperseded(existing); superseded || err != nil {
 				return false, err

@@ -124,12 +124,27 @@ func (s *Session) Delete(cid string) error {
 		}
 		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC)
 		if err == nil {
-			return s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
+			return s.waitDeleted(pvc)
 		}
 		if !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 	}
+}
+
+// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet removed the Pod of the detached disk.
+func (s *Session) waitDeleted(pvc manifest.DiskPVC) error {
+	err := s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
+	if !errors.Is(err, kube.ErrTimeout) {
+		return err
+	}
+	cleanup, cancel := s.cleanupSession()
+	defer cancel()
+	pod, getErr := cleanup.getDiskPod(pvc.Name)
+	if getErr != nil {
+		return err
+	}
+	return s.explainRemoval(pod, err)
 }
 
 // resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy. resolveForDeletion accepts one that

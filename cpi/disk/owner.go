@@ -2,6 +2,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -277,6 +278,20 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		return s.CheckFreeFor(pvc, "")
 	}
 	return AttachedError(manifest.AttachmentPod(pod))
+}
+
+// WaitForRemoval waits, for at most StartTimeout, until the kubelet removed a Pod of a detached disk, and its volume.
+func (s *Session) WaitForRemoval(pod manifest.DiskPod) error {
+	bounded, cancel := s.WithTimeout(s.StartTimeout)
+	defer cancel()
+	return s.explainRemoval(pod, bounded.WaitForDeletion(pod.Pod))
+}
+
+// explainRemoval explains why a call timed out that waits for the removal of the Pod of a detached disk.
+func (s *Session) explainRemoval(pod manifest.DiskPod, err error) error {
+	return s.ExplainTimeout(call.CodeDiskBusy, pod.Pod, err, fmt.Sprintf(
+		"disk %s is detached, but node %s has not removed its volume; check the node's kubelet and CSI driver",
+		pod.Disk(), pod.Spec.NodeName))
 }
 
 // getDiskPod returns the attachment Pod or the copy Pod of the disk.

@@ -52,6 +52,8 @@ unpublish_directory() {
     pause 0.5
   done
   [[ ! -d $node ]] || rmdir "$node"
+  # The volume stays mounted until the kubelet removes it. Until then, a snapshot would not contain data that is only in memory.
+  sync --file-system "$root/volume"
   rm -f "$lock"
   exit 0
 }

@@ -80,7 +80,7 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 func validateMigration(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	for _, other := range attachments {
 		diskCID := other.Disk()
-		if diskCID != pvc.Name && (pvc.IsDirectory() || other.IsDirectory()) {
+		if diskCID != pvc.Name && (pvc.IsDirectory() || other.IsDirectory()) && !hasUnpublished(other) {
 			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: disk %s is attached, and the agent "+
 				"cannot migrate data from or to a disk with attach: bind; set director.enable_cpi_update_disk so that the CPI copies the disk",
 				pvc.Name, vmPod.Name, diskCID)
@@ -156,6 +156,8 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 	switch {
 	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
 		return s.diskStillInUse(existing)
+	case isReleased(existing):
+		return false, s.diskSession().WaitForRemoval(manifest.DiskPod(existing))
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing.Pod)
 		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",

@@ -197,9 +197,9 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod
 }
 
 // waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment
-// Pod, and waits until the Pod is gone, all in one watch. An empty containerName means that no check is possible, because the
-// Pod's node is out of service. If another client deletes the Pod first, the
-// disk is not known to be free, and the result is false.
+// Pod, and waits until its container ended, all in one watch. It does not wait until the kubelet removed the volume and the Pod: calls that
+// require that wait for it. An empty containerName means that no check is possible, because the Pod's node is out of service. If another
+// client deletes the Pod first, the disk is not known to be free, and the result is false.
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
 // each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
@@ -211,7 +211,7 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 	}
 	err = p.s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || deleteRequested {
-			return current == nil, nil
+			return current == nil || hasUnpublished(attachment), nil
 		}
 		if pullFailed = kube.EphemeralImagePullFailed(attachment.Pod, containerName); pullFailed {
 			return true, nil
@@ -248,9 +248,9 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 	return p.waitForExit(attachment, notPublished)
 }
 
-// waitForExit waits until a deleted attachment Pod is gone. It releases the disk if the Pod's program never ran, or exited by itself,
-// which it does only when the device is free. freed is false if the program was killed, or if another attachment Pod attached the disk in
-// the meantime.
+// waitForExit waits until a deleted attachment Pod unpublished its disk, or is gone. It releases the disk if the Pod's program never ran,
+// or exited by itself, which it does only when the device is free. freed is false if the program was killed, or if another attachment Pod
+// attached the disk in the meantime.
 //
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
@@ -260,7 +260,7 @@ func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPubli
 		terminated := status.State.Terminated
 		freed = !kube.HasRun(status) ||
 			terminated != nil && (terminated.ExitCode == 0 || notPublished && terminated.ExitCode == 1)
-		return current == nil, nil
+		return current == nil || hasUnpublished(attachment), nil
 	})
 	if freed && err == nil {
 		var assignedAgain bool
@@ -319,6 +319,18 @@ func (s *Session) waitForExclusivityCheck(attachment manifest.AttachmentPod) err
 func exclusivityCheckRunning(attachment manifest.AttachmentPod) bool {
 	last := manifest.LatestExclusivityCheck(attachment)
 	return last != "" && kube.EphemeralTermination(attachment.Pod, last) == nil
+}
+
+// hasUnpublished reports whether the program of a deleted attachment Pod unpublished the disk and exited, which it does only then with
+// status 0. The kubelet does not restart it, because the Pod is being deleted. It removes the volume and the Pod later.
+func hasUnpublished(attachment manifest.AttachmentPod) bool {
+	terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
+	return attachment.DeletionTimestamp != nil && terminated != nil && terminated.ExitCode == 0
+}
+
+// isReleased reports whether detach_disk released the disk of the attachment Pod, which is being deleted.
+func isReleased(attachment manifest.AttachmentPod) bool {
+	return attachment.DeletionTimestamp != nil && exclusivityCheckPassed(attachment)
 }
 
 // exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod passed and removed the device node.

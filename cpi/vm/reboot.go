@@ -85,10 +85,14 @@ func activeAttachments(pods []*corev1.Pod) []manifest.AttachmentPod {
 func (p hotPlugStrategy) restoreAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	var active []manifest.AttachmentPod
 	for _, attachment := range attachments {
-		if !kube.IsFinished(attachment.Pod) {
+		switch {
+		case !kube.IsFinished(attachment.Pod):
 			active = append(active, attachment)
-		} else if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
-			return err
+		case isReleased(attachment): // the VM does not have the disk anymore
+		default:
+			if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
+				return err
+			}
 		}
 	}
 	_, err := p.restoreAndListDisks(vmPod, active)

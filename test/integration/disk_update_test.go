@@ -31,9 +31,16 @@ func (env testEnv) createUsedDisk(ctx context.Context, vm string, properties map
 	maps.Copy(merged, properties)
 	disk := env.mustCall(ctx, "create_disk", 64, merged, nil).Text()
 	env.mustCall(ctx, "attach_disk", vm, disk)
-	env.mustCall(ctx, "detach_disk", vm, disk)
+	env.detachAndWait(ctx, vm, disk)
 	env.waitBound(ctx, disk)
 	return disk
+}
+
+// detachAndWait detaches the disk, and waits until its attachment Pod is gone. detach_disk does not wait for that.
+func (env testEnv) detachAndWait(ctx context.Context, vm, disk string) {
+	GinkgoHelper()
+	env.mustCall(ctx, "detach_disk", vm, disk)
+	Eventually(env.listObjects).WithContext(ctx).WithPolling(20 * time.Millisecond).ShouldNot(ContainElement("Pod/" + disk + "-attachment"))
 }
 
 // waitBound waits until the disk has a volume. A simulated Pod can run before its PVC is bound.
@@ -228,6 +235,16 @@ var _ = Describe("update_disk", func() {
 			Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
 		})
 
+		It("copies a disk directly after detach_disk, when the kubelet has removed its attachment Pod", func(ctx context.Context) {
+			disk := env.createUsedDisk(ctx, vm, map[string]any{})
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			release := env.blockDeletion(ctx, podResource, disk+"-attachment")
+			env.mustCall(ctx, "detach_disk", vm, disk)
+			update := startCall(ctx, env.Director, "update_disk", disk, 64, toBlock)
+			release()
+			Expect((<-update).Error).To(BeNil())
+		})
+
 		It("runs the copy Pod on any node that responds, if the disk belongs to no VM", func(ctx context.Context) {
 			lost := "lost-" + env.namespace
 			createNode(ctx, lost)
@@ -277,12 +294,12 @@ var _ = Describe("update_disk", func() {
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
-		It("because the disk is still being detached keeps the disk, even if another client deleted its attachment Pod", func(ctx context.Context) {
+		It("because the VM uses the disk keeps the disk, even if another client deleted its attachment Pod", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			release := env.blockDeletion(ctx, podResource, disk+"-attachment")
 			Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("still being detached from VM " + vm))
+			Expect(env.mustFail(ctx, "update_disk", disk, 64, toBlock).Message).To(ContainSubstring("attached to VM " + vm))
 			release()
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))

@@ -198,17 +198,48 @@ var _ = Describe("A disk", Label("each-version"), func() {
 		env.mustRetry(ctx, "DiskNotFound", "delete_disk", disk)
 	})
 
-	It("that passed its exclusivity check is detached for all methods, even while its attachment Pod exists", func(ctx context.Context) {
-		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing"})
-		env.mustCall(ctx, "attach_disk", vm, disk)
-		release := env.blockDeletion(ctx, podResource, disk+"-attachment")
-		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
-		shortTimeout.mustFail(ctx, "detach_disk", vm, disk) // times out while the attachment Pod exists
-		env.mustCall(ctx, "resize_disk", disk, 128)
-		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON("[]"))
-		release()
-		env.mustRetry(ctx, "DiskNotAttached", "detach_disk", vm, disk)
+	Describe("that is detached, while the kubelet removes its attachment Pod,", func() {
+		var release func()
+		detach := func(ctx context.Context, properties map[string]any) {
+			GinkgoHelper()
+			disk = env.createUsedDisk(ctx, vm, properties)
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			release = env.blockDeletion(ctx, podResource, disk+"-attachment")
+			env.mustCall(ctx, "detach_disk", vm, disk)
+		}
+
+		It("is detached for all methods", func(ctx context.Context) {
+			detach(ctx, map[string]any{"storage_class": "growing"})
+			env.mustCall(ctx, "resize_disk", disk, 128)
+			Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON("[]"))
+			release()
+			env.mustRetry(ctx, "DiskNotAttached", "detach_disk", vm, disk)
+		})
+
+		It("does not prevent the attachment of another disk as a directory", func(ctx context.Context) {
+			detach(ctx, map[string]any{"attach": "bind"})
+			other := env.mustCall(ctx, "create_disk", 64, map[string]any{"attach": "bind"}, vm).Text()
+			env.mustCall(ctx, "attach_disk", vm, other)
+			release()
+		})
+
+		It("is not detached yet if its attachment Pod was killed, and may run again", func(ctx context.Context) {
+			env.mustCall(ctx, "attach_disk", vm, disk)
+			Expect(env.annotatePod(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
+			release = env.blockDeletion(ctx, podResource, disk+"-attachment")
+			shortTimeout := env
+			shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
+			Expect(shortTimeout.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("timed out detaching disk"))
+			release()
+		})
+
+		It("is attached to another VM after that", func(ctx context.Context) {
+			detach(ctx, map[string]any{})
+			other := env.createVM(ctx, "two", disk)
+			attach := startCall(ctx, env.Director, "attach_disk", other, disk)
+			release()
+			Expect((<-attach).Error).To(BeNil())
+		})
 	})
 
 	It("that is attached cannot be deleted", func(ctx context.Context) {

@@ -189,7 +189,7 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 			vms = append(vms, "agent-"+node)
 		}
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
-		env.mustCall(ctx, "detach_disk", vms[0], disk)
+		env.detachAndWait(ctx, vms[0], disk)
 		previous := env.listObjects(ctx)
 		Expect(env.mustFail(ctx, "attach_disk", vms[1], disk).Message).To(And(
 			ContainSubstring("cannot attach disk "+disk+" to VM "+vms[1]), ContainSubstring("didn't match PersistentVolume's node affinity")))
