@@ -23,6 +23,15 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	if err != nil {
 		return err
 	}
+	if isReleased(attachment) {
+		pvc, err := s.diskSession().GetPVC(diskCID)
+		if err != nil {
+			return err
+		}
+		if owner, valid := pvc.Owner(); valid && owner.VM != vmCID {
+			return notAttachedError(diskCID, vmCID)
+		}
+	}
 	s.SetSubject(attachment.OwnerReference())
 	s.SetDetail("disk " + diskCID)
 	return s.strategy(attachment.HasRecreateStrategy()).detachDisk(vmCID, attachment)
