@@ -86,7 +86,7 @@ func (r *publishedRelease) run(ctx context.Context, checkout, program string, ar
 	platform := runtime.GOOS + "-" + runtime.GOARCH
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Dir = checkout
-	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS="+testStemcellImage(ctx),
+	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS=http://"+testStemcellImage(ctx),
 		"PLATFORMS="+platform, "GO_PLATFORMS="+platform, "FORCE=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org",
 		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z") // the same commit in each clone
@@ -100,10 +100,13 @@ func testStemcellImage(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "tar", "-xzOf", os.Getenv("E2E_STEMCELL"), "stemcell.MF").Output()
 	Expect(err).NotTo(HaveOccurred())
 	var manifest struct {
-		CloudProperties struct{ Image string } `json:"cloud_properties"`
+		CloudProperties struct {
+			ImageReference string `json:"image_reference"`
+			Digest         string
+		} `json:"cloud_properties"`
 	}
 	Expect(yaml.Unmarshal(out, &manifest)).To(Succeed())
-	return manifest.CloudProperties.Image
+	return manifest.CloudProperties.ImageReference + "@" + manifest.CloudProperties.Digest
 }
 
 // download returns the content of a URL.
