@@ -117,6 +117,10 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 	create := func(to *report.Distribution) func() error {
 		return call(to, nil, "create_vm", agentID, r.stemcell, map[string]any{}, dynamicNetwork(), []string{}, r.env)
 	}
+	waitRemoved := func() error { // detach_disk does not wait for it
+		_, err := r.plane.Kubectl(ctx, "wait", "--namespace", r.namespace, "--for=delete", "pod/"+disk+"-attachment")
+		return err
+	}
 	var discarded report.Distribution
 	steps := []func() error{
 		measureWall(&node.BareStart, func() error { return r.startSleepingPod(ctx, "") }),
@@ -129,8 +133,10 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 		call(&discarded, &disk, "create_disk", 64, map[string]any{}, vm),
 		func() error { return call(&discarded, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
+		waitRemoved,
 		func() error { return call(&node.Attach, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&node.Detach, nil, "detach_disk", vm, disk)() },
+		waitRemoved,
 		measureWall(&node.DiskPodStart, func() error { return r.startSleepingPod(ctx, disk) }),
 		measureWall(&node.DiskPodEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
 		measureWall(&node.ClientStart, func() error { return r.startCopy(ctx, vm, disk) }),
