@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"cmp"
 	"maps"
 	"strings"
 
@@ -10,9 +11,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// buildImage returns an OCI image with these layers. The image contains no timestamps and nothing host-specific, so that the same stemcell
-// always has the same digest.
+// buildImage returns the image of a root filesystem.
 func buildImage(rootfs *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
+	return NewImage(cmp.Or(rootfs.architecture, "amd64"), config, layers...) // nodes do not start an image without a platform
+}
+
+// NewImage returns an OCI image for Linux with these layers. The image contains no timestamps and nothing host-specific, so that the same
+// layers always have the same digest.
+func NewImage(architecture string, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	image, err := mutate.AppendLayers(image, layers...)
 	if err != nil {
@@ -23,12 +29,7 @@ func buildImage(rootfs *contents, config v1.Config, layers ...v1.Layer) (v1.Imag
 		return nil, err
 	}
 	file = file.DeepCopy()
-	// Nodes do not start an image without a platform.
-	file.OS, file.Architecture = "linux", rootfs.architecture
-	if file.Architecture == "" {
-		file.Architecture = "amd64"
-	}
-	file.Config = config
+	file.OS, file.Architecture, file.Config = "linux", architecture, config
 	return mutate.ConfigFile(image, file)
 }
 

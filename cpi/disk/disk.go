@@ -132,7 +132,7 @@ func (s *Session) Delete(cid string) error {
 	}
 }
 
-// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet removed the Pod of the detached disk.
+// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet has removed the Pod of the detached disk.
 func (s *Session) waitDeleted(pvc manifest.DiskPVC) error {
 	err := s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
 	if !errors.Is(err, kube.ErrTimeout) {

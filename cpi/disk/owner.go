@@ -280,7 +280,7 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 	return AttachedError(manifest.AttachmentPod(pod))
 }
 
-// WaitForRemoval waits, for at most StartTimeout, until the kubelet removed a Pod of a detached disk, and its volume.
+// WaitForRemoval waits, for at most StartTimeout, until the kubelet has removed the Pod of a detached disk, and its volume.
 func (s *Session) WaitForRemoval(pod manifest.DiskPod) error {
 	bounded, cancel := s.WithTimeout(s.StartTimeout)
 	defer cancel()

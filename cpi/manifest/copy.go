@@ -38,9 +38,9 @@ func (d Disk) Successor(old DiskPVC) DiskPVC {
 // Copy describes the copy of a detached disk to its successor.
 type Copy struct {
 	Old, New DiskPVC
-	VM       VMPod  // a VM that provides the image
-	Node     string // the node to run on; if empty, any node that can run the image, except:
-	Avoid    []string
+	VM       VMPod    // a VM that provides the image
+	Node     string   // the node to run on; if empty, any node that can run the image
+	Avoid    []string // nodes to exclude if Node is empty
 	Director string
 }
 

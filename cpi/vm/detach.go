@@ -23,7 +23,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	if err != nil {
 		return err
 	}
-	if isReleased(attachment) {
+	if isReleased(attachment) { // by an earlier detach_disk
 		pvc, err := s.diskSession().GetPVC(diskCID)
 		if err != nil {
 			return err
@@ -206,9 +206,9 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod
 }
 
 // waitForRelease waits until the exclusivity check in the container containerName passes, releases the disk, deletes the attachment
-// Pod, and waits until its container ended, all in one watch. It does not wait until the kubelet removed the volume and the Pod: calls that
-// require that wait for it. An empty containerName means that no check is possible, because the Pod's node is out of service. If another
-// client deletes the Pod first, the disk is not known to be free, and the result is false.
+// Pod, and waits until its container has ended, all in one watch. It does not wait until the kubelet has removed the volume and the Pod:
+// calls that require that wait for it. An empty containerName means that no check is possible, because the Pod's node is out of service.
+// If another client deletes the Pod first, the disk is not known to be free, and the result is false.
 //
 // If the image of the container cannot be pulled, for example because the admission plugin AlwaysPullImages requires the registry for
 // each start of a container, waitForRelease deletes the Pod without the check: the Pod exits when the device is free.
@@ -257,9 +257,9 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 	return p.waitForExit(attachment, notPublished)
 }
 
-// waitForExit waits until a deleted attachment Pod unpublished its disk, or is gone. It releases the disk if the Pod's program never ran,
-// or exited by itself, which it does only when the device is free. freed is false if the program was killed, or if another attachment Pod
-// attached the disk in the meantime.
+// waitForExit waits until a deleted attachment Pod has unpublished its disk, or is gone. It releases the disk if the Pod's program never
+// ran, or exited by itself, which it does only when the device is free. freed is false if the program was killed, or if another attachment
+// Pod attached the disk in the meantime.
 //
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
@@ -330,14 +330,14 @@ func exclusivityCheckRunning(attachment manifest.AttachmentPod) bool {
 	return last != "" && kube.EphemeralTermination(attachment.Pod, last) == nil
 }
 
-// hasUnpublished reports whether the program of a deleted attachment Pod unpublished the disk and exited, which it does only then with
+// hasUnpublished reports whether the program of a deleted attachment Pod has unpublished the disk and exited, which it does only then with
 // status 0. The kubelet does not restart it, because the Pod is being deleted. It removes the volume and the Pod later.
 func hasUnpublished(attachment manifest.AttachmentPod) bool {
 	terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
 	return attachment.DeletionTimestamp != nil && terminated != nil && terminated.ExitCode == 0
 }
 
-// isReleased reports whether detach_disk released the disk of the attachment Pod, which is being deleted.
+// isReleased reports whether detach_disk has released the disk of the attachment Pod, which is being deleted.
 func isReleased(attachment manifest.AttachmentPod) bool {
 	return attachment.DeletionTimestamp != nil && exclusivityCheckPassed(attachment)
 }

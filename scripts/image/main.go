@@ -24,6 +24,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 func main() {
@@ -103,17 +105,5 @@ func buildImage(architecture, path string) (v1.Image, error) {
 	if err != nil {
 		return nil, err
 	}
-	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
-	image, err = mutate.AppendLayers(image, layer)
-	if err != nil {
-		return nil, err
-	}
-	file, err := image.ConfigFile()
-	if err != nil {
-		return nil, err
-	}
-	file = file.DeepCopy()
-	file.OS, file.Architecture = "linux", architecture
-	file.Config = v1.Config{Entrypoint: []string{"/" + header.Name}}
-	return mutate.ConfigFile(image, file)
+	return stemcell.NewImage(architecture, v1.Config{Entrypoint: []string{"/" + header.Name}}, layer)
 }
