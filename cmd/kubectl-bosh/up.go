@@ -90,16 +90,18 @@ func newUpCommand(conn *connection) *cobra.Command {
 }
 
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
+	o.PublishedRelease = environment.ParsePublishedFile(publishedRelease)
+	o.PublishedStemcell = environment.ParsePublishedFile(publishedStemcell)
 	flags.SortFlags = false
 	flags.StringVar(&o.Director, "name", "", "Director `name` (default: "+defaultDirectorName+")")
 	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
 	flags.StringVar(&o.Release, "release", "",
-		"CPI release tarball (`path` or URL; default for a new director: "+describePublished(publishedRelease)+")")
+		"CPI release tarball (`path` or URL; default for a new director: "+o.PublishedRelease.String()+")")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
 	flags.StringVar(&o.Stemcell, "stemcell", "",
-		"Light stemcell (`path` or URL; default for a new director: "+describePublished(publishedStemcell)+")")
+		"Light stemcell (`path` or URL; default for a new director: "+o.PublishedStemcell.String()+")")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
@@ -122,12 +124,6 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"Print the RBAC objects that an administrator must apply to grant you the permissions for up and down, and exit")
 	flags.BoolVar(&o.dryRun, "dry-run", false, "Inspect the cluster and write the files, but do not change the cluster")
 	flags.BoolVar(&o.noCheck, "no-check", false, "Skip the preflight checks before create-env")
-}
-
-// describePublished returns the URL of a published file, or "none".
-func describePublished(published string) string {
-	location, _, _ := strings.Cut(published, " ")
-	return cmp.Or(location, "none")
 }
 
 // flagsOnly is cobra.NoArgs without the argument in its error, because the argument may be the secret value of a variable.
@@ -160,7 +156,6 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
-	o.PublishedRelease, o.PublishedStemcell = publishedRelease, publishedStemcell
 	inspection, plan, err := o.writePlan(ctx, run)
 	if err != nil {
 		return err

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -28,9 +29,8 @@ type Options struct {
 
 	Release, ReleaseSHA1   string // path or URL
 	Stemcell, StemcellSHA1 string
-	// PublishedRelease and PublishedStemcell are used for a new director without the options above. Each contains a URL and a checksum,
-	// separated by a space, or is empty.
-	PublishedRelease, PublishedStemcell string
+	// PublishedRelease and PublishedStemcell are used for a new director without the options above.
+	PublishedRelease, PublishedStemcell PublishedFile
 
 	Network     string // NetworkStatic or NetworkService
 	Range       string
@@ -43,6 +43,18 @@ type Options struct {
 	// KubectlFlags are the operator's flags that select the cluster and the user.
 	KubectlFlags []string
 }
+
+// PublishedFile is a file that was published with this program, or empty.
+type PublishedFile struct{ URL, Checksum string }
+
+// ParsePublishedFile parses a URL and a checksum, separated by a space, as scripts/build-kubectl-bosh sets them.
+func ParsePublishedFile(text string) PublishedFile {
+	url, checksum, _ := strings.Cut(text, " ")
+	return PublishedFile{URL: url, Checksum: checksum}
+}
+
+// String describes the file in the help of flags.
+func (f PublishedFile) String() string { return cmp.Or(f.URL, "none") }
 
 // Types of the director's address.
 const (

@@ -100,10 +100,10 @@ func (p *Plan) directorNamespace() string { return cmp.Or(p.Namespace, p.options
 func (p *Plan) planNew(ctx context.Context, addresses AddressFinder) error {
 	o := &p.options
 	if o.Release == "" {
-		o.Release, o.ReleaseSHA1, _ = strings.Cut(o.PublishedRelease, " ")
+		o.Release, o.ReleaseSHA1 = o.PublishedRelease.URL, o.PublishedRelease.Checksum
 	}
 	if o.Stemcell == "" {
-		o.Stemcell, o.StemcellSHA1, _ = strings.Cut(o.PublishedStemcell, " ")
+		o.Stemcell, o.StemcellSHA1 = o.PublishedStemcell.URL, o.PublishedStemcell.Checksum
 	}
 	if o.Release == "" || o.Stemcell == "" {
 		return errors.New("--release and --stemcell are required for a new director; " +
@@ -218,8 +218,8 @@ func (p *Plan) planExisting(dir Dir) error {
 	for _, name := range p.changedVars {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
-	if location, checksum, published := strings.Cut(o.PublishedRelease, " "); published && p.Vars.GetString("kubernetes_cpi_url") != location {
-		p.addDecision("release", "not the one of this plugin; to use that, add --release "+location+" --release-sha1 "+checksum)
+	if published := o.PublishedRelease; published.URL != "" && p.Vars.GetString("kubernetes_cpi_url") != published.URL {
+		p.addDecision("release", "not the one of this plugin; to use that, add --release "+published.URL+" --release-sha1 "+published.Checksum)
 	}
 	if directorUUID == "" {
 		return nil

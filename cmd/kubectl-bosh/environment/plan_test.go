@@ -120,7 +120,8 @@ var _ = Describe("The plan of up", func() {
 
 	It("uses the release and the stemcell that the plugin was published with", func(ctx context.Context) {
 		options.Release, options.Stemcell = "", ""
-		options.PublishedRelease, options.PublishedStemcell = "https://example.com/cpi.tgz sha256:1", "https://example.com/stemcell.tgz sha256:2"
+		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}
+		options.PublishedStemcell = PublishedFile{"https://example.com/stemcell.tgz", "sha256:2"}
 		Expect(write(ctx).OpsFiles[1]).To(Equal("ops/checksums.yml"))
 		Expect(dir.ReadVars()).To(And(
 			HaveKeyWithValue("kubernetes_cpi_url", "https://example.com/cpi.tgz"), HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"),
@@ -133,7 +134,7 @@ var _ = Describe("The plan of up", func() {
 		BeforeEach(func() {
 			stemcell = filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
 			Expect(os.WriteFile(stemcell, []byte("one"), 0o600)).To(Succeed())
-			options.Release, options.PublishedRelease, options.Stemcell = "", "https://example.com/cpi.tgz sha256:1", stemcell
+			options.Release, options.PublishedRelease, options.Stemcell = "", PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}, stemcell
 		})
 
 		It("computes the stemcell's checksum", func(ctx context.Context) {
@@ -151,7 +152,7 @@ var _ = Describe("The plan of up", func() {
 
 	It("keeps the release of an existing director, and shows how to use the plugin's", func(ctx context.Context) {
 		write(ctx)
-		options.PublishedRelease = "https://example.com/cpi.tgz sha256:1"
+		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}
 		Expect(decisions(ctx)).To(HaveKeyWithValue("release", ContainSubstring("add --release https://example.com/cpi.tgz --release-sha1 sha256:1")))
 		Expect(dir.ReadVars()).To(HaveKeyWithValue("kubernetes_cpi_url", "file:///cpi.tgz"))
 	})
