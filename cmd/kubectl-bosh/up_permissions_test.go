@@ -204,6 +204,13 @@ var _ = Describe("kubectl bosh up --print-permissions", func() {
 		Expect(u.usedPermissions()).To(ContainElements(permissionsOf(upPermissions, operator.Rules...)), "unused permissions are not granted")
 	})
 
+	It("lets up find an address that no Service of another namespace has", func(ctx SpecContext) {
+		createServiceWithAddress(ctx, "10.246.0.60")
+		ws.applyPermissions(ctx, ws.printPermissions(), user)
+		Expect(ws.up("--network", "service")).To(gexec.Exit(0))
+		Expect(ws.vars()).To(HaveKeyWithValue("internal_ip", "10.246.0.61"))
+	})
+
 	It("lets up continue if the CPI's Role differs and the user does not have permission to update it", func(ctx SpecContext) {
 		ws.applyPermissions(ctx, ws.printPermissions(), user)
 		_, err := controlPlane.Kubectl(ctx, "label", "role", "bosh-cpi", "--namespace", ws.namespace, "other=label")

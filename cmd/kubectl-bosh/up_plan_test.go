@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -61,12 +60,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 	})
 
 	It("skips addresses of existing Services", func(ctx SpecContext) {
-		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{ClusterIP: "10.246.0.60", Ports: []corev1.ServicePort{{Port: 80}}}}
-		_, err := cluster.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(func(ctx SpecContext) {
-			Expect(cluster.CoreV1().Services("default").Delete(ctx, "other", metav1.DeleteOptions{})).To(Succeed())
-		})
+		createServiceWithAddress(ctx, "10.246.0.60")
 		ws.planOutput()
 		Expect(ws.vars()).To(HaveKeyWithValue("internal_ip", "10.246.0.61"))
 	})

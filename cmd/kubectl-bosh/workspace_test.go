@@ -150,6 +150,18 @@ const calicoPools = `{apiVersion: crd.projectcalico.org/v1, kind: IPPool, metada
 ---
 {apiVersion: crd.projectcalico.org/v1, kind: IPPool, metadata: {name: bosh}, spec: {cidr: 10.1.128.0/17, nodeSelector: "!all()"}}`
 
+// createServiceWithAddress creates a Service with the address in the default namespace.
+func createServiceWithAddress(ctx context.Context, address string) {
+	GinkgoHelper()
+	service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"},
+		Spec: corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 80}}}}
+	_, err := cluster.CoreV1().Services("default").Create(ctx, service, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(func(ctx SpecContext) {
+		Expect(cluster.CoreV1().Services("default").Delete(ctx, "other", metav1.DeleteOptions{})).To(Succeed())
+	})
+}
+
 // createDNSService creates the Service of the cluster DNS.
 func createDNSService(ctx context.Context) {
 	GinkgoHelper()

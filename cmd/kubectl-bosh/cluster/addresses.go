@@ -18,7 +18,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-var serviceCIDRResource = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}
+var (
+	serviceCIDRResource = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "servicecidrs"}
+	ipAddressResource   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"}
+)
 
 // inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs. If it cannot read any, it finds the range in the API
 // server's error about an address outside of the range.
@@ -57,7 +60,7 @@ func (i *Inspection) addServiceRanges(cidrs []string) {
 	}
 }
 
-// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is free.
+// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is in the range.
 // It falls back to the default namespace if the director's namespace does not exist or does not admit Services.
 func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 	dryRun := func(client *kube.Client) error {
@@ -83,22 +86,21 @@ func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 
 // FindFreeServiceAddress returns a free Service address. It searches the lower band of the range, from which Kubernetes assigns
 // addresses last (https://kubernetes.io/docs/concepts/services-networking/cluster-ip-allocation/). It skips the first addresses, which
-// distributions assign to well-known Services such as the cluster DNS.
+// distributions assign to well-known Services such as the cluster DNS. A dry run accepts an address that another Service has: the API
+// server has an IPAddress for each of those. If the user may not list them, create_vm reports a conflict later.
 func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspection) (string, error) {
 	if len(inspection.ServiceRanges) == 0 {
 		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; set --address")
 	}
-	allNamespaces, err := kube.NewForConfig(c.config, "", retryTimeout)
-	if err != nil {
+	existing, err := c.dynamicClient.Resource(ipAddressResource).List(ctx, metav1.ListOptions{})
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
 		return "", err
 	}
 	taken := map[string]bool{}
-	services, err := allNamespaces.Services.List(ctx, kube.Selection{})
-	if err != nil && !errors.Is(err, kube.ErrDenied) {
-		return "", err
-	}
-	for _, service := range services.Items {
-		taken[service.Spec.ClusterIP] = true
+	if err == nil {
+		for _, address := range existing.Items {
+			taken[address.GetName()] = true
+		}
 	}
 	serviceRange := inspection.ServiceRanges[0]
 	const firstOffset, lastOffset = 60, 250
