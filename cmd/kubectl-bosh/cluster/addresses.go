@@ -60,8 +60,8 @@ func (i *Inspection) addServiceRanges(cidrs []string) {
 	}
 }
 
-// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is in the range.
-// It falls back to the default namespace if the director's namespace does not exist or does not admit Services.
+// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is in the
+// range. It falls back to the default namespace if the director's namespace does not exist or does not admit Services.
 func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 	dryRun := func(client *kube.Client) error {
 		_, err := client.Services.DryRunCreate(ctx, &corev1.Service{
