@@ -1,6 +1,7 @@
 package publish
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -60,3 +61,15 @@ func portableToolsDir() string {
 	}
 	return dir
 }
+
+var _ = Describe("A script that uses a program of a Debian package", func() {
+	It("finds a program in /usr/sbin if the cache is empty", func(ctx context.Context) {
+		const script = `. scripts/environment
+			apt-get() { touch nftables_1.deb; }
+			dpkg-deb() { mkdir -p usr/sbin && printf '#!/bin/sh\n' >usr/sbin/nft && chmod +x usr/sbin/nft; }
+			debian_program ../sbin/nft nftables`
+		command := exec.CommandContext(ctx, "bash", "-c", script)
+		command.Dir, command.Env = root, append(os.Environ(), "BOSH_KUBERNETES_CPI_CACHE="+GinkgoT().TempDir())
+		Expect(command.Run()).To(Succeed())
+	})
+})
