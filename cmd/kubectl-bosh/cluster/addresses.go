@@ -86,8 +86,8 @@ func (c *Cluster) dryRunService(ctx context.Context, address string) error {
 
 // FindFreeServiceAddress returns a free Service address. It searches the lower band of the range, from which Kubernetes assigns
 // addresses last (https://kubernetes.io/docs/concepts/services-networking/cluster-ip-allocation/). It skips the first addresses, which
-// distributions assign to well-known Services such as the cluster DNS. A dry run accepts an address that another Service has: the API
-// server has an IPAddress for each of those. If the user may not list them, create_vm reports a conflict later.
+// distributions assign to well-known Services such as the cluster DNS. Because a dry run also accepts an address that is in use, it lists
+// the IPAddresses, which are the addresses of all Services. If the user may not list them, create_vm reports a conflict later.
 func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspection) (string, error) {
 	if len(inspection.ServiceRanges) == 0 {
 		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; set --address")
