@@ -3,7 +3,7 @@ package node_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
+	"os/exec"
 	"strings"
 	"syscall"
 
@@ -93,8 +93,7 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 	// runWithFailingLock runs an attachment that mounts the volume and then fails.
 	runWithFailingLock := func() (int, string) {
 		GinkgoHelper()
-		Expect(os.WriteFile(filepath.Join(root.bin, "flock"), []byte("#!/bin/bash\nexit 5\n"), 0o600)).To(Succeed())
-		Expect(os.Chmod(filepath.Join(root.bin, "flock"), 0o700)).To(Succeed())
+		root.addProgram("flock", "exit 5\n")
 		return root.run(node.AttachDirectory(), attachment...)
 	}
 
@@ -120,6 +119,19 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(output).To(Equal("cannot publish disk disk-1 in VM bosh/agent-a: it is in use in another VM: " +
 			"process 300 (runsvdir) has it mounted at /var/vcap/store [disk-in-use]\n"))
 		Expect(mountTargets()).To(Equal([]string{"/volume"}))
+	})
+
+	It("ignores a container in another VM that is starting and still uses the node's filesystem", func() {
+		addVMProcess(200, inVMA, volume+" /dev/bosh/disk-1")
+		addVMProcess(300, inVMB)
+		cwd, looked := root.path("proc/300/cwd"), root.path("looked")
+		Expect(os.Symlink(root.path("volume"), cwd)).To(Succeed())
+		perl, err := exec.LookPath("perl")
+		Expect(err).NotTo(HaveOccurred())
+		root.addProgram("perl", fmt.Sprintf("if [[ $* == */dev/bosh/disk-1* ]]; then\n"+
+			"[[ ! -e %[1]s ]] || rm -f %[2]s\n: >%[1]s\nfi\nexec %[3]s \"$@\"\n", looked, cwd, perl))
+		startAttachment()
+		Expect(looked).To(BeAnExistingFile())
 	})
 
 	It("ignores other volumes in the same filesystem", func() {

@@ -93,6 +93,14 @@ func (f fakeRoot) exists(name string) bool {
 }
 
 // setState writes a file of the fakes' state.
+// addProgram adds a program, with this Bash script, for commands that start after this.
+func (f fakeRoot) addProgram(name, script string) {
+	GinkgoHelper()
+	path := filepath.Join(f.bin, name)
+	Expect(os.WriteFile(path, []byte("#!/bin/bash\n"+script), 0o600)).To(Succeed())
+	Expect(os.Chmod(path, 0o700)).To(Succeed())
+}
+
 func (f fakeRoot) setState(name, content string) {
 	GinkgoHelper()
 	Expect(os.WriteFile(filepath.Join(f.state, name), []byte(content), 0o600)).To(Succeed())

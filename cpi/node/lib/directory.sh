@@ -9,9 +9,20 @@
 #   users    all mounts of the volume, and processes with a working directory, root directory, program or open file in it, even through a
 #            lazily unmounted mount
 #
-# It identifies the volume by its device and its root directory on the device, because the volume may be one of several directories of a
-# filesystem.
+# Only a use that lasts counts: a container that is starting has mounts of the node for an instant.
 volume_usage() {
+  local found attempt
+  for attempt in {1..5}; do
+    ((attempt == 1)) || pause 0.1
+    found=$(current_volume_usage "$@")
+    [[ $found ]] || return 0
+  done
+  echo "$found"
+}
+
+# current_volume_usage is like volume_usage, but looks only once. It identifies the volume by its device and its root directory on the
+# device, because the volume may be one of several directories of a filesystem.
+current_volume_usage() {
   # shellcheck disable=SC2046 # one word for each process
   perl -e '
     use strict;
