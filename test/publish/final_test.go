@@ -51,7 +51,7 @@ var _ = Describe("A final release", Ordered, func() {
 
 	It("has an SBOM with only the Go toolchain and the modules that it contains", func() {
 		dir := GinkgoT().TempDir()
-		first.mustRun("go", "run", "./scripts/components", "-sboms", dir, "-release", tarball)
+		first.mustRun("go", "run", "-C", "scripts/components", ".", "-sboms", dir, "-release", tarball)
 		sbom, err := os.ReadFile(filepath.Join(dir, filepath.Base(tarball)+".cdx.json"))
 		Expect(err).NotTo(HaveOccurred())
 		version := strings.TrimSpace(first.mustRun("go", "env", "GOVERSION"))
