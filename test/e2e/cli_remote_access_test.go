@@ -43,8 +43,7 @@ func newRemoteClient(ctx context.Context) *remoteClient {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, c.dir)
 	for script, tarball := range map[string]string{"scripts/create-release": "cpi.tgz", "test/release/create-release": "demo.tgz"} {
-		// Other processes of the suite may be creating the same release in this checkout.
-		out, err := exec.CommandContext(ctx, "flock", "../../"+script, "../../"+script, filepath.Join(c.dir, tarball)).CombinedOutput()
+		out, err := exec.CommandContext(ctx, "../../"+script, filepath.Join(c.dir, tarball)).CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
 	// The agent must also listen on the VM's loopback interface, because kubectl port-forward connects to it.
