@@ -1,4 +1,4 @@
-# What the director's renderer of templates has, and that of `bosh create-env` lacks. There are no links.
+# Loaded with RUBYOPT, because the template renderer of `bosh create-env` lacks else_if_link, ipaddr and openssl, which the director's has.
 require 'ipaddr'
 require 'openssl'
 
