@@ -92,7 +92,6 @@ func (f fakeRoot) exists(name string) bool {
 	return err == nil
 }
 
-// setState writes a file of the fakes' state.
 // addProgram adds a program, with this Bash script, for commands that start after this.
 func (f fakeRoot) addProgram(name, script string) {
 	GinkgoHelper()
@@ -101,6 +100,7 @@ func (f fakeRoot) addProgram(name, script string) {
 	Expect(os.Chmod(path, 0o700)).To(Succeed())
 }
 
+// setState writes a file of the fakes' state.
 func (f fakeRoot) setState(name, content string) {
 	GinkgoHelper()
 	Expect(os.WriteFile(filepath.Join(f.state, name), []byte(content), 0o600)).To(Succeed())
