@@ -93,6 +93,8 @@ type trafficGenerator struct {
 	failures  []string
 	cancel    context.CancelFunc
 	workers   sync.WaitGroup
+
+	reportedRequests, reportedFailures int
 }
 
 // startTraffic starts sending requests.
@@ -180,10 +182,28 @@ func (t *trafficGenerator) responseCount(endpoint string) int {
 // waitForResponses waits for another 50 responses from each of the VMs.
 func (t *trafficGenerator) waitForResponses(ctx context.Context, vms ...*testVM) {
 	GinkgoHelper()
+	t.waitForManyResponses(ctx, 50, vms...)
+}
+
+// waitForManyResponses waits for so many responses from each of the VMs.
+func (t *trafficGenerator) waitForManyResponses(ctx context.Context, count int, vms ...*testVM) {
+	GinkgoHelper()
 	for _, vm := range vms {
 		previous := t.responseCount(vm.address)
-		Eventually(func() int { return t.responseCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+50))
+		Eventually(func() int { return t.responseCount(vm.address) }).WithContext(ctx).Should(BeNumerically(">=", previous+count))
 	}
+}
+
+// reportStep adds the requests since the previous report, and those that failed, to the report of the spec.
+func (t *trafficGenerator) reportStep(name string) {
+	t.mutex.Lock()
+	defer t.mutex.Unlock()
+	sent, lost := len(t.failures), len(t.failures)
+	for _, count := range t.responses {
+		sent += count
+	}
+	AddReportEntry(name, fmt.Sprintf("%d requests, %d lost", sent-t.reportedRequests, lost-t.reportedFailures))
+	t.reportedRequests, t.reportedFailures = sent, lost
 }
 
 // stop stops sending requests.
@@ -196,11 +216,6 @@ func (t *trafficGenerator) stop() {
 func (t *trafficGenerator) expectNoLoss() {
 	GinkgoHelper()
 	t.stop()
-	total := 0
-	for _, count := range t.responses {
-		total += count
-	}
-	AddReportEntry("requests", fmt.Sprintf("%d responses, %d lost", total, len(t.failures)))
 	Expect(t.failures).To(BeEmpty(), func() string { return strings.Join(t.failures, "\n") })
 }
 
@@ -218,14 +233,17 @@ var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", 
 			traffic.waitForResponses(ctx, second)
 			next := d.createRouter(ctx)
 			traffic.waitForResponses(ctx, next, second)
+			traffic.reportStep("recreate")
 
 			By("replacing a router like an update with create-swap-delete")
 			swapped := d.createRouterVM(ctx)
 			traffic.waitForResponses(ctx, next, second)
 			next.stop(ctx, d.routerSpec(next.address))
 			swapped.update(ctx, d.routerSpec(swapped.address))
+			traffic.waitForManyResponses(ctx, 500, swapped, second) // the director deletes orphaned VMs later
+			d.mustCall(ctx, "delete_vm", next.cid)
 			traffic.waitForResponses(ctx, swapped, second)
-			d.mustCall(ctx, "delete_vm", next.cid) // the director deletes orphaned VMs later
+			traffic.reportStep("create-swap-delete")
 
 			By("evicting a router")
 			pods := d.cluster.CoreV1().Pods(d.namespace)
@@ -235,6 +253,7 @@ var _ = Describe("A pair of routers behind a Service", Label("vms", "extended", 
 			Eventually(second.tryRun).WithContext(ctx).WithArguments("ls /var/vcap/sys/run/router/draining").Should(Not(BeEmpty()), "the drain script runs")
 			Eventually(func() error { _, err := pods.Get(ctx, second.cid, metav1.GetOptions{}); return err }).WithContext(ctx).ShouldNot(Succeed())
 			traffic.waitForResponses(ctx, swapped)
+			traffic.reportStep("eviction")
 			traffic.expectNoLoss()
 		},
 		Entry("with runit", "E2E_STEMCELL", NodeTimeout(longTest)),
