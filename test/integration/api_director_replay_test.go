@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
+	"strconv"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -61,6 +64,80 @@ var _ = Describe("The recorded calls of a real director", Ordered, func() {
 	It("leave only the disks that no call deleted", func(ctx context.Context) {
 		Eventually(env.listObjects).WithContext(ctx).Should(HaveEach(HavePrefix("PersistentVolumeClaim/")))
 		Expect(env.listObjects(ctx)).NotTo(BeEmpty())
+	})
+})
+
+// These sequences are like those of a director of version 283.1.6.
+var _ = Describe("A director", func() {
+	attachedDisks := func(ctx context.Context, env testEnv, vm string) (disks []string) {
+		GinkgoHelper()
+		Expect(json.Unmarshal(env.mustCall(ctx, "get_disks", vm).Result, &disks)).To(Succeed())
+		return disks
+	}
+
+	It("replaces a VM with create-swap-delete, and deletes the orphaned VM later", func(ctx context.Context) {
+		env, orphan, disk := newTestEnvWithAttachedDisk(ctx)
+		vm := env.createVM(ctx, "two", disk)
+		env.mustCall(ctx, "detach_disk", orphan, disk)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(attachedDisks(ctx, env, orphan)).To(BeEmpty())
+
+		env.mustCall(ctx, "delete_vm", orphan)
+		Expect(attachedDisks(ctx, env, vm)).To(ConsistOf(disk))
+	})
+
+	It("repeats a deploy that was canceled while it replaced a disk", func(ctx context.Context) {
+		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
+		canceled := env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vm, canceled)
+
+		env.mustCall(ctx, "detach_disk", vm, canceled) // the director detaches and orphans inactive disks
+		next := env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vm, next)
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Expect(attachedDisks(ctx, env, vm)).To(ConsistOf(next))
+		env.mustCall(ctx, "delete_disk", canceled)
+	})
+
+	It("recovers a VM after its Pod was deleted, with its address and its disk", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		createVM := func(agent string, disks ...string) string {
+			env.mustCall(ctx, "create_vm", agent, stemcellCID, map[string]any{}, manualNetwork("10.9.8.7"), append([]string{}, disks...), map[string]any{})
+			return "agent-" + agent
+		}
+		vm, disk := createVM("one"), env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		env.deletePodAndWait(ctx, vm)
+
+		Expect(env.mustCall(ctx, "has_vm", vm).Result).To(MatchJSON("false"))
+		env.mustCall(ctx, "delete_vm", vm)
+		recovered := createVM("two", disk)
+		env.mustCall(ctx, "attach_disk", recovered, disk)
+		Expect(attachedDisks(ctx, env, recovered)).To(ConsistOf(disk))
+	})
+
+	It("creates and deletes 30 VMs with six workers", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		run := func(method string, arguments func(n int) []any) {
+			GinkgoHelper()
+			var workers errgroup.Group
+			workers.SetLimit(6)
+			for n := range 30 {
+				workers.Go(func() error {
+					response, err := env.Call(ctx, method, arguments(n)...)
+					if err == nil && response.Error != nil {
+						err = errors.New(response.Error.Message)
+					}
+					return err
+				})
+			}
+			Expect(workers.Wait()).To(Succeed())
+		}
+		run("create_vm", func(n int) []any {
+			return []any{strconv.Itoa(n), stemcellCID, map[string]any{}, manualNetwork("10.9.8." + strconv.Itoa(100+n)), []string{}, map[string]any{}}
+		})
+		run("delete_vm", func(n int) []any { return []any{"agent-" + strconv.Itoa(n)} })
+		Expect(env.listObjects(ctx)).To(BeEmpty())
 	})
 })
 
