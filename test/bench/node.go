@@ -216,8 +216,9 @@ func (r *realNode) startSleepingPod(ctx context.Context, disk string) error {
 	return err
 }
 
-// initAlone starts the stemcell's init program and the agent, without the state and the disks of a VM.
-var initAlone = []string{"bash", "-c",
+// initAlone starts the stemcell's init program and the agent, without the state and the disks of a VM. The agent exits if it cannot replace
+// resolv.conf.
+var initAlone = []string{"bash", "-c", "umount /etc/resolv.conf /etc/hosts /etc/hostname && " +
 	"cp /bosh/settings/settings.json /var/vcap/bosh/warden-cpi-agent-env.json && exec /usr/sbin/runsvdir-start"}
 
 // startCopy creates a copy of the VM's Pod and Secret, optionally with another command, and waits until the agent runs.
