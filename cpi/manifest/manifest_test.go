@@ -99,7 +99,7 @@ var _ = Describe("A VM", func() {
 		vm.LXCFS = "/var/lib/lxcfs"
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
 		vm.Group, vm.Budget = "d-cf-web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
-		vm.Services = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}
+		vm.Services, vm.DrainSeconds = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}, 60
 		expectGolden("vm-full", withoutScripts(vm.Pod().Pod))
 	})
 
