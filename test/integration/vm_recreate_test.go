@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -259,7 +260,10 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	})
 
 	It("is recreated with increasing pauses if its node rejects each Pod at once", func(ctx context.Context) {
+		var handlers sync.WaitGroup
 		rejectPods := func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			handlers.Add(1)
+			defer handlers.Done()
 			if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/pods") {
 				next.ServeHTTP(rw, r)
 				return
@@ -279,6 +283,8 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		proxy.Reset(rejectPods)
 		env.mustFail(ctx, "get_disks", vm)
 		Expect(countCreateRequests("pods")).To(And(BeNumerically(">", 1), BeNumerically("<", 20)))
+		proxy.Reset(nil)
+		handlers.Wait() // the failed call may have left a request
 	})
 
 	It("keeps the PodTemplate adopted by a retried create_vm when the first one fails", func(ctx context.Context) {
