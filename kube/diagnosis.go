@@ -3,6 +3,7 @@ package kube
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -66,13 +67,7 @@ func warningMessages(events []*corev1.Event) []string {
 			newest[event.Reason] = event
 		}
 	}
-	sorted := make([]*corev1.Event, 0, len(newest))
-	for _, event := range newest {
-		sorted = append(sorted, event)
-	}
-	slices.SortFunc(sorted, func(a, b *corev1.Event) int {
-		return a.LastTimestamp.Compare(b.LastTimestamp.Time)
-	})
+	sorted := slices.SortedFunc(maps.Values(newest), func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 	messages := make([]string, 0, len(sorted))
 	for _, event := range sorted {
 		messages = append(messages, event.Reason+": "+event.Message)

@@ -121,48 +121,45 @@ func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
 }
 
 func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions) error {
-	if !isValidName(obj.GetName()) {
-		return invalidNameError(r.action("delete", obj.GetName()))
-	}
-	_, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (struct{}, error) {
-		return struct{}{}, r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
+	_, err := r.send(ctx, "delete", obj.GetName(), func(ctx context.Context) (none T, err error) {
+		return none, r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
 			GracePeriodSeconds: gracePeriod,
 			Preconditions:      &preconditions,
 			PropagationPolicy:  new(metav1.DeletePropagationBackground),
 		})
 	})
-	return r.translate(r.action("delete", obj.GetName()), err)
+	return err
 }
 
 // Patch applies the patch to the object or its subresource, and returns the result. The patch is a strategic merge patch, or a JSON
 // merge patch for kinds of package extension. Patch returns ErrNotFound if the object does not exist, and ErrConflict if the
 // patch contains a uid or resourceVersion that differs from the object's.
 func (r *Resource[T, L]) Patch(ctx context.Context, name string, patch []byte, subresources ...string) (T, error) {
-	if !isValidName(name) {
-		var none T
-		return none, invalidNameError(r.action("patch", name))
-	}
-	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	return r.send(ctx, "patch", name, func(ctx context.Context) (T, error) {
 		return r.patch(ctx, name, patch, subresources...)
 	})
-	return result, r.translate(r.action("patch", name), err)
 }
 
 // PatchJSON applies a JSON patch (RFC 6902). It returns ErrConflict if a test operation of the patch fails. That does not mean that
 // the object is unchanged: if the response to the first request is lost, the retried request may fail because the first one
 // changed the tested values.
 func (r *Resource[T, L]) PatchJSON(ctx context.Context, name string, patch []byte) (T, error) {
-	if !isValidName(name) {
-		var none T
-		return none, invalidNameError(r.action("patch", name))
-	}
-	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
+	result, err := r.send(ctx, "patch", name, func(ctx context.Context) (T, error) {
 		return r.patchJSON(ctx, name, patch)
 	})
-	if isFailedPatchTest(err) {
-		return result, &Error{Action: r.action("patch", name), Kind: ErrConflict, Err: err}
+	if failed, ok := errors.AsType[*Error](err); ok && isFailedPatchTest(failed.Err) {
+		failed.Kind = ErrConflict
 	}
-	return result, r.translate(r.action("patch", name), err)
+	return result, err
+}
+
+// send sends a request about the object of this name, with retries.
+func (r *Resource[T, L]) send(ctx context.Context, verb, name string, request func(context.Context) (T, error)) (result T, err error) {
+	if !isValidName(name) {
+		return result, invalidNameError(r.action(verb, name))
+	}
+	result, err = retry(ctx, r.retryPolicy, request)
+	return result, r.translate(r.action(verb, name), err)
 }
 
 // Selection selects the objects that match all of its fields. The zero value selects all objects.

@@ -54,14 +54,15 @@ func ParseManifest(content []byte) (Manifest, error) {
 			return manifest, invalid("stemcell.MF: %s is missing", field.name)
 		}
 	}
-	return manifest, CheckAPIVersion(manifest.APIVersion)
+	return manifest, CheckAPIVersion(&manifest.APIVersion)
 }
 
-// CheckAPIVersion rejects an api_version older than MinAPIVersion. 0 means that stemcell.MF has no api_version, which is the same as 1.
-func CheckAPIVersion(version int) error {
-	if version < MinAPIVersion {
+// CheckAPIVersion rejects an api_version older than MinAPIVersion. 0 means that stemcell.MF has no api_version, which is the same as 1. It
+// accepts nil, an unknown version.
+func CheckAPIVersion(version *int) error {
+	if version != nil && *version < MinAPIVersion {
 		return invalid("stemcell.MF: api_version %d is not supported, because this CPI attaches disks to running VMs; "+
-			"use a stemcell with api_version %d or later", max(version, 1), MinAPIVersion)
+			"use a stemcell with api_version %d or later", max(*version, 1), MinAPIVersion)
 	}
 	return nil
 }

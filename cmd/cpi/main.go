@@ -96,16 +96,16 @@ func runCheck(ctx context.Context, configPath, image string, deep, asJSON bool) 
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	results, err := preflight.Run(ctx, config, image)
-	if err == nil && deep {
-		var deepResults []preflight.Result
-		deepResults, err = preflight.RunDeep(ctx, config, image)
-		results = append(results, deepResults...)
-	}
-	if err == nil {
-		err = preflight.Write(os.Stdout, results, asJSON)
-	}
+	client, err := preflight.NewClient(config)
 	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	results := preflight.Run(ctx, config, client, image)
+	if deep {
+		results = append(results, preflight.RunDeep(ctx, config, client, image)...)
+	}
+	if err := preflight.Write(os.Stdout, results, asJSON); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -38,9 +38,9 @@ func newCheckCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			results := preflight.RunWithClient(command.Context(), config, client, image)
+			results := preflight.Run(command.Context(), config, client, image)
 			if deep {
-				results = append(results, preflight.RunDeepWithClient(command.Context(), config, client, image)...)
+				results = append(results, preflight.RunDeep(command.Context(), config, client, image)...)
 			}
 			if err := preflight.Write(command.OutOrStdout(), results, output == jsonOutput); err != nil {
 				return err

@@ -84,7 +84,7 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 			return err
 		}
 	}
-	results := preflight.RunWithClient(ctx, cpi.DefaultConfig(), client, "")
+	results := preflight.Run(ctx, cpi.DefaultConfig(), client, "")
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
 		return r.checkAPIAccess(ctx, client, image)
@@ -104,7 +104,7 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client
 		return err
 	}
 	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
-	results := preflight.RunDeepWithClient(ctx, cpi.DefaultConfig(), client, image)
+	results := preflight.RunDeep(ctx, cpi.DefaultConfig(), client, image)
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:

@@ -30,7 +30,7 @@ func DecodeStrict(source string, raw []byte, into any) error {
 	}
 	messages := make([]string, 0, len(unknown))
 	for _, fieldErr := range unknown {
-		messages = append(messages, suggestKey(fieldErr.Error(), reflect.TypeOf(into)))
+		messages = append(messages, suggestKey(fieldErr.Error(), reflect.TypeOf(into).Elem()))
 	}
 	return fmt.Errorf("%s: %s", source, strings.Join(messages, "; "))
 }
@@ -88,12 +88,9 @@ func suggestKey(message string, t reflect.Type) string {
 	return fmt.Sprintf("%s (did you mean %q?)", message, best)
 }
 
-// structKeys returns the JSON keys of a struct, or of the struct that a pointer points to.
+// structKeys returns the JSON keys of a struct.
 func structKeys(t reflect.Type) []string {
 	var keys []string
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
 	}
@@ -108,9 +105,6 @@ func structKeys(t reflect.Type) []string {
 // fieldType returns the type of the struct field with this JSON key, or nil if there is no such field. For a list it returns the
 // type of the elements; the key may have an index, like list[0].
 func fieldType(t reflect.Type, key string) reflect.Type {
-	for t != nil && t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
 	if t == nil || t.Kind() != reflect.Struct {
 		return nil
 	}

@@ -134,17 +134,8 @@ func ClusterErrorMessage(err error) string {
 	return err.Error()
 }
 
-// messageError adds a message for operators to an error.
-type messageError struct {
-	error
-	message string
-}
-
-func (e *messageError) Error() string { return e.message + " (" + e.error.Error() + ")" }
-func (e *messageError) Unwrap() error { return e.error }
-
 // WithMessage wraps err. The message of the result is "MESSAGE (ERR)".
-func WithMessage(err error, message string) error { return &messageError{err, message} }
+func WithMessage(err error, message string) error { return fmt.Errorf("%s (%w)", message, err) }
 
 // ExplainTimeout adds the code, the message, and the last reported state of the Pod to a timeout. It returns other errors, and nil,
 // unchanged.

@@ -162,12 +162,7 @@ func (inv inventory) isVMPresent(attachment manifest.AttachmentPod) bool {
 }
 
 func (inv inventory) hasVMBehind(service string) bool {
-	for _, pod := range inv.vmPods() {
-		if manifest.IsBehindService(service, pod) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(inv.vmPods(), func(pod manifest.VMPod) bool { return manifest.IsBehindService(service, pod) })
 }
 
 // countVMs returns the number of VMs in the instance group, and how many of them are active.

@@ -40,11 +40,7 @@ func (d Disk) PVC() DiskPVC {
 			meta.Labels[LabelDynamicDisk] = label
 		}
 	}
-	for key, value := range d.Labels {
-		if _, reserved := meta.Labels[key]; !reserved {
-			meta.Labels[key] = value
-		}
-	}
+	addMissing(meta.Labels, d.Labels)
 	if d.AsDirectory {
 		meta.Annotations[AnnotationAttach] = AttachBind
 	} else {
@@ -56,11 +52,7 @@ func (d Disk) PVC() DiskPVC {
 	if d.SnapshotClass != "" {
 		meta.Annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}
-	for key, value := range d.Annotations {
-		if _, reserved := meta.Annotations[key]; !reserved {
-			meta.Annotations[key] = value
-		}
-	}
+	addMissing(meta.Annotations, d.Annotations)
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta,
 		Spec: corev1.PersistentVolumeClaimSpec{

@@ -74,3 +74,12 @@ func SetLabelPatch(key string, value *string) ([]byte, error) {
 func metadataPatch(metadata any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
 }
+
+// addMissing adds labels or annotations. It does not change existing ones.
+func addMissing(existing, added map[string]string) {
+	for key, value := range added {
+		if _, ok := existing[key]; !ok {
+			existing[key] = value
+		}
+	}
+}

@@ -58,11 +58,7 @@ const serviceLabelValue = "true"
 
 func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
 	meta := newObjectMeta(s.Name, pod.Namespace, director, RoleService)
-	for key, value := range s.Labels {
-		if _, reserved := meta.Labels[key]; !reserved {
-			meta.Labels[key] = value
-		}
-	}
+	addMissing(meta.Labels, s.Labels)
 	meta.Annotations = map[string]string{}
 	maps.Copy(meta.Annotations, s.Annotations)
 	if s.Keep {

@@ -87,11 +87,7 @@ func (vm VM) meta() metav1.ObjectMeta {
 	if label := AddressLabel(vm.Addresses); label != "" {
 		meta.Labels[LabelRequestedAddresses] = label
 	}
-	for key, value := range vm.Labels {
-		if _, reserved := meta.Labels[key]; !reserved {
-			meta.Labels[key] = value
-		}
-	}
+	addMissing(meta.Labels, vm.Labels)
 	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell, AnnotationCall: vm.Call}
 	maps.Copy(meta.Annotations, vm.Annotations)
 	vm.annotateGroup(meta.Annotations)

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"errors"
 	"maps"
 	"net/netip"
@@ -66,10 +67,7 @@ func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
 	for _, ip := range pod.Status.PodIPs {
 		actual = append(actual, ip.IP)
 	}
-	got := strings.Join(actual, ", ")
-	if got == "" {
-		got = "no address"
-	}
+	got := cmp.Or(strings.Join(actual, ", "), "no address")
 	for _, name := range ns.Names() {
 		network := ns[name]
 		if !network.isManual() {

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"net/netip"
@@ -67,10 +68,8 @@ func (s *Session) Create(subnet Subnet) ([]any, error) {
 	if err != nil {
 		return nil, err
 	}
-	addresses := subnetAddresses{Range: network.String(), Gateway: subnet.Gateway, Reserved: []string{}}
-	if addresses.Gateway == "" {
-		addresses.Gateway = network.Addr().Next().String()
-	}
+	gateway := cmp.Or(subnet.Gateway, network.Addr().Next().String())
+	addresses := subnetAddresses{Range: network.String(), Gateway: gateway, Reserved: []string{}}
 	return []any{cid, addresses, subnet.CloudProperties}, nil
 }
 

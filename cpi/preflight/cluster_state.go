@@ -53,17 +53,11 @@ func newClusterState(config cpi.Config, client *kube.Client, image string) *clus
 
 // memoize returns a function that calls get once, with the context of the first call, and always returns that result.
 func memoize[T any](get func(context.Context) (T, error)) func(context.Context) (T, error) {
-	var mutex sync.Mutex
-	var done bool
+	var once sync.Once
 	var result T
 	var failure error
 	return func(ctx context.Context) (T, error) {
-		mutex.Lock()
-		defer mutex.Unlock()
-		if !done {
-			result, failure = get(ctx)
-			done = true
-		}
+		once.Do(func() { result, failure = get(ctx) })
 		return result, failure
 	}
 }

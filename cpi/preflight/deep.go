@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,16 +29,7 @@ const (
 
 // RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates the reports of the Pods, and deletes them. image is the image
 // of a stemcell, by default the image of an existing VM.
-func RunDeep(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
-	client, err := kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
-	if err != nil {
-		return nil, err
-	}
-	return RunDeepWithClient(ctx, config, client, image), nil
-}
-
-// RunDeepWithClient is like RunDeep, but uses the cluster and namespace of the client, not of the configuration.
-func RunDeepWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
+func RunDeep(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, deepTimeout)
 	defer cancel()
 	s := newClusterState(config, client, image)
@@ -86,11 +76,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 			"set -image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}
 	probes := make([]nodeProbe, len(nodes))
-	var group sync.WaitGroup
-	for i, node := range nodes {
-		group.Go(func() { probes[i] = s.probeNode(ctx, node.Name, i == 0) })
-	}
-	group.Wait()
+	forEachParallel(len(nodes), func(i int) { probes[i] = s.probeNode(ctx, nodes[i].Name, i == 0) })
 	return probes, finding{}
 }
 

@@ -30,15 +30,7 @@ func inspectNodes(ctx context.Context, s *clusterState) finding {
 
 // acceptsVMs reports whether VMs can be scheduled on the node. It ignores taints, which VMs may tolerate.
 func acceptsVMs(node *corev1.Node) bool {
-	if node.Spec.Unschedulable || node.Labels[corev1.LabelOSStable] == "windows" {
-		return false
-	}
-	for _, condition := range node.Status.Conditions {
-		if condition.Type == corev1.NodeReady {
-			return condition.Status == corev1.ConditionTrue
-		}
-	}
-	return false
+	return !node.Spec.Unschedulable && node.Labels[corev1.LabelOSStable] != "windows" && kube.NodeReady(node)
 }
 
 // inspectPodSlots reports for how many more Pods the nodes have capacity. Each disk of a VM requires an attachment Pod on its node.

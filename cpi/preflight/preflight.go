@@ -30,18 +30,14 @@ type Result struct {
 	Remedy  string  `json:"remedy"`
 }
 
-// Run runs the checks in the cluster of the configuration, and returns the results in the order of Checks. image is the image of
-// the Pods in dry runs, by default the image of an existing VM, or one in the configured registry.
-func Run(ctx context.Context, config cpi.Config, image string) ([]Result, error) {
-	client, err := kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
-	if err != nil {
-		return nil, err
-	}
-	return RunWithClient(ctx, config, client, image), nil
+// NewClient returns a client for the cluster of the configuration.
+func NewClient(config cpi.Config) (*kube.Client, error) {
+	return kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
 }
 
-// RunWithClient is like Run, but uses the cluster and namespace of the client, not of the configuration.
-func RunWithClient(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
+// Run runs the checks in the cluster and the namespace of the client, and returns the results in the order of Checks. image is the image of
+// the Pods in dry runs, by default the image of an existing VM, or one in the configured registry.
+func Run(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, runTimeout)
 	defer cancel()
 	s := newClusterState(config, client, image)

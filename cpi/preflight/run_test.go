@@ -101,7 +101,7 @@ func (c *testCluster) client() *kube.Client {
 func (c *testCluster) run(ctx context.Context) map[string]Result {
 	GinkgoHelper()
 	results := map[string]Result{}
-	for _, result := range RunWithClient(ctx, c.config, c.client(), image) {
+	for _, result := range Run(ctx, c.config, c.client(), image) {
 		results[result.Check] = result
 	}
 	return results
@@ -222,7 +222,7 @@ var _ = Describe("Preflight checks", func() {
 	})
 
 	It("are reported as a table or in JSON", func(ctx context.Context) {
-		results := RunWithClient(ctx, cluster.config, cluster.client(), image)
+		results := Run(ctx, cluster.config, cluster.client(), image)
 		Expect(Passed(results)).To(BeTrue())
 		var table, raw bytes.Buffer
 		Expect(Write(&table, results, false)).To(Succeed())
@@ -236,7 +236,7 @@ var _ = Describe("Preflight checks", func() {
 		run := func(ctx context.Context, probeImage string) map[string]Result {
 			GinkgoHelper()
 			results := map[string]Result{}
-			for _, result := range RunDeepWithClient(ctx, cluster.config, cluster.client(), probeImage) {
+			for _, result := range RunDeep(ctx, cluster.config, cluster.client(), probeImage) {
 				results[result.Check] = result
 			}
 			return results

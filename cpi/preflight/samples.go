@@ -1,6 +1,7 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
 	"strings"
 
@@ -43,11 +44,7 @@ func (s *clusterState) findSampleImage(ctx context.Context) (image string, archi
 	}
 	if registry := s.config.Stemcell.Registry; registry.Repository != "" {
 		_, digest, _ := strings.Cut(nonexistentImage, "@")
-		repository := registry.PullRepository
-		if repository == "" {
-			repository = registry.Repository
-		}
-		return repository + "@" + digest, nil
+		return cmp.Or(registry.PullRepository, registry.Repository) + "@" + digest, nil
 	}
 	return nonexistentImage, nil
 }

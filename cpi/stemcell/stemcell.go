@@ -35,7 +35,8 @@ func (s *Session) Create(image string, properties json.RawMessage) (string, erro
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
 		return "", call.CodeInvalidStemcell.Errorf("invalid cloud_properties of the stemcell: %w", err)
 	}
-	if err := s.checkStemcellAPI(); err != nil {
+	// An agent of an older stemcell does not support disk hints at runtime.
+	if err := stemcellError(images.CheckAPIVersion(s.API)); err != nil {
 		return "", err
 	}
 	if cloudProperties.IsLight() {
@@ -69,14 +70,6 @@ func checkImage(path string) error {
 			"as in a light stemcell; set cloud_properties.image_reference and cloud_properties.digest")
 	}
 	return nil
-}
-
-// checkStemcellAPI rejects a stemcell with an agent that does not support disk hints at runtime.
-func (s *Session) checkStemcellAPI() error {
-	if s.API == nil {
-		return nil
-	}
-	return stemcellError(images.CheckAPIVersion(*s.API))
 }
 
 // stemcellError adds the code to an error of package images.

@@ -159,10 +159,8 @@ func (s *Session) warnSmallCPULimit(vm manifest.VM) {
 
 // setImage sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
 func (s *Session) setImage(vm *manifest.VM) (err error) {
-	if s.StemcellAPI != nil {
-		if err := images.CheckAPIVersion(*s.StemcellAPI); err != nil {
-			return call.InvalidPropertyf("%w", err)
-		}
+	if err := images.CheckAPIVersion(s.StemcellAPI); err != nil {
+		return call.InvalidPropertyf("%w", err)
 	}
 	if vm.Image, err = s.Stemcell.Image(vm.Stemcell); err != nil {
 		return call.CodeStemcellNotFound.Errorf("%w", err)

@@ -41,12 +41,21 @@ func (s *Session) strategy(hasRecreateStrategy bool) diskStrategy {
 // recreateMissingPod recreates the missing Pod of a VM with disk_strategy: recreate, for example after an interrupted call or a drain.
 // It does not wait for the VM to boot. For any other VM it returns VMNotFound.
 func (s *Session) recreateMissingPod(vmCID string) error {
-	return recreateStrategy{s}.ensureMissingPod(vmCID)
+	template, err := s.GetPodTemplate(vmCID)
+	if err != nil {
+		return err
+	}
+	_, err = recreateStrategy{s}.ensurePodFromTemplate(template)
+	return err
 }
 
 // recreateMissingPodAndWait calls recreateMissingPod, and waits for the VM to boot.
 func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error) {
-	return recreateStrategy{s}.ensureMissingPodReady(vmCID)
+	template, err := s.GetPodTemplate(vmCID)
+	if err != nil {
+		return manifest.VMPod{}, err
+	}
+	return recreateStrategy{s}.ensurePodReady(template)
 }
 
 // mustRecreateAny reports whether the VM Pod, or the attachment Pod of a disk among its volumes, must be recreated.

@@ -249,22 +249,3 @@ func (r recreateStrategy) restartVM(vmPod manifest.VMPod) error {
 	_, err = r.ensurePodReady(template)
 	return err
 }
-
-// ensureMissingPodReady recreates a missing VM Pod, and waits for the VM to boot.
-func (r recreateStrategy) ensureMissingPodReady(vmCID string) (manifest.VMPod, error) {
-	template, err := r.s.GetPodTemplate(vmCID)
-	if err != nil {
-		return manifest.VMPod{}, err
-	}
-	return r.ensurePodReady(template)
-}
-
-// ensureMissingPod recreates a missing VM Pod, for example after an interrupted call or a drain. It does not wait for the VM to boot.
-func (r recreateStrategy) ensureMissingPod(vmCID string) error {
-	template, err := r.s.GetPodTemplate(vmCID)
-	if err != nil {
-		return err
-	}
-	_, err = r.ensurePodFromTemplate(template)
-	return err
-}

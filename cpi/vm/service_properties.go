@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -160,15 +161,10 @@ func buildServices(vmCID string, properties []Service, networks network.Networks
 // build validates the properties, and returns the Service. key is the position of the properties in the request, for errors.
 func (s Service) build(key, defaultName string) (manifest.Service, error) {
 	built := manifest.Service{
-		Name: s.Name, CustomName: s.Name != "", Keep: s.Keep, Type: s.Type, ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs,
-		LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges, Labels: s.Labels, Annotations: s.Annotations,
+		Name: cmp.Or(s.Name, defaultName), CustomName: s.Name != "", Keep: s.Keep, Type: cmp.Or(s.Type, corev1.ServiceTypeClusterIP),
+		ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs, LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges,
+		Labels: s.Labels, Annotations: s.Annotations,
 		ExternalTrafficPolicy: s.ExternalTrafficPolicy, SessionAffinity: s.SessionAffinity, PublishNotReadyAddresses: s.PublishNotReadyAddresses,
-	}
-	if built.Type == "" {
-		built.Type = corev1.ServiceTypeClusterIP
-	}
-	if built.Name == "" {
-		built.Name = defaultName
 	}
 	if s.Headless && s.ClusterIP == "" {
 		built.ClusterIP = corev1.ClusterIPNone
@@ -290,20 +286,13 @@ func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort
 
 func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.ServicePort, error) {
 	built := corev1.ServicePort{
-		Name: p.Name, Port: p.Port, Protocol: p.Protocol, NodePort: p.NodePort, TargetPort: intstr.FromInt32(p.TargetPort),
-	}
-	if p.TargetPort == 0 {
-		built.TargetPort = intstr.FromInt32(p.Port)
-	}
-	if built.Protocol == "" {
-		built.Protocol = corev1.ProtocolTCP
+		Port: p.Port, Protocol: cmp.Or(p.Protocol, corev1.ProtocolTCP), NodePort: p.NodePort,
+		TargetPort: intstr.FromInt32(cmp.Or(p.TargetPort, p.Port)),
 	}
 	if !slices.Contains([]corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP}, built.Protocol) {
 		return built, call.InvalidPropertyf("%s.protocol %q is not valid; use TCP, UDP or SCTP", key, p.Protocol)
 	}
-	if built.Name == "" {
-		built.Name = fmt.Sprintf("%s-%d", strings.ToLower(string(built.Protocol)), p.Port)
-	}
+	built.Name = cmp.Or(p.Name, fmt.Sprintf("%s-%d", strings.ToLower(string(built.Protocol)), p.Port))
 	if problems := validation.IsDNS1123Label(built.Name); len(problems) > 0 {
 		return built, call.InvalidPropertyf("%s.name %q: %s", key, p.Name, problems[0])
 	}
