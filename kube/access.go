@@ -27,9 +27,9 @@ type Reviewer struct {
 
 // Reviewer returns a Reviewer for the client's namespace. It needs no permissions: every authenticated user may create
 // SelfSubjectAccessReviews (ClusterRole system:basic-user).
-func (c *Client) Reviewer() (*Reviewer, error) {
-	conn, err := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
-	return &Reviewer{conn: conn, namespace: c.Namespace}, err
+func (c *Client) Reviewer() *Reviewer {
+	conn := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
+	return &Reviewer{conn: conn, namespace: c.Namespace}
 }
 
 // IsAllowed reports whether the client has this permission. It sends one SelfSubjectAccessReview.
@@ -53,10 +53,7 @@ func (r *Reviewer) IsAllowed(ctx context.Context, permission Permission) (bool, 
 // CurrentUser returns the name of the user to which the API server maps the client's credentials. It needs no permissions: every
 // authenticated user may create SelfSubjectReviews (ClusterRole system:basic-user).
 func (c *Client) CurrentUser(ctx context.Context) (string, error) {
-	conn, err := c.connect("/apis", authenticationv1.SchemeGroupVersion, authenticationv1.AddToScheme)
-	if err != nil {
-		return "", err
-	}
+	conn := c.connect("/apis", authenticationv1.SchemeGroupVersion, authenticationv1.AddToScheme)
 	response, err := retry(ctx, conn.retryPolicy, func(ctx context.Context) (*authenticationv1.SelfSubjectReview, error) {
 		result := &authenticationv1.SelfSubjectReview{}
 		return result, conn.client.Post().Resource("selfsubjectreviews").Body(&authenticationv1.SelfSubjectReview{}).Do(ctx).Into(result)

@@ -71,8 +71,8 @@ func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Durat
 		config:      config,
 		retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)},
 	}
-	conn, err := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
-	if err != nil {
+	conn := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
+	if err := conn.retryPolicy.err; err != nil {
 		return nil, err
 	}
 	client.Pods = newResource(conn, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
@@ -99,22 +99,17 @@ func addCoreKinds(scheme *runtime.Scheme) error {
 }
 
 // PodDisruptionBudgets returns the namespace's PodDisruptionBudgets. Each call creates a connection, because few programs need them.
-func (c *Client) PodDisruptionBudgets() (*Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList], error) {
-	conn, err := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
-	if err != nil {
-		return nil, err
-	}
+func (c *Client) PodDisruptionBudgets() *Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList] {
+	conn := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
 	return newResource(conn, "PodDisruptionBudget", "poddisruptionbudgets",
-		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList]), nil
+		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList])
 }
 
 // connect returns a connection for the kinds of one API group. It uses protobuf and strategic merge patches, except for
-// extension.Groups, which require JSON and JSON merge patches.
-func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) (connection, error) {
+// extension.Groups, which require JSON and JSON merge patches. If it fails, all requests of the connection fail with its error.
+func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) connection {
 	scheme := runtime.NewScheme()
-	if err := register(scheme); err != nil {
-		return connection{}, err
-	}
+	err := register(scheme)
 	metav1.AddToGroupVersion(scheme, group)
 	config := rest.CopyConfig(c.config)
 	rereadRejectedToken(config)
@@ -128,10 +123,11 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		conn.patches = types.StrategicMergePatchType
 	}
-	var err error
-	conn.client, err = rest.RESTClientFor(config)
-	conn.retryPolicy.isStarting = startupCheck(conn.client)
-	return conn, err
+	if err == nil {
+		conn.client, err = rest.RESTClientFor(config)
+	}
+	conn.retryPolicy.isStarting, conn.retryPolicy.err = startupCheck(conn.client), err
+	return conn
 }
 
 type connection struct {

@@ -17,10 +17,7 @@ const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 
 // CountActivePods returns the number of active Pods that match the label selector; see IsActive. It reads only their metadata.
 func (c *Client) CountActivePods(ctx context.Context, labels string) (n int, err error) {
-	conn, err := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
-	if err != nil {
-		return 0, err
-	}
+	conn := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
 	conn.accept = metadataOnly
 	pods := newResource(conn, "Pod", "pods", newOf[metav1.PartialObjectMetadata], newOf[metav1.PartialObjectMetadataList])
 	list, err := pods.List(ctx, Selection{Labels: labels, Fields: unfinishedPods})

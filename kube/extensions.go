@@ -8,34 +8,32 @@ import (
 )
 
 // IPPools returns Calico's IPPools, which are cluster-scoped.
-func (c *Client) IPPools() (*Resource[*extension.IPPool, *extension.List[extension.IPPool]], error) {
+func (c *Client) IPPools() *Resource[*extension.IPPool, *extension.List[extension.IPPool]] {
 	return newExtensionResource[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
 }
 
 // IPReservations returns Calico's IPReservations, which are cluster-scoped.
-func (c *Client) IPReservations() (*Resource[*extension.IPReservation, *extension.List[extension.IPReservation]], error) {
+func (c *Client) IPReservations() *Resource[*extension.IPReservation, *extension.List[extension.IPReservation]] {
 	return newExtensionResource[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
 }
 
 // VolumeSnapshots returns the namespace's VolumeSnapshots.
-func (c *Client) VolumeSnapshots() (*Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]], error) {
+func (c *Client) VolumeSnapshots() *Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]] {
 	return newExtensionResource[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
 // DaemonSets returns the namespace's DaemonSets.
-func (c *Client) DaemonSets() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+func (c *Client) DaemonSets() *Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]] {
 	return newExtensionResource[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
 // DaemonSetsInAllNamespaces returns the DaemonSets of all namespaces.
-func (c *Client) DaemonSetsInAllNamespaces() (*Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
+func (c *Client) DaemonSetsInAllNamespaces() *Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]] {
 	return newExtensionResource[extension.DaemonSet](c, "", extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
 // VolumeSnapshotClasses returns the cluster's VolumeSnapshotClasses.
-func (c *Client) VolumeSnapshotClasses() (
-	*Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]], error,
-) {
+func (c *Client) VolumeSnapshotClasses() *Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]] {
 	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 
@@ -44,15 +42,12 @@ func (c *Client) VolumeSnapshotClasses() (
 func newExtensionResource[T any, P interface {
 	*T
 	object
-}](c *Client, namespace string, group schema.GroupVersion, kind, plural string) (*Resource[P, *extension.List[T]], error) {
-	conn, err := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
+}](c *Client, namespace string, group schema.GroupVersion, kind, plural string) *Resource[P, *extension.List[T]] {
+	conn := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
 		scheme.AddKnownTypeWithName(group.WithKind(kind), P(new(T)))
 		scheme.AddKnownTypeWithName(group.WithKind(kind+"List"), &extension.List[T]{})
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	conn.namespace = namespace
-	return newResource(conn, kind, plural, func() P { return new(T) }, newOf[extension.List[T]]), nil
+	return newResource(conn, kind, plural, func() P { return new(T) }, newOf[extension.List[T]])
 }

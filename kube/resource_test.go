@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -274,6 +275,13 @@ var _ = Describe("A Resource", func() {
 		_, err := client.Pods.DryRunCreate(ctx, newPod("web"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(api.Names("pods")).To(BeEmpty())
+	})
+
+	It("of another API group fails without a request if there is no connection", func(ctx context.Context) {
+		client.config.CAFile = filepath.Join(GinkgoT().TempDir(), "deleted")
+		_, err := client.PodDisruptionBudgets().Get(ctx, "web")
+		Expect(err).To(MatchError(HavePrefix("get PodDisruptionBudget apps/web: open " + client.config.CAFile)))
+		Expect(api.Requests()).To(BeEmpty())
 	})
 
 	It("records Events", func(ctx context.Context) {

@@ -89,6 +89,8 @@ type retryPolicy struct {
 	autoRenewed bool
 	// isStarting reports whether an API server that forbids requests since then may be starting up. It may be nil.
 	isStarting func(ctx context.Context, since time.Time) bool
+	// err is why there is no connection. Requests are not sent, and fail with this error.
+	err error
 }
 
 // retry sends a request until it succeeds, fails with an error that is not transient, or policy.timeout passes.
@@ -111,6 +113,10 @@ func retryIf[R any](
 	isRetriable func(error) bool,
 	request func(context.Context) (R, error),
 ) (R, error) {
+	if policy.err != nil {
+		var none R
+		return none, policy.err
+	}
 	started := time.Now()
 	pause := backoff()
 	var forbiddenSince time.Time

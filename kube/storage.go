@@ -9,47 +9,32 @@ import (
 )
 
 // StorageClasses returns the cluster's StorageClasses. Each call creates a connection, because few programs need this API group.
-func (c *Client) StorageClasses() (*Resource[*storagev1.StorageClass, *storagev1.StorageClassList], error) {
-	conn, err := c.storageConnection()
-	if err != nil {
-		return nil, err
-	}
-	return newResource(conn, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList]), nil
+func (c *Client) StorageClasses() *Resource[*storagev1.StorageClass, *storagev1.StorageClassList] {
+	conn := c.storageConnection()
+	return newResource(conn, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList])
 }
 
 // CSIDrivers returns the cluster's CSIDrivers.
-func (c *Client) CSIDrivers() (*Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList], error) {
-	conn, err := c.storageConnection()
-	if err != nil {
-		return nil, err
-	}
-	return newResource(conn, "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList]), nil
+func (c *Client) CSIDrivers() *Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
+	return newResource(c.storageConnection(), "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList])
 }
 
 // CSINodes returns the cluster's CSINodes, which contain the volume limits of each node's drivers.
-func (c *Client) CSINodes() (*Resource[*storagev1.CSINode, *storagev1.CSINodeList], error) {
-	conn, err := c.storageConnection()
-	if err != nil {
-		return nil, err
-	}
-	return newResource(conn, "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList]), nil
+func (c *Client) CSINodes() *Resource[*storagev1.CSINode, *storagev1.CSINodeList] {
+	return newResource(c.storageConnection(), "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList])
 }
 
 // VolumeAttachments returns the cluster's VolumeAttachments, which show the volumes of each node.
-func (c *Client) VolumeAttachments() (*Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList], error) {
-	conn, err := c.storageConnection()
-	if err != nil {
-		return nil, err
-	}
-	return newResource(conn, "VolumeAttachment", "volumeattachments",
-		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList]), nil
+func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
+	return newResource(c.storageConnection(), "VolumeAttachment", "volumeattachments",
+		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList])
 }
 
 // storageConnection returns a connection for the cluster-scoped kinds of storage.k8s.io.
-func (c *Client) storageConnection() (connection, error) {
-	conn, err := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
+func (c *Client) storageConnection() connection {
+	conn := c.connect("/apis", storagev1.SchemeGroupVersion, storagev1.AddToScheme)
 	conn.namespace = ""
-	return conn, err
+	return conn
 }
 
 // VolumeLimitExceeded returns an explanation if attaching the CSI volumes to the node would exceed its volume limit. Otherwise it

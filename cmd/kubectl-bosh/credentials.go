@@ -101,10 +101,6 @@ func (r *environmentRun) verifyServer(ctx context.Context, server *api.Cluster, 
 	if err != nil {
 		return err
 	}
-	reviewer, err := client.Reviewer()
-	if err != nil {
-		return err
-	}
-	_, err = reviewer.IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "list"})
+	_, err = client.Reviewer().IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "list"})
 	return err
 }

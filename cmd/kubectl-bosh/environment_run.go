@@ -131,10 +131,7 @@ func (r *environmentRun) writeFailed(results []preflight.Result) error {
 // waitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are
 // still missing after 10 seconds, because the preflight checks report them.
 func waitForPermissions(ctx context.Context, client *kube.Client) error {
-	reviewer, err := client.Reviewer()
-	if err != nil {
-		return err
-	}
+	reviewer := client.Reviewer()
 	return waitForEffect(ctx, func(ctx context.Context) bool {
 		for _, permission := range []kube.Permission{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
 			if allowed, err := reviewer.IsAllowed(ctx, permission); err != nil || !allowed {

@@ -36,11 +36,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	client, err := cluster.PodDisruptionBudgets()
-	if err != nil {
-		return inventory{}, err
-	}
-	pdbs, err := client.List(ctx, selection)
+	pdbs, err := cluster.PodDisruptionBudgets().List(ctx, selection)
 	if err != nil {
 		return inventory{}, err
 	}
@@ -86,11 +82,8 @@ func (c Collector) listObsoletePrefetches(
 	if c.ConfigAssumed || c.Config.Stemcell.Prefetch.Enabled {
 		return nil, nil
 	}
-	client, err := cluster.DaemonSets()
-	if err != nil {
-		return nil, err
-	}
-	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch})
+	labels := directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch
+	found, err := cluster.DaemonSets().List(ctx, kube.Selection{Labels: labels})
 	switch {
 	case errors.Is(err, kube.ErrDenied):
 		return nil, nil
@@ -103,11 +96,7 @@ func (c Collector) listObsoletePrefetches(
 // listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them
 // (rbac.yaml).
 func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, directorSelector string) ([]*extension.VolumeSnapshot, error) {
-	client, err := cluster.VolumeSnapshots()
-	if err != nil {
-		return nil, err
-	}
-	found, err := client.List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
+	found, err := cluster.VolumeSnapshots().List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
 	switch {
 	case errors.Is(err, kube.ErrNotFound), errors.Is(err, kube.ErrNotServed), errors.Is(err, kube.ErrDenied):
 		return nil, nil

@@ -48,43 +48,21 @@ func deletePVC(pvc manifest.DiskPVC) *remedy {
 }
 
 func deleteDaemonSet(set *extension.DaemonSet) *remedy {
-	return deletion(func(s *vm.Session) error {
-		sets, err := s.DaemonSets()
-		if err != nil {
-			return err
-		}
-		return sets.Delete(s.Ctx, set)
-	})
+	return deletion(func(s *vm.Session) error { return s.DaemonSets().Delete(s.Ctx, set) })
 }
 
 func deleteSnapshot(snapshot *extension.VolumeSnapshot) *remedy {
-	return deletion(func(s *vm.Session) error {
-		snapshots, err := s.VolumeSnapshots()
-		if err != nil {
-			return err
-		}
-		return snapshots.DeleteUnchanged(s.Ctx, snapshot)
-	})
+	return deletion(func(s *vm.Session) error { return s.VolumeSnapshots().DeleteUnchanged(s.Ctx, snapshot) })
 }
 
 func deletePDB(pdb *policyv1.PodDisruptionBudget) *remedy {
-	return deletion(func(s *vm.Session) error {
-		pdbs, err := s.PodDisruptionBudgets()
-		if err != nil {
-			return err
-		}
-		return pdbs.DeleteUnchanged(s.Ctx, pdb)
-	})
+	return deletion(func(s *vm.Session) error { return s.PodDisruptionBudgets().DeleteUnchanged(s.Ctx, pdb) })
 }
 
 // resizePDB reduces the number of Pods that the PodDisruptionBudget requires.
 func resizePDB(name string, minAvailable int32, patch []byte) *remedy {
 	return &remedy{fmt.Sprintf("set to %d", minAvailable), func(s *vm.Session) error {
-		pdbs, err := s.PodDisruptionBudgets()
-		if err != nil {
-			return err
-		}
-		_, err = pdbs.Patch(s.Ctx, name, patch)
+		_, err := s.PodDisruptionBudgets().Patch(s.Ctx, name, patch)
 		return err
 	}}
 }

@@ -153,11 +153,7 @@ func (s *Session) checkCopyable(pvc manifest.DiskPVC, desired manifest.Disk) err
 	if desired.StorageClass == nil {
 		return nil
 	}
-	storageClasses, err := s.StorageClasses()
-	if err != nil {
-		return err
-	}
-	_, err = storageClasses.Get(s.Ctx, *desired.StorageClass)
+	_, err = s.StorageClasses().Get(s.Ctx, *desired.StorageClass)
 	if errors.Is(err, kube.ErrNotFound) {
 		return call.InvalidPropertyf("cloud_properties.storage_class: StorageClass %s not found; use an existing one", *desired.StorageClass)
 	}

@@ -133,11 +133,7 @@ func (s *Session) checkExpandable(pvc manifest.DiskPVC) error {
 		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass; "+
 			"create a larger disk, and copy the data", pvc.Name)
 	}
-	storageClasses, err := s.StorageClasses()
-	if err != nil {
-		return err
-	}
-	storageClass, err := storageClasses.Get(s.Ctx, name)
+	storageClass, err := s.StorageClasses().Get(s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) {
 		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: StorageClass %s not found", pvc.Name, name)
 	}

@@ -27,10 +27,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err != nil {
 		return "", err
 	}
-	snapshots, err := s.VolumeSnapshots()
-	if err != nil {
-		return "", err
-	}
+	snapshots := s.VolumeSnapshots()
 	if err := s.flush(pvc.Name); err != nil {
 		return "", err
 	}
@@ -143,10 +140,7 @@ func (s *Session) flush(disk string) error {
 
 // DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.
 func (s *Session) DeleteSnapshot(cid string) error {
-	snapshots, err := s.VolumeSnapshots()
-	if err != nil {
-		return err
-	}
+	snapshots := s.VolumeSnapshots()
 	snapshot, err := snapshots.Get(s.Ctx, cid)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil

@@ -37,9 +37,7 @@ var _ = Describe("snapshot_disk", func() {
 
 	snapshotLabels := func(cid string) map[string]string {
 		GinkgoHelper()
-		snapshots, err := env.VolumeSnapshots()
-		Expect(err).NotTo(HaveOccurred())
-		snapshot, err := snapshots.Get(env.Ctx, cid)
+		snapshot, err := env.VolumeSnapshots().Get(env.Ctx, cid)
 		Expect(err).NotTo(HaveOccurred())
 		return snapshot.Labels
 	}

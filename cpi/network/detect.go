@@ -71,11 +71,7 @@ func firstShared(names, others []string) string {
 }
 
 func daemonSetNames(ctx context.Context, client *kube.Client) ([]string, error) {
-	resource, err := client.DaemonSetsInAllNamespaces()
-	if err != nil {
-		return nil, err
-	}
-	found, err := resource.List(ctx, kube.Selection{})
+	found, err := client.DaemonSetsInAllNamespaces().List(ctx, kube.Selection{})
 	names := make([]string, 0, len(found.Items))
 	for _, daemonSet := range found.Items {
 		names = append(names, daemonSet.Name)
@@ -91,11 +87,7 @@ type AddressRange struct {
 
 // IPPools returns the ranges of Calico's IPPools: those that are assigned on request only, and the others.
 func IPPools(ctx context.Context, client *kube.Client) (reserved, others []AddressRange, err error) {
-	resource, err := client.IPPools()
-	if err != nil {
-		return nil, nil, err
-	}
-	pools, err := resource.List(ctx, kube.Selection{})
+	pools, err := client.IPPools().List(ctx, kube.Selection{})
 	for _, pool := range pools.Items {
 		if pool.IsReserved() {
 			reserved = appendRange(reserved, pool.Spec.CIDR, "IPPool "+pool.Name)
@@ -109,11 +101,7 @@ func IPPools(ctx context.Context, client *kube.Client) (reserved, others []Addre
 // IPReservations returns the ranges of Calico's IPReservations, from which addresses are assigned on request only. A cluster without this
 // kind has none.
 func IPReservations(ctx context.Context, client *kube.Client) (reserved []AddressRange, err error) {
-	resource, err := client.IPReservations()
-	if err != nil {
-		return nil, err
-	}
-	reservations, err := resource.List(ctx, kube.Selection{})
+	reservations, err := client.IPReservations().List(ctx, kube.Selection{})
 	if errors.Is(err, kube.ErrNotServed) {
 		return nil, nil
 	}

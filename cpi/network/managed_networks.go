@@ -111,10 +111,7 @@ func (s Subnet) parse() (subnetProperties, netip.Prefix, error) {
 // createPool creates an IPPool. Its node selector matches no node, so that Calico assigns its addresses on request only. createPool
 // rejects a range that overlaps another pool, because only Calico's own API server would do that.
 func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSettings) (string, error) {
-	pools, err := s.IPPools()
-	if err != nil {
-		return "", err
-	}
+	pools := s.IPPools()
 	existing, err := pools.List(s.Ctx, kube.Selection{})
 	if err != nil {
 		return "", err
@@ -136,12 +133,8 @@ func (s *Session) createPool(network netip.Prefix, settings manifest.IPPoolSetti
 
 // createReservation creates an IPReservation for a range of an existing pool, so that Calico assigns its addresses on request only.
 func (s *Session) createReservation(network netip.Prefix) (string, error) {
-	reservations, err := s.IPReservations()
-	if err != nil {
-		return "", err
-	}
 	desired := manifest.IPReservation(network, s.Director)
-	_, _, err = reservations.Ensure(s.Ctx, desired, func(existing *extension.IPReservation) (bool, error) {
+	_, _, err := s.IPReservations().Ensure(s.Ctx, desired, func(existing *extension.IPReservation) (bool, error) {
 		return true, s.checkExisting(existing, existing.Spec, desired.Spec)
 	})
 	return desired.Name, err
@@ -164,17 +157,9 @@ func (s *Session) checkExisting(existing metav1.Object, spec, desiredSpec any) e
 func (s *Session) Delete(cid string) error {
 	switch {
 	case manifest.IsIPPool(cid):
-		pools, err := s.IPPools()
-		if err != nil {
-			return err
-		}
-		return deleteOwned(s, pools, cid)
+		return deleteOwned(s, s.IPPools(), cid)
 	case manifest.IsIPReservation(cid):
-		reservations, err := s.IPReservations()
-		if err != nil {
-			return err
-		}
-		return deleteOwned(s, reservations, cid)
+		return deleteOwned(s, s.IPReservations(), cid)
 	}
 	return notFoundError(cid)
 }

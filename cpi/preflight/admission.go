@@ -99,10 +99,7 @@ func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod
 	if err != nil {
 		return err
 	}
-	pdbs, err := samples.client.PodDisruptionBudgets()
-	if err != nil {
-		return err
-	}
+	pdbs := samples.client.PodDisruptionBudgets()
 	for _, pdb := range []*policyv1.PodDisruptionBudget{
 		manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}.Object(vm, vmPod, 1), manifest.AttachmentPDB(vm, vmPod),
 	} {
@@ -125,13 +122,10 @@ func dryRunPodTemplate(ctx context.Context, samples sampleObjects, _ manifest.VM
 
 func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 	samples := s.newSamples(ctx)
-	snapshots, err := s.client.VolumeSnapshots()
-	if err == nil {
-		_, err = snapshots.DryRunCreate(
-			ctx,
-			manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}),
-		)
-	}
+	_, err := s.client.VolumeSnapshots().DryRunCreate(
+		ctx,
+		manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}),
+	)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
 		return warn("the cluster does not serve VolumeSnapshots",

@@ -62,10 +62,7 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	if credentials.Expired(time.Now()) {
 		return fail(fmt.Sprintf("the %s expired on %s", credentials.Kind, credentials.ExpiresAt.UTC().Format(time.RFC3339)), renew)
 	}
-	reviewer, err := s.client.Reviewer()
-	if err == nil {
-		_, err = reviewer.IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "get"})
-	}
+	_, err = s.client.Reviewer().IsAllowed(ctx, kube.Permission{Resource: "pods", Verb: "get"})
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail("the API server rejected the "+credentials.Kind, renew)

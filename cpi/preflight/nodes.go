@@ -125,19 +125,11 @@ func inspectAttachLimits(ctx context.Context, s *clusterState, storageClass *sto
 
 // driverVolumes returns the CSINodes, and the number of the driver's volumes that are attached to each node.
 func (s *clusterState) driverVolumes(ctx context.Context, driver string) ([]*storagev1.CSINode, map[string]int64, error) {
-	nodes, err := s.client.CSINodes()
+	found, err := listUpTo(ctx, s.client.CSINodes().Find, kube.Selection{}, maxObjects)
 	if err != nil {
 		return nil, nil, err
 	}
-	found, err := listUpTo(ctx, nodes.Find, kube.Selection{}, maxObjects)
-	if err != nil {
-		return nil, nil, err
-	}
-	attachments, err := s.client.VolumeAttachments()
-	if err != nil {
-		return nil, nil, err
-	}
-	attached, err := listUpTo(ctx, attachments.Find, kube.Selection{}, noLimit)
+	attached, err := listUpTo(ctx, s.client.VolumeAttachments().Find, kube.Selection{}, noLimit)
 	used := map[string]int64{}
 	for _, attachment := range attached {
 		if attachment.Spec.Attacher == driver {

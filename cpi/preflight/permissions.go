@@ -79,12 +79,9 @@ func (r permissions) expand() (expanded []kube.Permission) {
 // inspectPermissions checks each of the permissions with an access review.
 func inspectPermissions(needed permissions) func(context.Context, *clusterState) finding {
 	return func(ctx context.Context, s *clusterState) finding {
-		reviewer, err := s.client.Reviewer()
-		if err != nil {
-			return errorFinding(err, callPermissionsFile)
-		}
 		required := needed.expand()
 		allowed, failures := make([]bool, len(required)), make([]error, len(required))
+		reviewer := s.client.Reviewer()
 		forEachParallel(len(required), func(i int) { allowed[i], failures[i] = reviewer.IsAllowed(ctx, required[i]) })
 		if i := slices.IndexFunc(failures, func(err error) bool { return err != nil }); i >= 0 {
 			return errorFinding(failures[i], callPermissionsFile)

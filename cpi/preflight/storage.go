@@ -26,11 +26,7 @@ func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.
 }
 
 func (s *clusterState) getStorageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
-	storageClasses, err := s.client.StorageClasses()
-	if err != nil {
-		return nil, err
-	}
-	return storageClasses.Get(ctx, name)
+	return s.client.StorageClasses().Get(ctx, name)
 }
 
 // inspectStorageClasses checks the default StorageClass and the StorageClasses of existing disks.
@@ -128,11 +124,7 @@ func withDefaultStorageClass(
 
 // inspectCSIDriver checks that the CSI driver of the default StorageClass is installed.
 func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
-	drivers, err := s.client.CSIDrivers()
-	if err != nil {
-		return errorFinding(err, checkPermissionsFile)
-	}
-	driver, err := drivers.Get(ctx, class.Provisioner)
+	driver, err := s.client.CSIDrivers().Get(ctx, class.Provisioner)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return warn(fmt.Sprintf("CSIDriver %s of StorageClass %s does not exist", class.Provisioner, class.Name),
@@ -146,11 +138,7 @@ func inspectCSIDriver(ctx context.Context, s *clusterState, class *storagev1.Sto
 const defaultSnapshotClass = "snapshot.storage.kubernetes.io/is-default-class"
 
 func inspectSnapshotClass(ctx context.Context, s *clusterState, class *storagev1.StorageClass) finding {
-	snapshotClasses, err := s.client.VolumeSnapshotClasses()
-	if err != nil {
-		return errorFinding(err, checkPermissionsFile)
-	}
-	found, err := listUpTo(ctx, snapshotClasses.Find, kube.Selection{}, maxObjects)
+	found, err := listUpTo(ctx, s.client.VolumeSnapshotClasses().Find, kube.Selection{}, maxObjects)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
 		return warn("the cluster has no VolumeSnapshotClasses", "see create-snapshot")

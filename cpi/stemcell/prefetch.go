@@ -142,7 +142,7 @@ func (s *Session) connectDaemonSets() (*kube.Resource[*extension.DaemonSet, *ext
 	if err := s.Connect(); err != nil {
 		return nil, err
 	}
-	return s.DaemonSets()
+	return s.DaemonSets(), nil
 }
 
 // buildPrefetchDaemonSet returns the prefetch DaemonSet for the stemcell's image.

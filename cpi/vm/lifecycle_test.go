@@ -217,8 +217,7 @@ var _ = Describe("create_vm", func() {
 			env.createVM(maxUnavailable)
 			_, err := env.Create(request("two", maxUnavailable))
 			Expect(err).NotTo(HaveOccurred())
-			budgets, err := env.PodDisruptionBudgets()
-			Expect(err).NotTo(HaveOccurred())
+			budgets := env.PodDisruptionBudgets()
 			minAvailable := func() string {
 				GinkgoHelper()
 				list, err := budgets.List(env.Ctx, kube.Selection{})

@@ -75,10 +75,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 	if vm.Budget == nil {
 		return nil
 	}
-	pdbs, err := s.PodDisruptionBudgets()
-	if err != nil {
-		return err
-	}
+	pdbs := s.PodDisruptionBudgets()
 	join := func(name string, build func() (*policyv1.PodDisruptionBudget, error)) error {
 		err := pdbs.CreateOrPatch(s.Ctx, name, func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
 			if exists {
@@ -97,7 +94,7 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 		}
 		return nil
 	}
-	err = join(manifest.PDBName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
+	err := join(manifest.PDBName(vm.Group), func() (*policyv1.PodDisruptionBudget, error) {
 		vmCount, err := s.countGroupVMs(*vm.Budget, pod)
 		return vm.Budget.Object(vm, pod, vmCount), err
 	})
@@ -127,12 +124,8 @@ func (s *Session) UpdatePDBAfterDelete(pod manifest.VMPod) error {
 	if pdb == nil || !pdb.DependsOnGroupSize() {
 		return nil
 	}
-	pdbs, err := s.PodDisruptionBudgets()
-	if err != nil {
-		return err
-	}
 	director := manifest.DirectorOf(pod)
-	return pdbs.CreateOrPatch(s.Ctx, manifest.PDBName(manifest.GroupNameOf(pod)),
+	return s.PodDisruptionBudgets().CreateOrPatch(s.Ctx, manifest.PDBName(manifest.GroupNameOf(pod)),
 		func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
 			if !exists || !manifest.BelongsTo(existing, director) || manifest.DisruptionBudgetOf(existing) == nil {
 				return plan, nil

@@ -83,11 +83,7 @@ func (s *Session) checkVolumesAttachable(pod manifest.VMPod, volumes []*corev1.P
 	if err != nil || len(nodes.Items) == 0 {
 		return node, "", err
 	}
-	drivers, err := s.CSINodes()
-	if err != nil {
-		return node, "", err
-	}
-	limits, err := drivers.Get(s.Ctx, node)
+	limits, err := s.CSINodes().Get(s.Ctx, node)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return node, "", nil

@@ -92,10 +92,7 @@ func (i *Inspection) addFinding(name, value string) {
 }
 
 func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (string, error) {
-	classes, err := c.Client.StorageClasses()
-	if err != nil {
-		return "", err
-	}
+	classes := c.Client.StorageClasses()
 	list, err := classes.List(ctx, kube.Selection{})
 	if err != nil {
 		return "", err

@@ -40,10 +40,7 @@ var (
 )
 
 func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (string, error) {
-	reviewer, err := c.Client.Reviewer()
-	if err != nil {
-		return "", err
-	}
+	reviewer := c.Client.Reviewer()
 	permissions := requiredPermissions
 	if !c.accountExists(ctx) {
 		permissions = slices.Concat(setupPermissions, requiredPermissions)

@@ -89,11 +89,7 @@ func (d *Details) gatherServices(ctx context.Context, client *kube.Client) error
 }
 
 func (d *Details) gatherPDBs(ctx context.Context, kubeClient *kube.Client) error {
-	client, err := kubeClient.PodDisruptionBudgets()
-	if err != nil {
-		return err
-	}
-	pdbs, err := client.List(ctx, kube.Selection{})
+	pdbs, err := kubeClient.PodDisruptionBudgets().List(ctx, kube.Selection{})
 	if err != nil {
 		return err
 	}
