@@ -37,14 +37,7 @@ func (r *Resource[T, L]) action(verb, name string) string {
 
 // Get returns the object of this name. It returns ErrNotFound if there is none.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
-	if !isValidName(name) {
-		var none T
-		return none, invalidNameError(r.action("get", name))
-	}
-	result, err := retry(ctx, r.retryPolicy, func(ctx context.Context) (T, error) {
-		return r.get(ctx, name)
-	})
-	return result, r.translate(r.action("get", name), err)
+	return r.send(ctx, "get", name, func(ctx context.Context) (T, error) { return r.get(ctx, name) })
 }
 
 // Stream opens a subresource of the object, such as its log, as a stream. The stream ends with the context. Stream does not retry.
