@@ -73,3 +73,16 @@ var _ = Describe("A script that uses a program of a Debian package", func() {
 		Expect(command.Run()).To(Succeed())
 	})
 })
+
+var _ = Describe("A script that builds tools", func() {
+	It("builds a tool if the cache is empty", func(ctx context.Context) {
+		cache, programs := GinkgoT().TempDir(), GinkgoT().TempDir()
+		const compiler = "#!/bin/sh\nwhile [ $# -gt 1 ]; do [ \"$1\" != -o ] || touch \"$2\"; shift; done\n"
+		Expect(os.WriteFile(filepath.Join(programs, "go"), []byte(compiler), 0o700)).To(Succeed()) //nolint:gosec // a program
+		command := exec.CommandContext(ctx, root+"/scripts/build-tools", "nats-server")
+		command.Env = append(os.Environ(), "BOSH_KUBERNETES_CPI_CACHE="+cache, "PATH="+programs+":"+os.Getenv("PATH"))
+		output, err := command.CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+		Expect(filepath.Glob(cache + "/tools/nats-server-v*/bin/nats-server")).To(HaveLen(1))
+	})
+})
