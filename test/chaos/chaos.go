@@ -1,5 +1,6 @@
-// Package chaos tests VMs with disks under injected faults: it makes calls in the order of a real director, while faults that occur in any
-// cluster affect the Pods. Each disk has a counter. A counter that decreases, or that two VMs write, is a violation.
+// Package chaos is the engine of the tests that inject faults: it draws cases and random decisions from one seed, and reports the cases
+// that failed. Its Scenario tests VMs with disks: it makes calls in the order of a real director, while faults that occur in any cluster
+// affect the Pods. Each disk has a counter. A counter that decreases, or that two VMs write, is a violation.
 package chaos
 
 import (
@@ -34,14 +35,13 @@ type Environment interface {
 // Fault is a fault that can be injected several times.
 type Fault struct {
 	Name   string
-	Weight int // relative frequency
 	Inject func(ctx context.Context, random *rand.Rand) error
 }
 
 // Scenario is a chaos test.
 type Scenario struct {
 	Environment
-	Faults    []Fault
+	Faults    []Weighted[Fault]
 	MeanPause time.Duration // between two faults, on average
 	Disks     []string
 	Seed      uint64
@@ -63,7 +63,7 @@ func (s *Scenario) Run(ctx context.Context) (violations []string) {
 	workers.Go(func() { s.injectFaults(faultCtx) })
 	for i, cid := range s.Disks {
 		workers.Go(func() {
-			worker := &diskWorker{Scenario: s, cid: cid, random: rand.New(rand.NewPCG(s.Seed, uint64(i)+1))}
+			worker := &diskWorker{Scenario: s, cid: cid, random: NewRandom(s.Seed, uint64(i)+1)}
 			worker.runCalls(faultCtx)
 			worker.verifyRecovery(ctx)
 		})
@@ -116,43 +116,26 @@ func (s *Scenario) addViolation(format string, arguments ...any) {
 // injectFaults injects faults until the context is canceled. Different faults can overlap. A fault that is still running is not injected
 // again.
 func (s *Scenario) injectFaults(ctx context.Context) {
-	random := rand.New(rand.NewPCG(s.Seed, 0))
-	weights := make([]int, len(s.Faults))
-	for i, fault := range s.Faults {
-		weights[i] = fault.Weight
+	random := NewRandom(s.Seed, 0)
+	running := make(map[string]*sync.Mutex, len(s.Faults))
+	for _, fault := range s.Faults {
+		running[fault.Value.Name] = &sync.Mutex{}
 	}
-	running := make([]sync.Mutex, len(s.Faults))
 	var injections sync.WaitGroup
 	defer injections.Wait()
 	for n := uint64(0); sleep(ctx, time.Duration(random.Int64N(int64(2*s.MeanPause)))); n++ {
-		index := weightedIndex(random, weights)
-		if !running[index].TryLock() {
+		fault := Draw(random, s.Faults)
+		if !running[fault.Name].TryLock() {
 			continue
 		}
-		fault := s.Faults[index]
 		s.incrementCount("fault: " + fault.Name)
 		injections.Go(func() {
-			defer running[index].Unlock()
-			if err := fault.Inject(ctx, rand.New(rand.NewPCG(^s.Seed, n))); err != nil && ctx.Err() == nil {
+			defer running[fault.Name].Unlock()
+			if err := fault.Inject(ctx, NewRandom(^s.Seed, n)); err != nil && ctx.Err() == nil {
 				s.Log("%s: %v", fault.Name, err)
 			}
 		})
 	}
-}
-
-// weightedIndex returns a random index, with probabilities proportional to the weights.
-func weightedIndex(random *rand.Rand, weights []int) int {
-	sum := 0
-	for _, weight := range weights {
-		sum += weight
-	}
-	remaining := random.IntN(sum)
-	for i, weight := range weights {
-		if remaining -= weight; remaining < 0 {
-			return i
-		}
-	}
-	panic("no weights")
 }
 
 // sleep pauses, and reports whether the context is still active.
@@ -200,11 +183,13 @@ func (d *diskWorker) callUnreliably(ctx context.Context, method string, argument
 
 // runCalls makes random calls until the context is canceled.
 func (d *diskWorker) runCalls(ctx context.Context) {
-	weights := []int{30, 20, 8, 6, 12, 4, 20}
-	calls := []func(context.Context){d.idle, d.reattach, d.detachAndDeleteVM, d.deleteVMWithDisk, d.queryDisk, d.rebootVM, d.tryForbiddenCalls}
+	calls := []Weighted[func(context.Context)]{
+		Weigh(30, d.idle), Weigh(20, d.reattach), Weigh(8, d.detachAndDeleteVM), Weigh(6, d.deleteVMWithDisk), Weigh(12, d.queryDisk),
+		Weigh(4, d.rebootVM), Weigh(20, d.tryForbiddenCalls),
+	}
 	for ctx.Err() == nil {
 		if d.ensureCounting(ctx) {
-			calls[weightedIndex(d.random, weights)](ctx)
+			Draw(d.random, calls)(ctx)
 		}
 	}
 }

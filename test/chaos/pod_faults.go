@@ -34,28 +34,22 @@ func (p PodFaults) SetUp(ctx context.Context) (tearDown func(context.Context) er
 }
 
 // Faults returns the faults.
-func (p PodFaults) Faults() []Fault {
-	forRole := func(role string, do func(context.Context, *corev1.Pod) error) func(context.Context, *rand.Rand) error {
-		return func(ctx context.Context, random *rand.Rand) error { return p.withRandomPod(ctx, random, role, do) }
+func (p PodFaults) Faults() []Weighted[Fault] {
+	onPod := func(weight int, name, role string, do func(context.Context, *corev1.Pod) error) Weighted[Fault] {
+		return Weigh(weight, Fault{name, func(ctx context.Context, random *rand.Rand) error { return p.withRandomPod(ctx, random, role, do) }})
 	}
-	return []Fault{
-		{"an attachment Pod is deleted", 4, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error { return p.deletePod(ctx, pod, nil) })},
-		{"an attachment Pod is deleted by force", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
-			return p.deletePod(ctx, pod, new(int64(0)))
-		})},
-		{"an attachment Pod is killed", 2, forRole(manifest.RoleAttachment, func(ctx context.Context, pod *corev1.Pod) error {
-			if p.BeforeKill != nil {
-				if err := p.BeforeKill(ctx, pod); err != nil {
-					return err
-				}
-			}
-			return p.deletePod(ctx, pod, new(int64(1)))
-		})},
-		{"an attachment Pod is evicted", 4, forRole(manifest.RoleAttachment, p.evictPod)},
-		{"a VM is evicted", 2, forRole(manifest.RoleVM, p.evictPod)},
-		{"an attachment Pod is preempted", 3, forRole(manifest.RoleAttachment, p.preemptPod)},
-		{"a VM is preempted", 2, forRole(manifest.RoleVM, p.preemptPod)},
-		{"a webhook denies all Pods for some seconds", 2, p.denyPods},
+	deletePod := func(gracePeriod *int64) func(context.Context, *corev1.Pod) error {
+		return func(ctx context.Context, pod *corev1.Pod) error { return p.deletePod(ctx, pod, gracePeriod) }
+	}
+	return []Weighted[Fault]{
+		onPod(4, "an attachment Pod is deleted", manifest.RoleAttachment, deletePod(nil)),
+		onPod(2, "an attachment Pod is deleted by force", manifest.RoleAttachment, deletePod(new(int64(0)))),
+		onPod(2, "an attachment Pod is killed", manifest.RoleAttachment, p.killPod),
+		onPod(4, "an attachment Pod is evicted", manifest.RoleAttachment, p.evictPod),
+		onPod(2, "a VM is evicted", manifest.RoleVM, p.evictPod),
+		onPod(3, "an attachment Pod is preempted", manifest.RoleAttachment, p.preemptPod),
+		onPod(2, "a VM is preempted", manifest.RoleVM, p.preemptPod),
+		Weigh(2, Fault{"a webhook denies all Pods for some seconds", p.denyPods}),
 	}
 }
 
@@ -74,6 +68,16 @@ func (p PodFaults) withRandomPod(ctx context.Context, random *rand.Rand, role st
 
 func (p PodFaults) deletePod(ctx context.Context, pod *corev1.Pod, gracePeriod *int64) error {
 	return p.Cluster.CoreV1().Pods(p.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{GracePeriodSeconds: gracePeriod})
+}
+
+// killPod deletes the Pod with a grace period that is too short for it to exit.
+func (p PodFaults) killPod(ctx context.Context, pod *corev1.Pod) error {
+	if p.BeforeKill != nil {
+		if err := p.BeforeKill(ctx, pod); err != nil {
+			return err
+		}
+	}
+	return p.deletePod(ctx, pod, new(int64(1)))
 }
 
 func (p PodFaults) evictPod(ctx context.Context, pod *corev1.Pod) error {

@@ -30,32 +30,18 @@ var _ = Describe("A chaos test", Label("chaos", "extended"), Serial, func() {
 	It("loses no data of a disk, and never lets two VMs write to the same disk", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
 		scenario := chaos.Scenario{
-			Environment: env, Faults: env.faults(), MeanPause: 3 * time.Second, Disks: env.createDisks(ctx, intFromEnv("CHAOS_VMS", chaosVMs)),
-			Seed:     uint64(intFromEnv("CHAOS_SEED", int(time.Now().Unix()))),
-			Duration: time.Duration(intFromEnv("CHAOS_MINUTES", chaosMinutes)) * time.Minute,
+			Environment: env, Faults: env.faults(), MeanPause: 3 * time.Second, Disks: env.createDisks(ctx, chaos.Size("CHAOS_VMS", chaosVMs)),
+			Seed:     chaos.Seed(),
+			Duration: time.Duration(chaos.Size("CHAOS_MINUTES", chaosMinutes)) * time.Minute,
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
 		}
-		AddReportEntry("seed", scenario.Seed)
-		GinkgoWriter.Println("CHAOS_SEED", scenario.Seed)
 		violations := scenario.Run(ctx)
 		AddReportEntry("calls and events", scenario.Counts())
 		Expect(violations).To(BeEmpty())
 	}, NodeTimeout(90*time.Minute))
 })
-
-// intFromEnv returns the value of an environment variable, or fallback if it is not set.
-func intFromEnv(variable string, fallback int) int {
-	GinkgoHelper()
-	value, ok := os.LookupEnv(variable)
-	if !ok {
-		return fallback
-	}
-	parsed, err := strconv.Atoi(value)
-	Expect(err).NotTo(HaveOccurred(), variable)
-	return parsed
-}
 
 // chaosEnv is a testEnv that implements chaos.Environment.
 type chaosEnv struct {
@@ -171,16 +157,17 @@ func (e *chaosEnv) Violations() []string {
 }
 
 // faults returns all faults of the chaos test.
-func (e *chaosEnv) faults() []chaos.Fault {
+func (e *chaosEnv) faults() []chaos.Weighted[chaos.Fault] {
+	restartKubelet := func(ctx context.Context, _ *rand.Rand) error {
+		return e.node.RestartKubelet(context.WithoutCancel(ctx))
+	}
+	restartAPIServer := func(ctx context.Context, _ *rand.Rand) error {
+		plane := e.embedded.ControlPlane
+		return errors.Join(plane.Process("kube-apiserver").Stop(), plane.Start(context.WithoutCancel(ctx)))
+	}
 	return append(e.podFaults().Faults(),
-		chaos.Fault{Name: "the kubelet restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
-			return e.node.RestartKubelet(context.WithoutCancel(ctx))
-		}},
-		chaos.Fault{Name: "the API server restarts", Weight: 1, Inject: func(ctx context.Context, _ *rand.Rand) error {
-			plane := e.embedded.ControlPlane
-			return errors.Join(plane.Process("kube-apiserver").Stop(), plane.Start(context.WithoutCancel(ctx)))
-		}},
-	)
+		chaos.Weigh(1, chaos.Fault{Name: "the kubelet restarts", Inject: restartKubelet}),
+		chaos.Weigh(1, chaos.Fault{Name: "the API server restarts", Inject: restartAPIServer}))
 }
 
 func (e *chaosEnv) podFaults() chaos.PodFaults {

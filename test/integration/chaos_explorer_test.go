@@ -2,24 +2,20 @@ package integration
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"os"
-	"regexp"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
@@ -29,23 +25,11 @@ import (
 // call continues. Both calls are retried once, and the inverse calls delete the created objects. The explorer checks the state after
 // each step.
 
-// explorePattern is "all", or a regular expression for the names of interleavings. If it is empty, the seed selects some of them.
-var explorePattern = envOr("EXPLORE", "")
-
-// Without EXPLORE, a run tries one in interleavingParts interleavings. Runs with consecutive seeds together try all.
+// Without CASES, a run tries one in interleavingParts interleavings. Runs with consecutive seeds together try all.
 const interleavingParts = 500
 
 // heldCallTimeout limits the time for which the first call is held while the second one runs.
 const heldCallTimeout = 4 * time.Second
-
-// holdPoint is the point at which a request is held, relative to its handling by the API server.
-type holdPoint string
-
-const (
-	heldBefore      holdPoint = "before"
-	responseDelayed holdPoint = "after, with a delayed response"
-	responseLost    holdPoint = "after, with a lost response"
-)
 
 // clusterEvent is a change by another client while the first call is held, after the second one returned.
 type clusterEvent struct {
@@ -92,7 +76,7 @@ type interleaving struct {
 	setup         explorerSetup
 	first, second explorerCall
 	firstHeldAt   int // the number of the request at which the first call is held
-	hold          holdPoint
+	hold          apiproxy.HoldPoint
 	event         clusterEvent
 	// third is a third call, or nil. It runs while the second call is held before its request secondHeldAt.
 	third        *explorerCall
@@ -110,19 +94,11 @@ func (x interleaving) String() string {
 	return name
 }
 
-func (x interleaving) selected() bool {
-	switch explorePattern {
-	case "":
-		return drawnBySeed(x.String(), interleavingParts)
-	case "all":
-		return true
-	}
-	return regexp.MustCompile(explorePattern).MatchString(x.String())
-}
+func (x interleaving) selected() bool { return chaos.IsSelected(x.String(), interleavingParts) }
 
 var _ = Describe("Two calls at the same time", Label("faults"), func() {
 	for _, setup := range explorerSetups() {
-		if explorePattern == "" {
+		if chaos.Pattern == "" {
 			It("leave one owner per disk, starting with "+setup.name, func(ctx context.Context) {
 				explore(ctx, setup, setup.firstCalls, setup.crossingCalls())
 			}, NodeTimeout(time.Hour))
@@ -138,56 +114,34 @@ var _ = Describe("Two calls at the same time", Label("faults"), func() {
 	}
 })
 
-// explorerResult contains the counts of a spec and its failed interleavings.
-type explorerResult struct {
-	Pairs, Interleavings, Passed int
-	Failed                       []string
-}
-
 const explorerReportEntry = "interleavings"
 
 // explore tries the interleavings of each first call with each second call.
 func explore(ctx context.Context, setup explorerSetup, firstCalls, secondCalls []explorerCall) {
-	var result explorerResult
 	var env *explorerTestEnv
 	done := func() {}
 	defer func() { done() }() //nolint:gocritic // done is reassigned
-	try := func(x interleaving) (exhausted bool) {
-		if env == nil {
-			env, done = newExplorerTestEnv(ctx, 3)
-		}
-		started := time.Now()
-		var reached bool
-		failure := InterceptGomegaFailure(func() { reached = env.runInterleaving(ctx, x) })
-		fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), x)
-		if failure != nil {
-			fmt.Fprintf(GinkgoWriter, "violation: %s\n%v\n", x, failure)
-			result.Failed = append(result.Failed, fmt.Sprintf("%s:\n%v", x, failure))
-			done()
-			env, done = nil, func() {}
-		}
-		if reached || failure != nil {
-			result.Interleavings++
-		}
-		if reached && failure == nil {
-			result.Passed++
-		}
-		return !reached && failure == nil
-	}
+	var pairs []chaos.Cases
 	for _, first := range firstCalls {
 		for _, second := range secondCalls {
-			tried := result.Interleavings
+			pair := chaos.Cases{Group: fmt.Sprintf("%s: %s and %s", setup.name, first.name, second.name)}
+			try := func(x interleaving) (exhausted bool) {
+				if env == nil {
+					env, done = newExplorerTestEnv(ctx, 3)
+				}
+				reached, passed := pair.Try(x, func() bool { return env.runInterleaving(ctx, x) })
+				if !passed {
+					done()
+					env, done = nil, func() {}
+				}
+				return !reached
+			}
 			explorePair(setup, first, second, try)
 			exploreTriples(setup, first, second, try)
-			if result.Interleavings > tried {
-				result.Pairs++
-			}
+			pairs = append(pairs, pair)
 		}
 	}
-	AddReportEntry(explorerReportEntry, result, ReportEntryVisibilityNever)
-	if len(result.Failed) > 0 {
-		Fail(strings.Join(result.Failed, "\n\n"))
-	}
+	chaos.AddToReport(explorerReportEntry, pairs...)
 }
 
 // maxRequests is larger than the number of requests of any call.
@@ -197,24 +151,24 @@ const maxRequests = 60
 func explorePair(setup explorerSetup, first, second explorerCall, try func(interleaving) (exhausted bool)) {
 	events := clusterEvents()
 	for n := 1; n <= maxRequests; n++ {
-		newInterleaving := func(hold holdPoint, event clusterEvent) interleaving {
+		newInterleaving := func(hold apiproxy.HoldPoint, event clusterEvent) interleaving {
 			return interleaving{setup: setup, first: first, second: second, firstHeldAt: n, hold: hold, event: event}
 		}
-		interleavings := []interleaving{newInterleaving(heldBefore, clusterEvent{})}
+		interleavings := []interleaving{newInterleaving(apiproxy.HeldBefore, clusterEvent{})}
 		if !second.independent {
-			interleavings = append(interleavings, newInterleaving(responseDelayed, clusterEvent{}))
+			interleavings = append(interleavings, newInterleaving(apiproxy.ResponseDelayed, clusterEvent{}))
 		}
 		// A call that runs out of time must also undo what it created with a lost response, even if no other call is in the way.
 		if !second.independent || setup.slow {
-			interleavings = append(interleavings, newInterleaving(responseLost, clusterEvent{}))
+			interleavings = append(interleavings, newInterleaving(apiproxy.ResponseLost, clusterEvent{}))
 		}
-		interleavings = append(interleavings, newInterleaving(heldBefore, events[n%len(events)]))
+		interleavings = append(interleavings, newInterleaving(apiproxy.HeldBefore, events[n%len(events)]))
 		for _, x := range interleavings {
 			if x.selected() && try(x) {
 				return
 			}
 		}
-		if explorePattern == "" && n >= 12 {
+		if chaos.Pattern == "" && n >= 12 {
 			return // counting the requests of the first call would cost an environment and a call
 		}
 	}
@@ -227,10 +181,10 @@ func exploreTriples(setup explorerSetup, first, second explorerCall, try func(in
 	}
 	for _, third := range setup.tripleCalls {
 		for drawn := range drawsPerTriple {
-			seed := fnv.New64a()
-			_, _ = fmt.Fprint(seed, setup.name, first.name, second.name, third.name, drawn)
-			chance := rand.New(rand.NewPCG(seed.Sum64(), 0)) //nolint:gosec // not used for a secret
-			x := interleaving{setup: setup, first: first, second: second, third: &third, hold: heldBefore,
+			name := fnv.New64a()
+			_, _ = fmt.Fprint(name, setup.name, first.name, second.name, third.name, drawn)
+			chance := chaos.NewRandom(name.Sum64(), 0)
+			x := interleaving{setup: setup, first: first, second: second, third: &third, hold: apiproxy.HeldBefore,
 				firstHeldAt: 1 + chance.IntN(maxHeldRequest), secondHeldAt: 1 + chance.IntN(maxHeldRequest)}
 			if x.selected() {
 				try(x)
@@ -245,45 +199,11 @@ const (
 	maxHeldRequest = 6
 )
 
-// requestGate holds the nth request of a call, not counting requests for Events and nodes. A watch is always held before it is forwarded.
-type requestGate struct {
-	reached  chan struct{} // closed when the request arrives
-	released chan struct{} // closed to let the request continue
-}
-
-func newRequestGate(n int, point holdPoint) (*requestGate, apiproxy.Fault) {
-	g := &requestGate{reached: make(chan struct{}), released: make(chan struct{})}
-	var mutex sync.Mutex
-	count := 0
-	return g, func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if strings.HasSuffix(r.URL.Path, "/events") || strings.HasSuffix(r.URL.Path, "/nodes") {
-			next.ServeHTTP(w, r)
-			return
-		}
-		mutex.Lock()
-		count++
-		isNth := count == n
-		mutex.Unlock()
-		if !isNth {
-			next.ServeHTTP(w, r)
-			return
-		}
-		if point == heldBefore || r.URL.Query().Get("watch") != "" {
-			close(g.reached)
-			<-g.released
-			next.ServeHTTP(w, r)
-			return
-		}
-		response := httptest.NewRecorder()
-		next.ServeHTTP(response, r)
-		close(g.reached)
-		<-g.released
-		if point == responseLost {
-			panic(http.ErrAbortHandler)
-		}
-		maps.Copy(w.Header(), response.Header())
-		w.WriteHeader(response.Code)
-		_, _ = w.Write(response.Body.Bytes())
+// nthRequest matches the nth request of a call, not counting requests for Events and nodes.
+func nthRequest(n int) func(int, *http.Request) bool {
+	var count atomic.Int64
+	return func(_ int, r *http.Request) bool {
+		return !strings.HasSuffix(r.URL.Path, "/events") && !strings.HasSuffix(r.URL.Path, "/nodes") && count.Add(1) == int64(n)
 	}
 }
 
@@ -303,14 +223,12 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		return now
 	}
 
-	gate, fault := newRequestGate(x.firstHeldAt, x.hold)
-	var once sync.Once
-	release := func() { once.Do(func() { close(gate.released) }) }
-	defer release()
-	first := env.startFirstCall(ctx, x, fault)
+	gate := apiproxy.NewGate()
+	defer gate.Open()
+	first := env.startFirstCall(ctx, x, gate.Hold(x.hold, nthRequest(x.firstHeldAt)))
 	defer env.directors[0].proxy.Reset(nil)
 	select {
-	case <-gate.reached:
+	case <-gate.Reached:
 		reached = true
 		step("while " + x.first.name + " is held")
 	case response := <-first:
@@ -321,7 +239,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	var second director.Response
 	if reached {
 		var returned bool
-		second, returned = env.runSecondCall(ctx, x, release, step)
+		second, returned = env.runSecondCall(ctx, x, gate.Open, step)
 		undisturbed = returned && undisturbed
 	}
 	response := <-first
@@ -412,12 +330,12 @@ func (env *explorerTestEnv) startSecondCall(ctx context.Context, x interleaving)
 	if x.third == nil {
 		return env.startExplorerCall(ctx, env.directors[1].Director, x.second), nil
 	}
-	gate, fault := newRequestGate(x.secondHeldAt, heldBefore)
-	defer close(gate.released)
-	env.directors[1].proxy.Reset(fault)
+	gate := apiproxy.NewGate()
+	defer gate.Open()
+	env.directors[1].proxy.Reset(gate.Hold(apiproxy.HeldBefore, nthRequest(x.secondHeldAt)))
 	second = env.startExplorerCall(ctx, env.directors[1].Director, x.second)
 	select {
-	case <-gate.reached:
+	case <-gate.Reached:
 	case response := <-second:
 		second <- response
 	}
@@ -605,21 +523,4 @@ func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []nam
 	})
 }
 
-var _ = ReportAfterSuite("interleavings", func(report Report) {
-	var total explorerResult
-	for _, spec := range report.SpecReports {
-		for _, entry := range spec.ReportEntries {
-			if entry.Name != explorerReportEntry {
-				continue
-			}
-			result, ok := entry.GetRawValue().(explorerResult)
-			if !ok { // the entry is from another Ginkgo process
-				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
-			}
-			total.Pairs, total.Interleavings, total.Passed = total.Pairs+result.Pairs, total.Interleavings+result.Interleavings, total.Passed+result.Passed
-		}
-	}
-	if total.Interleavings > 0 {
-		fmt.Fprintf(os.Stdout, "\npairs: %d  interleavings: %d  passed: %d (seed %d)\n", total.Pairs, total.Interleavings, total.Passed, report.SuiteConfig.RandomSeed)
-	}
-})
+var _ = ReportAfterSuite("interleavings", func(report Report) { chaos.PrintTotal(report, explorerReportEntry) })

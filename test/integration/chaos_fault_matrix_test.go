@@ -4,11 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"hash/fnv"
 	"maps"
 	"net/http"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,23 +14,21 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
-// A run without FAULTS tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, so that
+// A run without CASES tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, so that
 // many runs together try all. In addition, each run kills the process after each request of the core scenarios.
 const (
 	scenarioParts = 8
 	testCaseParts = 8
 )
 
-// shardsPerScenario is the number of specs for each scenario in a run with FAULTS. The specs run in parallel: some scenarios have hundreds
+// shardsPerScenario is the number of specs for each scenario in a run with CASES. The specs run in parallel: some scenarios have hundreds
 // of test cases.
 const shardsPerScenario = 4
-
-// faultsPattern is "all", or a regular expression for the names of test cases. If it is empty, the seed selects some of them.
-var faultsPattern = os.Getenv("FAULTS")
 
 // testCase is one fault at one request of a scenario's call.
 type testCase struct {
@@ -48,30 +44,23 @@ func (tc testCase) String() string {
 
 // selected reports whether this run tries the test case.
 func (tc testCase) selected() bool {
-	if faultsPattern == "" {
-		return tc.scenario.core && tc.name == killedAfter || tc.scenario.selected && drawnBySeed(tc.String(), testCaseParts)
+	if chaos.Pattern == "" && tc.scenario.core && tc.name == killedAfter {
+		return true
 	}
-	return faultsPattern == "all" || regexp.MustCompile(faultsPattern).MatchString(tc.String())
-}
-
-// drawnBySeed reports whether the seed selects this name. It selects about one in parts names.
-func drawnBySeed(name string, parts uint64) bool {
-	hash := fnv.New64a()
-	_, _ = hash.Write([]byte(name))
-	return (hash.Sum64()+uint64(GinkgoRandomSeed()))%parts == 0 //nolint:gosec // the conversion of a seed may wrap
+	return (chaos.Pattern != "" || tc.scenario.selected) && chaos.IsSelected(tc.String(), testCaseParts)
 }
 
 var _ = Describe("A fault at any request of", Label("faults"), func() {
 	for i, sc := range scenarios() {
 		sc.selected = (i+int(GinkgoRandomSeed()))%scenarioParts == 0
-		if faultsPattern == "" && !sc.selected && !sc.core {
+		if chaos.Pattern == "" && !sc.selected && !sc.core {
 			continue
 		}
 		const description = " lets the call be retried and undone, and changes nothing else"
 		switch {
 		case sc.serial:
 			It(sc.name+description, Serial, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
-		case faultsPattern == "":
+		case chaos.Pattern == "":
 			It(sc.name+description, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
 		default:
 			for shard := range shardsPerScenario {
@@ -83,41 +72,11 @@ var _ = Describe("A fault at any request of", Label("faults"), func() {
 	}
 })
 
-// scenarioResult contains the counts of a scenario and its failed test cases.
-type scenarioResult struct {
-	Scenario          string
-	Requests          int
-	TestCases, Passed int
-	Failed            []string
-}
-
-// record runs a test case, and records whether it passed.
-func (r *scenarioResult) record(tc testCase, run func()) (passed bool) {
-	r.TestCases++
-	started := time.Now()
-	err := InterceptGomegaFailure(run)
-	fmt.Fprintf(GinkgoWriter, "%6.1fs %s\n", time.Since(started).Seconds(), tc)
-	if err != nil {
-		r.Failed = append(r.Failed, fmt.Sprintf("%s:\n%v", tc, err))
-		return false
-	}
-	r.Passed++
-	return true
-}
-
-// addToReport adds the result to the report of the suite, and fails the spec unless all test cases passed.
-func (r *scenarioResult) addToReport() {
-	AddReportEntry(testCaseReportEntry, *r, ReportEntryVisibilityNever)
-	if len(r.Failed) > 0 {
-		Fail(strings.Join(r.Failed, "\n\n"))
-	}
-}
-
 // runScenario runs the selected test cases of the scenario that belong to this shard.
 func runScenario(ctx context.Context, sc scenario, shard, shards int) {
 	s := newScenarioEnv(ctx, sc)
 	expected, requests := s.callWithoutFault(ctx, sc)
-	result := scenarioResult{Scenario: sc.name, Requests: len(requests)}
+	cases := chaos.Cases{Group: sc.name, Requests: len(requests)}
 	selectedCount := 0
 	for i, request := range requests {
 		for _, spec := range allFaults() {
@@ -129,12 +88,12 @@ func runScenario(ctx context.Context, sc scenario, shard, shards int) {
 			if selectedCount%shards != shard {
 				continue
 			}
-			if passed := result.record(tc, func() { s.runTestCase(ctx, tc, expected) }); !passed || spec.deletePod != nil {
+			if _, passed := cases.Try(tc, func() bool { s.runTestCase(ctx, tc, expected); return true }); !passed || spec.deletePod != nil {
 				s = newScenarioEnv(ctx, sc)
 			}
 		}
 	}
-	result.addToReport()
+	chaos.AddToReport(testCaseReportEntry, cases)
 }
 
 // callWithoutFault makes the call without a fault, and returns its result and its requests.
@@ -195,18 +154,27 @@ var shortTimeouts = map[string]any{
 	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
 }
 
-// callWithFault makes the call, and returns its response and its requests. An error means that its process exited without a response.
+// callWithFault makes the call with the fault, and returns its response and its requests. An error means that its process exited without a
+// response.
 func (s *scenarioEnv) callWithFault(ctx context.Context, tc testCase, arguments []any) (director.Response, []string, error) {
 	d := s.Director
 	if tc.shortTimeout && !isEventRequest(tc.request) {
 		d = s.directorWithTimeouts(shortTimeouts)
 	}
+	return callWithFault(ctx, d, &s.proxy.FaultHandler, func(sendSignal func(os.Signal)) apiproxy.Fault { return s.testCaseFault(ctx, tc, sendSignal) }, arguments)
+}
+
+// callWithFault makes a call of the director with a fault in the handler of its requests. The fault can send signals to the process of the
+// call.
+func callWithFault(ctx context.Context, d *director.Director, handler *apiproxy.FaultHandler, newFault func(sendSignal func(os.Signal)) apiproxy.Fault,
+	arguments []any) (response director.Response, requests []string, err error) {
+
 	killable, sendSignal := d.Killable()
-	s.proxy.Reset(s.testCaseFault(ctx, tc, func(signal os.Signal) { _ = sendSignal(signal) }))
-	defer s.proxy.Reset(nil)
+	handler.Reset(newFault(func(signal os.Signal) { _ = sendSignal(signal) }))
+	defer handler.Reset(nil)
 	method, _ := arguments[0].(string)
-	response, callErr := killable.Call(ctx, method, arguments[1:]...)
-	return response, s.proxy.Requests(), callErr
+	response, err = killable.Call(ctx, method, arguments[1:]...)
+	return response, handler.Requests(), err
 }
 
 // testCaseFault returns the fault of the test case. sendSignal sends a signal to the process of the call.
@@ -288,32 +256,12 @@ func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 const testCaseReportEntry = "test cases"
 
 var _ = ReportAfterSuite("test cases", func(report Report) {
-	var total scenarioResult
-	results := map[string]scenarioResult{}
-	for _, spec := range report.SpecReports {
-		for _, entry := range spec.ReportEntries {
-			if entry.Name != testCaseReportEntry {
-				continue
-			}
-			result, ok := entry.GetRawValue().(scenarioResult)
-			if !ok { // the entry is from another Ginkgo process
-				Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &result)).To(Succeed())
-			}
-			total.TestCases, total.Passed = total.TestCases+result.TestCases, total.Passed+result.Passed
-			sum := results[result.Scenario]
-			result.TestCases, result.Passed = result.TestCases+sum.TestCases, result.Passed+sum.Passed
-			results[result.Scenario] = result
-		}
-	}
-	if total.TestCases == 0 {
-		return
-	}
-	fmt.Fprintf(os.Stdout, "\ntest cases: %d passed: %d (seed %d)\n", total.TestCases, total.Passed, report.SuiteConfig.RandomSeed)
-	if path := os.Getenv("FAULTS_TABLE"); path != "" {
+	results := chaos.PrintTotal(report, testCaseReportEntry)
+	if path := os.Getenv("FAULTS_TABLE"); path != "" && len(results) > 0 {
 		var table strings.Builder
 		for _, name := range slices.Sorted(maps.Keys(results)) {
 			result := results[name]
-			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.TestCases, result.Passed)
+			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.Tried, result.Passed)
 		}
 		Expect(os.WriteFile(path, []byte("| call | requests | test cases | passed |\n|---|---|---|---|\n"+table.String()), 0o600)).To(Succeed())
 	}

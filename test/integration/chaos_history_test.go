@@ -5,11 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"net/http"
-	"net/http/httptest"
-	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +15,7 @@ import (
 	. "github.com/onsi/gomega"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/chaos/history"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
@@ -35,13 +32,12 @@ const (
 
 var _ = Describe("Random concurrent calls, some of them retried or killed,", Label("faults"), func() {
 	It("have outcomes that fit some order of the calls", func(ctx context.Context) {
-		calls, seed := intFromEnv("HISTORY_CALLS", historyCalls), intFromEnv("HISTORY_SEED", int(GinkgoRandomSeed()))
-		GinkgoWriter.Println("HISTORY_SEED", seed)
+		calls := chaos.Size("HISTORY_CALLS", historyCalls)
 		recorder := newHistoryRecorder(ctx)
-		recorder.run(ctx, uint64(seed), calls) //nolint:gosec // the conversion of a seed may wrap
+		recorder.run(ctx, calls)
 		counts := history.CountOutcomes(recorder.calls)
 		GinkgoWriter.Print(counts)
-		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(recorder.calls), seed), counts)
+		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(recorder.calls), chaos.Seed()), counts)
 		impossible, undecided := recorder.checkHistories()
 		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.GroupBySubject(recorder.calls))))
 		if len(impossible) > 0 {
@@ -53,18 +49,6 @@ var _ = Describe("Random concurrent calls, some of them retried or killed,", Lab
 		Expect(counts).To(And(ContainSubstring("attach_disk succeeded"), ContainSubstring("detach_disk succeeded"), ContainSubstring("killed")), "no call succeeded, or no process was killed")
 	})
 })
-
-// intFromEnv returns the value of an environment variable, or the fallback if it is not set.
-func intFromEnv(variable string, fallback int) int {
-	GinkgoHelper()
-	value, ok := os.LookupEnv(variable)
-	if !ok {
-		return fallback
-	}
-	number, err := strconv.Atoi(value)
-	Expect(err).NotTo(HaveOccurred(), variable)
-	return number
-}
 
 // historyRecorder makes random calls, and records their outcomes.
 type historyRecorder struct {
@@ -107,39 +91,21 @@ func (r *historyRecorder) nextAgent() string {
 	return fmt.Sprintf("m%d", r.agentCount)
 }
 
-// Faults per thousand requests.
-const (
-	lostResponsesPerMille = 10 // the API server handles the request, and the connection breaks
-	pausesPerMille        = 10 // the call pauses before the request
-	maxPause              = 3 * time.Second
-)
-
-// randomFaults loses responses and pauses calls at random, like the explorer.
-func randomFaults(seed uint64) apiproxy.Fault {
-	var mutex sync.Mutex
-	chance := rand.New(rand.NewPCG(seed, math.MaxUint64)) //nolint:gosec // not used for a secret
-	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		mutex.Lock()
-		drawn, pause := chance.IntN(1000), time.Duration(chance.Int64N(int64(maxPause)))
-		mutex.Unlock()
-		switch {
-		case drawn < lostResponsesPerMille && r.URL.Query().Get("watch") == "":
-			next.ServeHTTP(httptest.NewRecorder(), r)
-			panic(http.ErrAbortHandler)
-		case drawn < lostResponsesPerMille+pausesPerMille:
-			select {
-			case <-r.Context().Done():
-				return
-			case <-time.After(pause):
-			}
-		}
-		next.ServeHTTP(w, r)
-	}
+// historyFaults loses responses and delays requests.
+var historyFaults = []chaos.Weighted[func(n int) apiproxy.Fault]{
+	chaos.Weigh(980, apiproxy.Forward), chaos.Weigh(10, apiproxy.ResetAfter),
+	chaos.Weigh(5, apiproxy.DelayedRequest(500*time.Millisecond)), chaos.Weigh(5, apiproxy.DelayedRequest(3*time.Second)),
 }
 
+// Streams of random numbers, besides those of the workers.
+const (
+	faultStream = math.MaxUint64 - iota
+	deletionStream
+)
+
 // deleteAttachments deletes an attachment Pod now and then, as another client could, until the context is canceled.
-func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
-	chance := rand.New(rand.NewPCG(seed, math.MaxUint64-1)) //nolint:gosec // not used for a secret
+func (r *historyRecorder) deleteAttachments(ctx context.Context) {
+	chance := chaos.NewRandom(chaos.Seed(), deletionStream)
 	for {
 		select {
 		case <-ctx.Done():
@@ -156,17 +122,17 @@ func (r *historyRecorder) deleteAttachments(ctx context.Context, seed uint64) {
 }
 
 // run makes this number of calls in several workers.
-func (r *historyRecorder) run(ctx context.Context, seed uint64, calls int) {
-	r.proxy.Reset(randomFaults(seed))
+func (r *historyRecorder) run(ctx context.Context, calls int) {
+	r.proxy.Reset(chaos.RandomFaults(chaos.NewRandom(chaos.Seed(), faultStream), historyFaults))
 	defer r.proxy.Reset(nil)
 	deleteCtx, stop := context.WithCancel(ctx)
 	defer stop()
-	go r.deleteAttachments(deleteCtx, seed)
+	go r.deleteAttachments(deleteCtx)
 	var workers sync.WaitGroup
 	for i := range historyWorkers {
 		workers.Go(func() {
 			defer GinkgoRecover()
-			chance := rand.New(rand.NewPCG(seed, uint64(i))) //nolint:gosec // not used for a secret
+			chance := chaos.NewRandom(chaos.Seed(), uint64(i))
 			for range calls / historyWorkers {
 				r.makeRandomCall(ctx, chance)
 			}
@@ -196,16 +162,25 @@ func (r *historyRecorder) makeRandomCall(ctx context.Context, chance *rand.Rand)
 	}
 }
 
+// Methods of random calls.
+var (
+	historyVMMethods = []chaos.Weighted[string]{
+		chaos.Weigh(4, "create_vm"), chaos.Weigh(3, "has_vm"), chaos.Weigh(3, "set_vm_metadata"), chaos.Weigh(2, "delete_vm"),
+	}
+	historyDiskMethods = []chaos.Weighted[string]{
+		chaos.Weigh(30, "attach_disk"), chaos.Weigh(28, "detach_disk"), chaos.Weigh(12, "get_disks"), chaos.Weigh(10, "resize_disk"),
+		chaos.Weigh(6, "has_disk"), chaos.Weigh(4, "snapshot_disk"), chaos.Weigh(6, "set_disk_metadata"), chaos.Weigh(4, "delete_disk"),
+	}
+)
+
 // drawCall returns a random call.
 func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
 	r.mutex.Lock()
 	defer r.mutex.Unlock()
 	if chance.IntN(5) == 0 {
-		method := pickMethod(chance, weightedMethods{{"create_vm", 4}, {"has_vm", 3}, {"set_vm_metadata", 3}, {"delete_vm", 2}})
-		return history.Call{Method: method, Subject: r.agents[chance.IntN(len(r.agents))]}
+		return history.Call{Method: chaos.Draw(chance, historyVMMethods), Subject: r.agents[chance.IntN(len(r.agents))]}
 	}
-	drawn := history.Call{Subject: r.disks[chance.IntN(len(r.disks))], Method: pickMethod(chance, weightedMethods{
-		{"attach_disk", 30}, {"detach_disk", 28}, {"get_disks", 12}, {"resize_disk", 10}, {"has_disk", 6}, {"snapshot_disk", 4}, {"set_disk_metadata", 6}, {"delete_disk", 4}})}
+	drawn := history.Call{Method: chaos.Draw(chance, historyDiskMethods), Subject: r.disks[chance.IntN(len(r.disks))]}
 	switch drawn.Method {
 	case "attach_disk", "detach_disk", "get_disks":
 		drawn.VM = r.vms[chance.IntN(len(r.vms))]
@@ -213,27 +188,6 @@ func (r *historyRecorder) drawCall(chance *rand.Rand) history.Call {
 		drawn.SizeMiB = historySizeMiB + 8*chance.IntN(100)
 	}
 	return drawn
-}
-
-// weightedMethods are methods with their relative frequencies.
-type weightedMethods []struct {
-	method string
-	weight int
-}
-
-// pickMethod returns a random method.
-func pickMethod(chance *rand.Rand, methods weightedMethods) string {
-	sum := 0
-	for _, entry := range methods {
-		sum += entry.weight
-	}
-	drawn := chance.IntN(sum)
-	for _, entry := range methods {
-		if drawn -= entry.weight; drawn < 0 {
-			return entry.method
-		}
-	}
-	return methods[0].method
 }
 
 // arguments returns the arguments of the call.
@@ -260,12 +214,13 @@ func (r *historyRecorder) arguments(call history.Call) []any {
 
 // makeCall makes the call, and kills its process after killDelay, unless killDelay is 0.
 func (r *historyRecorder) makeCall(ctx context.Context, call history.Call, killDelay time.Duration) {
-	killable, sendSignal := r.Killable()
 	if killDelay > 0 {
-		defer time.AfterFunc(killDelay, func() { _ = sendSignal(os.Kill) }).Stop()
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, killDelay)
+		defer cancel()
 	}
 	call.Started = int64(time.Since(r.startTime))
-	response, err := killable.Call(ctx, call.Method, r.arguments(call)...)
+	response, err := r.Call(ctx, call.Method, r.arguments(call)...)
 	call.Ended = int64(time.Since(r.startTime))
 	call.Outcome = outcomeOf(call, response, err)
 	r.mutex.Lock()

@@ -18,10 +18,10 @@ import (
 // the same state. It returns false if the call sent fewer requests.
 func (env testEnv) interruptCall(ctx context.Context, n int, method string, arguments ...any) bool {
 	GinkgoHelper()
-	killable, sendSignal := env.Killable()
-	proxy.Reset(apiproxy.AfterRequest(n, func() { Expect(sendSignal(os.Kill)).To(Succeed()) }))
-	_, err := killable.Call(ctx, method, arguments...)
-	proxy.Reset(nil)
+	kill := func(sendSignal func(os.Signal)) apiproxy.Fault {
+		return apiproxy.AfterRequest(n, func() { sendSignal(os.Kill) })
+	}
+	_, _, err := callWithFault(ctx, env.Director, &proxy.FaultHandler, kill, append([]any{method}, arguments...))
 	return err != nil
 }
 

@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/clock"
 	"bosh-kubernetes-cpi/test/harness/director"
@@ -137,7 +138,7 @@ var outageTimeouts = map[string]any{
 }
 
 var _ = Describe("All calls, concurrently during an outage in which", Label("faults"), Ordered, Serial, func() {
-	if faultsPattern == "" {
+	if chaos.Pattern == "" {
 		return // it takes minutes
 	}
 	var runners []*scenarioRunner
@@ -151,7 +152,7 @@ var _ = Describe("All calls, concurrently during an outage in which", Label("fau
 
 	for _, event := range outages() {
 		It(event.name+", can be retried and undone, and nothing else changes", func(ctx context.Context) {
-			chance := rand.New(rand.NewPCG(uint64(GinkgoRandomSeed()), 0)) //nolint:gosec // not used for a secret
+			chance := chaos.NewRandom(chaos.Seed(), 0)
 			unaffected := runOutage(ctx, event, runners, chance)
 			AddReportEntry(fmt.Sprintf("%d of %d calls succeeded: %s", unaffected, len(runners), event.name))
 		}, NodeTimeout(10*time.Minute))
@@ -166,6 +167,8 @@ type scenarioRunner struct {
 	requests []string
 
 	arguments []any
+	gate      *apiproxy.Gate // holds the call until the outage begins
+	returned  chan struct{}  // closed when the call returned
 	response  director.Response
 	err       error
 }
@@ -182,6 +185,17 @@ func newScenarioRunner(ctx context.Context, sc scenario) *scenarioRunner {
 	return r
 }
 
+// start starts the call, which is held at its nth request.
+func (r *scenarioRunner) start(ctx context.Context, calls *sync.WaitGroup, n int) {
+	r.gate, r.returned = apiproxy.NewGate(), make(chan struct{})
+	r.env.proxy.Reset(r.gate.Hold(apiproxy.HeldBefore, func(i int, _ *http.Request) bool { return i == n }))
+	calls.Go(func() {
+		defer close(r.returned)
+		method, _ := r.arguments[0].(string)
+		r.response, r.err = r.env.Call(ctx, method, r.arguments[1:]...)
+	})
+}
+
 // runOutage makes the calls of all runners, and holds each call at a random request until the outage begins. It returns the number of calls
 // that succeeded without a retry.
 func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, chance *rand.Rand) (unaffected int) {
@@ -193,22 +207,20 @@ func runOutage(ctx context.Context, event outage, runners []*scenarioRunner, cha
 		r.env.runBeforeCall(ctx, r.scenario)
 		r.arguments = r.call(r.env)
 	}
-	var calls, heldCalls sync.WaitGroup
-	outageStarted := make(chan struct{})
-	heldCalls.Add(len(runners))
+	var calls sync.WaitGroup
 	for _, r := range runners {
-		arrived := sync.OnceFunc(heldCalls.Done)
-		n := 1 + chance.IntN(len(r.requests))
-		r.env.proxy.Reset(holdUntil(func(i int, _ *http.Request) bool { return i == n }, arrived, outageStarted))
-		calls.Go(func() {
-			defer arrived() // a call may send fewer requests than without the outage
-			method, _ := r.arguments[0].(string)
-			r.response, r.err = r.env.Call(ctx, method, r.arguments[1:]...)
-		})
+		r.start(ctx, &calls, 1+chance.IntN(len(r.requests)))
 	}
-	heldCalls.Wait()
+	for _, r := range runners {
+		select {
+		case <-r.gate.Reached:
+		case <-r.returned: // a call may send fewer requests than without the outage
+		}
+	}
 	event.begin(runners)
-	close(outageStarted)
+	for _, r := range runners {
+		r.gate.Open()
+	}
 	select {
 	case <-time.After(event.duration):
 	case <-ctx.Done():
@@ -251,17 +263,6 @@ func restartExitedProcesses(ctx context.Context) (stop func()) {
 	return func() {
 		cancel()
 		restarts.Wait()
-	}
-}
-
-// holdUntil holds matching requests until allowed is closed, and calls arrived for each of them.
-func holdUntil(matches func(i int, r *http.Request) bool, arrived func(), allowed <-chan struct{}) apiproxy.Fault {
-	return func(i int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		if matches(i, r) {
-			arrived()
-			<-allowed
-		}
-		next.ServeHTTP(w, r)
 	}
 }
 

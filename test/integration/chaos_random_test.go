@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
-	"os"
 	"strconv"
 	"sync"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/chaos"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
 // Size of the chaos test on simulated nodes.
@@ -35,21 +34,15 @@ var _ = Describe("A chaos test on simulated nodes", func() {
 	It("never lets two VMs use a disk at the same time, and all calls succeed after the faults stop", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
 		chaosTest := chaos.Scenario{
-			Environment: env, MeanPause: 400 * time.Millisecond, Seed: uint64(GinkgoRandomSeed()), Duration: chaosSeconds * time.Second,
-			Faults: append(env.podFaults().Faults(), chaos.Fault{Name: "requests fail for a few seconds", Weight: 3, Inject: failRequests}),
+			Environment: env, MeanPause: 400 * time.Millisecond, Seed: chaos.Seed(), Duration: chaosSeconds * time.Second,
+			Faults: append(env.podFaults().Faults(), chaos.Weigh(3, chaos.Fault{Name: "requests fail for a few seconds", Inject: failRequests})),
 			Log: func(format string, arguments ...any) {
 				fmt.Fprintf(GinkgoWriter, time.Now().Format(time.TimeOnly)+" "+format+"\n", arguments...)
 			},
 		}
-		if seed, ok := os.LookupEnv("CHAOS_SEED"); ok {
-			var err error
-			chaosTest.Seed, err = strconv.ParseUint(seed, 10, 64)
-			Expect(err).NotTo(HaveOccurred())
-		}
 		for range chaosVMs {
 			chaosTest.Disks = append(chaosTest.Disks, env.createDisk(ctx))
 		}
-		GinkgoWriter.Println("CHAOS_SEED", chaosTest.Seed)
 		violations := chaosTest.Run(ctx)
 		GinkgoWriter.Println(chaosTest.Counts())
 		Expect(violations).To(BeEmpty())
@@ -57,21 +50,10 @@ var _ = Describe("A chaos test on simulated nodes", func() {
 })
 
 // failRequests makes one in ten requests of the CPI fail for three seconds: the connection breaks, or the response is a 503.
-func failRequests(ctx context.Context, rng *rand.Rand) error {
-	var mutex sync.Mutex
-	proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-		mutex.Lock()
-		n := rng.IntN(20)
-		mutex.Unlock()
-		switch n {
-		case 0:
-			panic(http.ErrAbortHandler)
-		case 1:
-			rw.WriteHeader(http.StatusServiceUnavailable)
-		default:
-			next.ServeHTTP(rw, r)
-		}
-	})
+func failRequests(ctx context.Context, random *rand.Rand) error {
+	proxy.Reset(chaos.RandomFaults(random, []chaos.Weighted[func(int) apiproxy.Fault]{
+		chaos.Weigh(18, apiproxy.Forward), chaos.Weigh(1, apiproxy.ResetBefore), chaos.Weigh(1, apiproxy.Unavailable),
+	}))
 	defer proxy.Reset(nil)
 	select {
 	case <-ctx.Done():

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
@@ -169,11 +170,10 @@ func startCall(ctx context.Context, d *director.Director, method string, argumen
 
 // holdRequests makes the proxy hold matching requests until allow is called. The first matching request closes arrived.
 func holdRequests(matches func(i int, r *http.Request) bool) (arrived <-chan struct{}, allow func()) {
-	arrivedCh, released := make(chan struct{}), make(chan struct{})
-	allow = sync.OnceFunc(func() { close(released) })
-	DeferCleanup(allow)
-	proxy.Reset(holdUntil(matches, sync.OnceFunc(func() { close(arrivedCh) }), released))
-	return arrivedCh, allow
+	gate := apiproxy.NewGate()
+	DeferCleanup(gate.Open)
+	proxy.Reset(gate.Hold(apiproxy.HeldBefore, matches))
+	return gate.Reached, gate.Open
 }
 
 // podRequestStall hides changes of Pods from a process that uses the proxy.

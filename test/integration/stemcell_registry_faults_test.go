@@ -12,12 +12,13 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
-// A run without FAULTS tries one in registryTestCaseParts test cases of registries. The seed selects them.
+// A run without CASES tries one in registryTestCaseParts test cases of registries. The seed selects them.
 const registryTestCaseParts = 40
 
 // registryEnv is an environment with a separate registry, which is initially empty. Faults can be injected into requests to the registry.
@@ -120,18 +121,17 @@ var _ = Describe("A fault at any request to a registry of", Label("faults"), fun
 // runRegistryCall runs the selected test cases of the call, each with a separate registry.
 func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
 	expected, requests := call.callWithoutFault(ctx, newRegistryEnv(env))
-	result := scenarioResult{Scenario: call.name + " at the registry", Requests: len(requests)}
+	cases := chaos.Cases{Group: call.name + " at the registry", Requests: len(requests)}
 	for i, request := range requests {
 		for _, spec := range registryFaults() {
 			tc := testCase{scenario: scenario{name: call.name + " at the registry"}, n: i + 1, request: request, faultSpec: spec}
-			drawn := faultsPattern == "" && drawnBySeed(tc.String(), registryTestCaseParts)
-			if spec.appliesTo != nil && !spec.appliesTo(request) || !drawn && !tc.selected() {
+			if spec.appliesTo != nil && !spec.appliesTo(request) || !chaos.IsSelected(tc.String(), registryTestCaseParts) {
 				continue
 			}
-			result.record(tc, func() { call.runTestCase(ctx, newRegistryEnv(env), tc, expected) })
+			cases.Try(tc, func() bool { call.runTestCase(ctx, newRegistryEnv(env), tc, expected); return true })
 		}
 	}
-	result.addToReport()
+	chaos.AddToReport(testCaseReportEntry, cases)
 }
 
 // prepareArguments prepares the environment for the call, and returns its method and arguments.
@@ -165,11 +165,7 @@ func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc tes
 	if tc.shortTimeout {
 		d = r.directorWithTimeouts(shortTimeouts)
 	}
-	killable, sendSignal := d.Killable()
-	r.requests.Reset(tc.inject(tc.n, func(signal os.Signal) { _ = sendSignal(signal) }))
-	method, _ := arguments[0].(string)
-	first, callErr := killable.Call(ctx, method, arguments[1:]...)
-	r.requests.Reset(nil)
+	first, _, callErr := callWithFault(ctx, d, r.requests, func(sendSignal func(os.Signal)) apiproxy.Fault { return tc.inject(tc.n, sendSignal) }, arguments)
 	if tc.tolerated {
 		Expect(callErr).NotTo(HaveOccurred())
 		Expect(first.Error).To(BeNil(), "the call with the fault: %s", first.Stderr)
@@ -179,6 +175,7 @@ func (call registryCall) runTestCase(ctx context.Context, r *registryEnv, tc tes
 		Expect(first.Error.Type).To(HavePrefix("Bosh::Clouds::"))
 		Expect(first.Error.Message).To(ContainSubstring(r.host))
 	}
+	method, _ := arguments[0].(string)
 	retried := r.mustCall(ctx, method, arguments[1:]...)
 	Expect(r.normalizeHost(retried)).To(Equal(expected), "the result of the retried call")
 	call.check(ctx, r, retried.Text())

@@ -12,6 +12,11 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
+// Forward injects no fault.
+func Forward(int) Fault {
+	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) { next.ServeHTTP(w, r) }
+}
+
 // Unavailable responds to request n with a 503 without Retry-After.
 func Unavailable(n int) Fault {
 	return ErrorStatus(http.StatusServiceUnavailable, metav1.StatusReasonServiceUnavailable)(n)
