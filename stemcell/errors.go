@@ -3,12 +3,12 @@ package stemcell
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -58,6 +58,7 @@ func explain(action, registry string, err error) error {
 	wrap := func(kind error, message string) error {
 		return &registryError{kind: kind, message: action + ": " + message, err: err}
 	}
+	var untrusted *tls.CertificateVerificationError
 	var response *transport.Error
 	switch {
 	case errors.Is(err, ErrInvalid):
@@ -67,7 +68,7 @@ func explain(action, registry string, err error) error {
 			action, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", action, err)
-	case isUntrustedCertificate(err):
+	case errors.As(err, &untrusted):
 		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
 			"set stemcell.registry.ca to the CA certificate that signed it")
 	case isPlainHTTPError(err):
@@ -110,22 +111,10 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 	return fallback
 }
 
-func isUntrustedCertificate(err error) bool {
-	var authority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	var certificate x509.CertificateInvalidError
-	var verification *tls.CertificateVerificationError
-	return errors.As(err, &authority) || errors.As(err, &hostname) || errors.As(err, &certificate) || errors.As(err, &verification)
-}
-
 // isConnectionLost reports whether the connection ended before the response was complete.
 func isConnectionLost(err error) bool {
-	for _, cause := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed} {
-		if errors.Is(err, cause) {
-			return true
-		}
-	}
-	return false
+	causes := []error{io.EOF, io.ErrUnexpectedEOF, syscall.EPIPE, syscall.ECONNRESET, net.ErrClosed}
+	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
 // isPlainHTTPError reports whether the server responded to a TLS handshake in plain HTTP. net/http has no type for this error.

@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"cmp"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -102,8 +103,11 @@ func isImagePrefix(prefix string) bool {
 }
 
 func (r Registry) validate() error {
+	if r == (Registry{}) {
+		return nil
+	}
 	if r.Repository == "" {
-		return r.validateUnused()
+		return errors.New("stemcell.registry.repository is missing; the other properties of stemcell.registry require it")
 	}
 	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
 		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
@@ -121,14 +125,6 @@ func (r Registry) validate() error {
 		return errors.New("stemcell.registry.ca contains no certificate; set it to a PEM-encoded certificate (-----BEGIN CERTIFICATE-----…)")
 	}
 	return r.validatePullSecret()
-}
-
-// validateUnused rejects settings that have no effect without a repository.
-func (r Registry) validateUnused() error {
-	if r != (Registry{}) {
-		return errors.New("stemcell.registry.repository is missing; the other properties of stemcell.registry require it")
-	}
-	return nil
 }
 
 func (r Registry) validatePullSecret() error {
@@ -151,12 +147,7 @@ func (r Registry) validatePullSecret() error {
 }
 
 // pullRepository returns the name of the repository for the nodes.
-func (r Registry) pullRepository() string {
-	if r.PullRepository != "" {
-		return r.PullRepository
-	}
-	return r.Repository
-}
+func (r Registry) pullRepository() string { return cmp.Or(r.PullRepository, r.Repository) }
 
 // PullSecret returns the name and the content (.dockerconfigjson) of the Secret for pulling this image. The name is "" if no Secret is
 // configured for the image's registry.
@@ -165,10 +156,7 @@ func (o Options) PullSecret(image string) (string, []byte, error) {
 	if pull.Name == "" || registryHost(image) != registryHost(o.Registry.pullRepository()) {
 		return "", nil, nil
 	}
-	username, password := pull.Username, pull.Password
-	if username == "" {
-		username, password = o.Registry.Username, o.Registry.Password
-	}
+	username, password := cmp.Or(pull.Username, o.Registry.Username), cmp.Or(pull.Password, o.Registry.Password)
 	content, err := json.Marshal(map[string]any{"auths": map[string]any{
 		registryHost(image): map[string]string{
 			"username": username, "password": string(password),

@@ -1,8 +1,8 @@
 package stemcell
 
 import (
+	"fmt"
 	"os"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -37,13 +37,7 @@ func readOnlyMapping(fields []string) (start, end uint64) {
 	if len(fields) < 6 || !strings.HasPrefix(fields[5], "/") || strings.Contains(fields[1], "w") {
 		return 0, 0
 	}
-	from, to, _ := strings.Cut(fields[0], "-")
-	start, err := strconv.ParseUint(from, 16, 64)
-	if err != nil {
-		return 0, 0
-	}
-	end, err = strconv.ParseUint(to, 16, 64)
-	if err != nil {
+	if _, err := fmt.Sscanf(fields[0], "%x-%x", &start, &end); err != nil {
 		return 0, 0
 	}
 	return start, end

@@ -29,13 +29,8 @@ func (r Registry) tryUpload(ctx context.Context, repository name.Repository) err
 	if err != nil {
 		return err
 	}
-	roundTripper, err := transport.NewWithContext(
-		ctx,
-		repository.Registry,
-		credentials,
-		r.transport(),
-		[]string{repository.Scope(transport.PushScope)},
-	)
+	scopes := []string{repository.Scope(transport.PushScope)}
+	roundTripper, err := transport.NewWithContext(ctx, repository.Registry, credentials, r.transport(), scopes)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -120,11 +121,7 @@ var invalidTagChars = sync.OnceValue(func() *regexp.Regexp { return regexp.MustC
 // https://github.com/opencontainers/distribution-spec/blob/main/spec.md
 func tagFor(properties Properties, digest v1.Hash) string {
 	prefix := invalidTagChars().ReplaceAllString(properties.Name+"-"+properties.Version, "-")
-	prefix = strings.Trim(prefix[:min(len(prefix), 100)], "-._")
-	if prefix == "" {
-		prefix = "stemcell"
-	}
-	return prefix + tagSuffix(digest)
+	return cmp.Or(strings.Trim(prefix[:min(len(prefix), 100)], "-._"), "stemcell") + tagSuffix(digest)
 }
 
 func tagSuffix(digest v1.Hash) string { return "-" + digest.Hex[:12] }

@@ -30,7 +30,7 @@ func (o Options) Image(cid string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if pushed.Context().Name() == repositoryName(o.Registry.Repository) {
+		if configured, err := o.Registry.repository(); err == nil && configured.Name() == pushed.Context().Name() {
 			return o.Registry.pullRepository() + "@" + pushed.DigestStr(), nil
 		}
 		return pushed.Name(), nil
@@ -57,15 +57,6 @@ func pushedReference(cid string) (name.Digest, error) {
 			"upload the stemcell again", cid, heavyPrefix)
 	}
 	return reference, nil
-}
-
-// repositoryName returns the repository in the canonical form of go-containerregistry, or "" if it is invalid.
-func repositoryName(repository string) string {
-	parsed, err := name.NewRepository(repository)
-	if err != nil {
-		return ""
-	}
-	return parsed.Name()
 }
 
 // applyMirror returns the reference in the mirror with the longest matching prefix, or the unchanged reference if no mirror matches.
@@ -96,11 +87,8 @@ func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
 
 // canonicalPrefix returns the prefix with go-containerregistry's name for Docker Hub.
 func canonicalPrefix(prefix string) string {
-	if registry, path, hasPath := strings.Cut(prefix, "/"); registry == "docker.io" {
-		if hasPath {
-			return name.DefaultRegistry + "/" + path
-		}
-		return name.DefaultRegistry
+	if rest, found := strings.CutPrefix(prefix, "docker.io"); found && (rest == "" || rest[0] == '/') {
+		return name.DefaultRegistry + rest
 	}
 	return prefix
 }

@@ -59,11 +59,7 @@ func openRootfs(ctx context.Context, path string) (*rootfs, error) {
 		return nil, invalid("cannot read the stemcell's image: %w", err)
 	}
 	defer file.Close()
-	stat, err := file.Stat()
-	if err != nil {
-		return nil, invalid("cannot read the stemcell's image: %w", err)
-	}
-	fs := &rootfs{path: path, size: stat.Size()}
+	fs := &rootfs{path: path}
 	header := make([]byte, 512)
 	n, err := io.ReadFull(file, header)
 	if err != nil && !errors.Is(err, io.ErrUnexpectedEOF) && !errors.Is(err, io.EOF) {
@@ -78,12 +74,10 @@ func openRootfs(ctx context.Context, path string) (*rootfs, error) {
 		return nil, invalid("the stemcell's image %s is not a tar archive; "+
 			"use a stemcell with a root filesystem (bosh-warden-boshlite-…), not one with a disk image", path)
 	}
-	sum := sha256.New()
-	sum.Write(header)
-	if _, err := io.Copy(sum, contextReader{ctx, file}); err != nil {
+	fs.digest, fs.size, err = v1.SHA256(io.MultiReader(bytes.NewReader(header), contextReader{ctx, file}))
+	if err != nil {
 		return nil, fmt.Errorf("cannot read the stemcell's image %s: %w", path, err)
 	}
-	fs.digest = v1.Hash{Algorithm: "sha256", Hex: hex.EncodeToString(sum.Sum(nil))}
 	return fs, nil
 }
 

@@ -40,7 +40,7 @@ func (s Store) readOptions(ctx context.Context, reference name.Reference) []remo
 // writeOptions returns the options for the configured registry.
 func (s Store) writeOptions(ctx context.Context) []remote.Option {
 	options := []remote.Option{
-		remote.WithContext(ctx), s.Registry.authentication(),
+		remote.WithContext(ctx), remote.WithAuthFromKeychain(s.Registry.keychain()),
 		remote.WithTransport(s.Registry.transport()), remote.WithUserAgent("bosh-kubernetes-cpi"),
 		remote.WithRetryPredicate(func(err error) bool { return ctx.Err() == nil && isTransient(err) }),
 	}
@@ -58,8 +58,6 @@ func isTransient(err error) bool {
 	var temporary interface{ Temporary() bool }
 	return isConnectionLost(err) || errors.As(err, &temporary) && temporary.Temporary()
 }
-
-func (r Registry) authentication() remote.Option { return remote.WithAuthFromKeychain(r.keychain()) }
 
 // keychain returns the configured credentials. The default is the host's.
 func (r Registry) keychain() authn.Keychain {
