@@ -2,30 +2,21 @@ package stemcell
 
 import (
 	"archive/tar"
+	"bytes"
 	"crypto/sha1" // required by BOSH's stemcell format
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"os"
 
 	"github.com/klauspost/compress/gzip" // see rootfs.go
 )
 
-// LightTarball is the tarball of a light stemcell, which refers to an image in a registry.
-type LightTarball struct {
-	Name            string // for example bosh-kubernetes-ubuntu-jammy
-	Version         string
-	OperatingSystem string
-	Repository      string // the image's repository
-	Digest          string // the image's digest: sha256:…
-	APIVersion      int    // the agent's api_version, at least MinAPIVersion
-}
-
 const manifestTemplate = `---
 name: %q
 version: %q
 api_version: %d
 bosh_protocol: "1"
-sha1: %s
+sha1: %x
 operating_system: %q
 stemcell_formats: [docker-light]
 cloud_properties:
@@ -36,25 +27,14 @@ cloud_properties:
   digest: %q
 `
 
-// Write writes the tarball, which contains stemcell.MF and an empty image.
-func (t LightTarball) Write(path string) (err error) {
-	file, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if closeErr := file.Close(); err == nil {
-			err = closeErr
-		}
-		if err == nil {
-			err = os.Rename(path+".new", path)
-		}
-	}()
-	compressed := gzip.NewWriter(file)
+// WriteLight writes the tarball of a light stemcell, which contains stemcell.MF and an empty image. The cloud properties refer to the
+// image with ImageReference and Digest.
+func (m Manifest) WriteLight(path string) error {
+	var tarball bytes.Buffer
+	compressed := gzip.NewWriter(&tarball)
 	archive := tar.NewWriter(compressed)
-	imageSum := sha1.Sum(nil)
-	manifest := fmt.Appendf(nil, manifestTemplate, t.Name, t.Version, t.APIVersion, hex.EncodeToString(imageSum[:]), t.OperatingSystem,
-		t.Name, t.Version, t.Repository, t.Digest)
+	manifest := fmt.Appendf(nil, manifestTemplate, m.Name, m.Version, m.APIVersion, sha1.Sum(nil), m.OperatingSystem,
+		m.Name, m.Version, m.CloudProperties.ImageReference, m.CloudProperties.Digest)
 	for _, entry := range []struct {
 		name    string
 		content []byte
@@ -66,8 +46,11 @@ func (t LightTarball) Write(path string) (err error) {
 			return err
 		}
 	}
-	if err := archive.Close(); err != nil {
+	if err := errors.Join(archive.Close(), compressed.Close()); err != nil {
 		return err
 	}
-	return compressed.Close()
+	if err := os.WriteFile(path+".new", tarball.Bytes(), 0o666); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
 }

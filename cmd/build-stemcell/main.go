@@ -149,7 +149,7 @@ func run(ctx context.Context, args []string, env func(string) string, output io.
 	if err != nil {
 		return "", err
 	}
-	var light stemcell.LightTarball
+	var light stemcell.Manifest
 	if o.image != "" {
 		light, err = o.inspectImage(ctx, store)
 	} else {
@@ -159,7 +159,7 @@ func run(ctx context.Context, args []string, env func(string) string, output io.
 		return "", err
 	}
 	path := filepath.Join(o.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", light.Version, light.OperatingSystem))
-	if err := light.Write(path); err != nil {
+	if err := light.WriteLight(path); err != nil {
 		return "", fmt.Errorf("write the stemcell tarball: %w", err)
 	}
 	return path, nil
@@ -168,60 +168,56 @@ func run(ctx context.Context, args []string, env func(string) string, output io.
 // apiVersion is the stemcell API version that the stemcell.MF of published stemcells declares.
 const apiVersion = 3
 
-// buildImage builds an image, pushes or loads it, and returns a light stemcell that references it.
-func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Writer) (light stemcell.LightTarball, err error) {
-	manifest, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version, APIVersion: apiVersion}, o.rootfs
+// buildImage builds an image, pushes or loads it, and returns the manifest of a light stemcell that references it.
+func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Writer) (light stemcell.Manifest, err error) {
+	light, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version, APIVersion: apiVersion}, o.rootfs
 	if o.stemcell != "" {
 		dir, err := os.MkdirTemp("", "build-stemcell-")
 		if err != nil {
 			return light, err
 		}
 		defer os.RemoveAll(dir)
-		if manifest, image, err = stemcell.Extract(o.stemcell, dir); err != nil {
+		if light, image, err = stemcell.Extract(o.stemcell, dir); err != nil {
 			return light, err
 		}
 	}
-	light = o.newLightTarball(manifest)
-	light.Repository = o.repository
+	light.Name = o.stemcellName(light.OperatingSystem)
+	light.CloudProperties = stemcell.Properties{Name: light.Name, Version: light.Version, ImageReference: o.repository}
 	build := func(registry stemcell.Registry) (name.Digest, error) {
 		store.Registry = registry
-		return store.Build(ctx, image, stemcell.Properties{Name: light.Name, Version: light.Version})
+		return store.Build(ctx, image, light.CloudProperties)
 	}
 	if o.load != "" {
-		light.Digest, err = o.loadImage(ctx, build, log)
+		light.CloudProperties.Digest, err = o.loadImage(ctx, build, log)
 		return light, err
 	}
 	pinned, err := build(store.Registry)
-	light.Digest = pinned.DigestStr()
+	light.CloudProperties.Digest = pinned.DigestStr()
 	return light, err
 }
 
-// inspectImage returns a light stemcell that references an image in a registry.
-func (o options) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.LightTarball, err error) {
+// inspectImage returns the manifest of a light stemcell that references an image in a registry.
+func (o options) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.Manifest, err error) {
 	info, err := store.InspectImage(ctx, o.image)
 	if err != nil {
 		return light, err
 	}
-	manifest := stemcell.Manifest{
+	light = stemcell.Manifest{
 		OperatingSystem: cmp.Or(o.operatingSystem, info.OperatingSystem), Version: cmp.Or(o.version, info.Version), APIVersion: apiVersion,
+		CloudProperties: stemcell.Properties{ImageReference: o.repository, Digest: info.Image.DigestStr()},
 	}
-	if manifest.OperatingSystem == "" || manifest.Version == "" {
+	if light.OperatingSystem == "" || light.Version == "" {
 		return light, errors.New("the operating system and version of the image are unknown; set -os and -version")
 	}
-	light = o.newLightTarball(manifest)
-	light.Repository, light.Digest = o.repository, info.Image.DigestStr()
+	light.Name = o.stemcellName(light.OperatingSystem)
 	for _, platform := range info.Platforms {
 		store.Log.Info("found image in registry", "image", info.Image.String(), "platform", platform.String())
 	}
 	return light, nil
 }
 
-// newLightTarball returns the light stemcell without its image reference.
-func (o options) newLightTarball(manifest stemcell.Manifest) stemcell.LightTarball {
-	return stemcell.LightTarball{
-		Name: cmp.Or(o.name, "bosh-kubernetes-"+manifest.OperatingSystem), Version: manifest.Version,
-		OperatingSystem: manifest.OperatingSystem, APIVersion: manifest.APIVersion,
-	}
+func (o options) stemcellName(operatingSystem string) string {
+	return cmp.Or(o.name, "bosh-kubernetes-"+operatingSystem)
 }
 
 // newStore returns a store for the registry that the flags select.

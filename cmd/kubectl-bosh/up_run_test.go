@@ -246,8 +246,9 @@ var _ = Describe("kubectl bosh up and down", func() {
 	})
 
 	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
-		Expect(stemcell.LightTarball{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", Repository: "registry.example.com/stemcell",
-			Digest: "sha256:" + strings.Repeat("0", 64), APIVersion: 3}.Write(ws.path("stemcell.tgz"))).To(Succeed())
+		properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
+		Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
+			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
 		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
 		Eventually(func(g Gomega) {
 			pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/director-uuid=preflight"})
