@@ -1,55 +1,38 @@
 package main
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// arguments are the pairs of CNI_ARGS, in order: "alphanumeric key-value pairs separated by semicolons" (specification, section 2,
-// Parameters).
-type arguments [][2]string
+// arguments are the pairs KEY=VALUE of CNI_ARGS, in order: "alphanumeric key-value pairs separated by semicolons" (specification,
+// section 2, Parameters).
+type arguments []string
 
 func parseArguments(cniArgs string) (arguments, error) {
-	var parsed arguments
-	for pair := range strings.SplitSeq(cniArgs, ";") {
-		if pair == "" {
-			continue
-		}
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
+	pairs := strings.FieldsFunc(cniArgs, func(char rune) bool { return char == ';' })
+	for _, pair := range pairs {
+		if !strings.Contains(pair, "=") {
 			return nil, newError(types.ErrInvalidEnvironmentVariables, "CNI_ARGS contains %q, which is not KEY=VALUE", pair)
 		}
-		parsed = append(parsed, [2]string{key, value})
 	}
-	return parsed, nil
+	return pairs, nil
 }
 
 // get returns the value of key, or "" if there is none.
 func (a arguments) get(key string) string {
 	for _, pair := range a {
-		if pair[0] == key {
-			return pair[1]
+		if value, found := strings.CutPrefix(pair, key+"="); found {
+			return value
 		}
 	}
 	return ""
 }
 
-// with returns a copy in which key occurs once, with the given value.
-func (a arguments) with(key, value string) arguments {
-	var result arguments
-	for _, pair := range a {
-		if pair[0] != key {
-			result = append(result, pair)
-		}
-	}
-	return append(result, [2]string{key, value})
-}
-
-func (a arguments) String() string {
-	pairs := make([]string, 0, len(a))
-	for _, pair := range a {
-		pairs = append(pairs, pair[0]+"="+pair[1])
-	}
-	return strings.Join(pairs, ";")
+// with returns CNI_ARGS in which key occurs once, with the given value.
+func (a arguments) with(key, value string) string {
+	others := slices.DeleteFunc(slices.Clone(a), func(pair string) bool { return strings.HasPrefix(pair, key+"=") })
+	return strings.Join(append(others, key+"="+value), ";")
 }

@@ -54,7 +54,7 @@ func (d delegate) run(command string) ([]byte, error) {
 // (https://www.cni.dev/docs/conventions/). IP in CNI_ARGS requests the first address, because plugins expect exactly one there. The
 // capability ips requests all addresses if the configuration declares it. Otherwise, args.cni.ips requests several addresses.
 func (d delegate) withAddresses(a arguments, addresses []string) (delegate, error) {
-	d.args = a.with("IP", addresses[0]).String()
+	d.args = a.with("IP", addresses[0])
 	var capabilities map[string]bool
 	if raw := d.config["capabilities"]; raw != nil {
 		if err := json.Unmarshal(raw, &capabilities); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -51,17 +52,10 @@ func serve() int {
 		}
 		cniErr = types.NewError(types.ErrIOFailure, "cannot write the result", "")
 	}
-	printError(cniErr, shim.version)
-	return 1
-}
-
-// printError prints an error document (specification, section 5: Result Types, Error), with the cniVersion that skel omits.
-func printError(cniErr *types.Error, cniVersion string) {
-	if cniVersion == "" {
-		cniVersion = version.Current()
-	}
+	// The error document (specification, section 5: Result Types, Error) has the cniVersion that skel omits.
 	_ = json.NewEncoder(os.Stdout).Encode(struct {
 		CNIVersion string `json:"cniVersion"`
 		*types.Error
-	}{cniVersion, cniErr})
+	}{cmp.Or(shim.version, version.Current()), cniErr})
+	return 1
 }

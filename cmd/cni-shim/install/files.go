@@ -44,7 +44,7 @@ func writeFile(path string, mode fs.FileMode, content io.ReadSeeker) (bool, erro
 }
 
 // fileMatches reports whether the file exists with the given content and mode.
-func fileMatches(path string, mode fs.FileMode, content io.ReadSeeker) (bool, error) {
+func fileMatches(path string, mode fs.FileMode, content io.Reader) (bool, error) {
 	file, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
@@ -54,18 +54,8 @@ func fileMatches(path string, mode fs.FileMode, content io.ReadSeeker) (bool, er
 	}
 	defer file.Close()
 	info, err := file.Stat()
-	if err != nil {
+	if err != nil || info.Mode().Perm() != mode {
 		return false, err
-	}
-	size, err := content.Seek(0, io.SeekEnd)
-	if err != nil {
-		return false, err
-	}
-	if _, err := content.Seek(0, io.SeekStart); err != nil {
-		return false, err
-	}
-	if info.Mode().Perm() != mode || info.Size() != size {
-		return false, nil
 	}
 	return sameContent(file, content)
 }

@@ -12,6 +12,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // installedFile is a file written by Install.
@@ -142,11 +144,9 @@ func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Lo
 	if err := errors.Join(removeTemporaryFiles(o.ConfigDir), removeTemporaryFiles(o.BinaryDir)); err != nil {
 		return err
 	}
-	ticker := time.NewTicker(interval)
-	defer ticker.Stop()
-	var lastMessage string
+	var lastErr error
 	minRemaining := 1.0 // renews an existing token, in case its service account was recreated
-	for {
+	wait.NonSlidingUntilWithContext(ctx, func(ctx context.Context) {
 		changed, err := o.install(ctx, minRemaining)
 		if slices.Contains(changed, o.kubeconfigPath()) {
 			minRemaining = renewBelow
@@ -154,18 +154,10 @@ func (o Options) Watch(ctx context.Context, interval time.Duration, log *slog.Lo
 		for _, path := range changed {
 			log.Info("installed", "file", path)
 		}
-		message := ""
-		if err != nil {
-			message = err.Error()
+		if err != nil && (lastErr == nil || err.Error() != lastErr.Error()) {
+			log.Error("installation incomplete", "error", err.Error())
 		}
-		if message != lastMessage && message != "" {
-			log.Error("installation incomplete", "error", message)
-		}
-		lastMessage = message
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
+		lastErr = err
+	}, interval)
+	return nil
 }

@@ -110,18 +110,11 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	if capabilities := plugins[0]["capabilities"]; capabilities != nil {
 		entry["capabilities"] = capabilities // the runtime derives runtimeConfig from them
 	}
-	first, err := json.Marshal(entry)
-	if err != nil {
-		return nil, err
-	}
-	entries := []json.RawMessage{first}
+	entries := []any{entry}
 	for _, plugin := range plugins[1:] {
-		raw, err := json.Marshal(plugin)
-		if err != nil {
-			return nil, err
-		}
-		entries = append(entries, raw)
+		entries = append(entries, plugin)
 	}
+	var err error
 	if network["plugins"], err = json.Marshal(entries); err != nil {
 		return nil, err
 	}

@@ -48,9 +48,9 @@ func main() {
 	})
 	fmt.Fprint(os.Stderr, c.Test.Stderr)
 	switch {
-	case contains(c.Test.Crash, command):
+	case slices.Contains(c.Test.Crash, command):
 		os.Exit(2)
-	case contains(c.Test.Fail, command):
+	case slices.Contains(c.Test.Fail, command):
 		fmt.Fprintf(os.Stdout, `{"cniVersion":%q,"code":117,"msg":"the delegate cannot %s","details":"for a test"}`, c.CNIVersion, command)
 		os.Exit(1)
 	case c.Test.Print != "":
@@ -88,10 +88,6 @@ func assignedAddresses(c config) []map[string]string {
 		ips = append(ips, map[string]string{"address": ip, "version": map[bool]string{true: "6", false: "4"}[strings.Contains(ip, ":")]})
 	}
 	return ips
-}
-
-func contains(list []string, command string) bool {
-	return slices.Contains(list, command)
 }
 
 func recordCall(path string, call Call) {
