@@ -57,27 +57,28 @@ func main() {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *collecting {
-		if err := runCollect(ctx, *configPath, collect.Collector{
-			Director: *director, Confirm: *confirm, MinAge: *minAge, Out: os.Stdout,
-		}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			os.Exit(1)
+	var err error
+	passed := true
+	switch {
+	case *collecting:
+		collector := collect.Collector{Director: *director, Confirm: *confirm, MinAge: *minAge, Out: os.Stdout}
+		err = runCollect(ctx, *configPath, collector)
+	case *check:
+		passed, err = runCheck(ctx, *configPath, *image, *deep, *asJSON)
+	default:
+		// Exiting is as safe as being killed: the director can retry a call that was interrupted at any point.
+		onCallerExit(os.Getppid(), os.Stdout, func() { os.Exit(1) })
+		server := cpi.Server{
+			Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*configPath) }),
+			Log:    os.Stderr,
 		}
-		return
+		// Fail only if the response cannot be written: the BOSH CLI ignores the response of a CPI with a nonzero exit status.
+		err = server.Serve(ctx, os.Stdin, os.Stdout)
 	}
-	if *check {
-		os.Exit(runCheck(ctx, *configPath, *image, *deep, *asJSON))
-	}
-	// Exiting is as safe as being killed: the director can retry a call that was interrupted at any point.
-	onCallerExit(os.Getppid(), os.Stdout, func() { os.Exit(1) })
-	server := cpi.Server{
-		Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*configPath) }),
-		Log:    os.Stderr,
-	}
-	// Fail only if the response cannot be written: the BOSH CLI ignores the response of a CPI with a nonzero exit status.
-	if err := server.Serve(ctx, os.Stdin, os.Stdout); err != nil {
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
+	}
+	if err != nil || !passed {
 		os.Exit(1)
 	}
 }
@@ -89,28 +90,19 @@ func runCollect(ctx context.Context, configPath string, collector collect.Collec
 	return collector.Run(ctx)
 }
 
-// runCheck returns the exit status: 0 if all required checks pass.
-func runCheck(ctx context.Context, configPath, image string, deep, asJSON bool) int {
+// runCheck writes the results of the checks, and reports whether all required checks pass.
+func runCheck(ctx context.Context, configPath, image string, deep, asJSON bool) (passed bool, err error) {
 	config, err := cpi.LoadConfig(configPath)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return false, err
 	}
 	client, err := preflight.NewClient(config)
 	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
+		return false, err
 	}
 	results := preflight.Run(ctx, config, client, image)
 	if deep {
 		results = append(results, preflight.RunDeep(ctx, config, client, image)...)
 	}
-	if err := preflight.Write(os.Stdout, results, asJSON); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	if !preflight.Passed(results) {
-		return 1
-	}
-	return 0
+	return preflight.Passed(results), preflight.Write(os.Stdout, results, asJSON)
 }
