@@ -39,30 +39,16 @@ func isTransient(err error) bool {
 }
 
 // failureTimes contains the times since which connections to addresses fail. It is safe for concurrent use.
-type failureTimes struct {
-	mutex sync.Mutex
-	since map[string]time.Time
-}
+type failureTimes struct{ since sync.Map }
 
 // record records that a connection to the address failed, and returns for how long connections to it have failed.
 func (f *failureTimes) record(address string, now time.Time) time.Duration {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	if f.since == nil {
-		f.since = map[string]time.Time{}
-	}
-	if _, known := f.since[address]; !known {
-		f.since[address] = now
-	}
-	return now.Sub(f.since[address])
+	since, _ := f.since.LoadOrStore(address, now)
+	return now.Sub(since.(time.Time))
 }
 
 // clear records that a connection to the address succeeded.
-func (f *failureTimes) clear(address string) {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	delete(f.since, address)
-}
+func (f *failureTimes) clear(address string) { f.since.Delete(address) }
 
 // socksReply returns the SOCKS reply for the error; see RFC 1928, section 6.
 func socksReply(err error) uint8 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -45,8 +46,7 @@ type Finder struct {
 	// Wait is how long to wait for a VM that is not running, for example while it is recreated.
 	Wait time.Duration
 
-	mutex sync.Mutex
-	seen  map[string]bool // addresses that a VM or Service had
+	seen sync.Map // addresses that a VM or Service had
 }
 
 // allVMs selects the VMs of all directors in the namespace.
@@ -68,8 +68,10 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map
 	var found Target
 	var lastErr error
 	err = f.Client.Pods.Wait(bounded, allVMs, &listed, func(pods []*corev1.Pod) (bool, error) {
-		found, lastErr = f.choose(ctx, host, port, excludePods(manifest.VMPods(pods), excluded))
-		if errors.Is(lastErr, ErrNotRunning) || errors.Is(lastErr, ErrUnknownAddress) && f.wasSeen(host) {
+		remaining := slices.DeleteFunc(manifest.VMPods(pods), func(pod manifest.VMPod) bool { return excluded[pod.UID] })
+		found, lastErr = f.choose(ctx, host, port, remaining)
+		_, seen := f.seen.Load(host)
+		if errors.Is(lastErr, ErrNotRunning) || errors.Is(lastErr, ErrUnknownAddress) && seen {
 			return false, nil
 		}
 		return true, lastErr
@@ -80,7 +82,7 @@ func (f *Finder) Find(ctx context.Context, host string, port int32, excluded map
 	case err != nil:
 		return Target{}, err
 	}
-	f.remember(host)
+	f.seen.Store(host, true)
 	return found, nil
 }
 
@@ -103,29 +105,4 @@ func (f *Finder) choose(ctx context.Context, host string, port int32, pods []man
 		}
 	}
 	return Target{}, newFindError(ErrUnknownAddress, "no VM or Service in namespace %s has this address", f.Client.Namespace)
-}
-
-func excludePods(pods []manifest.VMPod, excluded map[types.UID]bool) []manifest.VMPod {
-	remaining := make([]manifest.VMPod, 0, len(pods))
-	for _, pod := range pods {
-		if !excluded[pod.UID] {
-			remaining = append(remaining, pod)
-		}
-	}
-	return remaining
-}
-
-func (f *Finder) wasSeen(host string) bool {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	return f.seen[host]
-}
-
-func (f *Finder) remember(host string) {
-	f.mutex.Lock()
-	defer f.mutex.Unlock()
-	if f.seen == nil {
-		f.seen = map[string]bool{}
-	}
-	f.seen[host] = true
 }

@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -70,6 +71,9 @@ func vmBehindService(service *corev1.Service, port int32, pods []manifest.VMPod)
 
 // targetPort returns the port of the Pod for this port of the Service.
 func targetPort(service *corev1.Service, port int32, pod manifest.VMPod) (int32, error) {
+	if service.Spec.ClusterIP == corev1.ClusterIPNone {
+		return port, nil // a headless Service resolves to its Pods, without mapping ports
+	}
 	var tcpPorts []string
 	for _, servicePort := range service.Spec.Ports {
 		if servicePort.Protocol != corev1.ProtocolTCP && servicePort.Protocol != "" {
@@ -80,21 +84,12 @@ func targetPort(service *corev1.Service, port int32, pod manifest.VMPod) (int32,
 		}
 		tcpPorts = append(tcpPorts, strconv.Itoa(int(servicePort.Port)))
 	}
-	if service.Spec.ClusterIP == corev1.ClusterIPNone {
-		return port, nil // a headless Service resolves to its Pods, without mapping ports
-	}
 	return 0, newFindError(ErrNoPort, "Service %s has no TCP port %d; its TCP ports are %s", service.Name, port, strings.Join(tcpPorts, ", "))
 }
 
 func resolveTargetPort(service *corev1.Service, port corev1.ServicePort, pod manifest.VMPod) (int32, error) {
-	if service.Spec.ClusterIP == corev1.ClusterIPNone {
-		return port.Port, nil
-	}
 	if port.TargetPort.Type == intstr.Int {
-		if port.TargetPort.IntVal == 0 {
-			return port.Port, nil
-		}
-		return port.TargetPort.IntVal, nil
+		return cmp.Or(port.TargetPort.IntVal, port.Port), nil
 	}
 	for _, container := range pod.Spec.Containers {
 		for _, containerPort := range container.Ports {
