@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/pem"
 	"fmt"
 	"slices"
@@ -57,8 +56,7 @@ func Fingerprints(bundle []byte) []string {
 			slices.Sort(sums)
 			return slices.Compact(sums)
 		}
-		sum := sha256.Sum256(block.Bytes)
-		sums = append(sums, hex.EncodeToString(sum[:]))
+		sums = append(sums, fmt.Sprintf("%x", sha256.Sum256(block.Bytes)))
 	}
 }
 

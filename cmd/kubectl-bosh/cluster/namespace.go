@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -102,24 +103,11 @@ func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (previous
 	return previous, err
 }
 
-// allowVMPods adds the label that admits VM Pods to a new namespace, unless the label is already set.
-func allowVMPods(desired *unstructured.Unstructured) {
-	labels := desired.GetLabels()
-	if labels[PodSecurityLabel] == "" {
-		labels[PodSecurityLabel] = PodSecurityPrivileged
-		desired.SetLabels(labels)
-	}
-}
-
 // withoutPodSecurity returns a copy of the namespace without labels for Pod Security.
 func withoutPodSecurity(desired *unstructured.Unstructured) *unstructured.Unstructured {
 	desired = desired.DeepCopy()
 	labels := desired.GetLabels()
-	for key := range labels {
-		if strings.HasPrefix(key, podSecurityPrefix) {
-			delete(labels, key)
-		}
-	}
+	maps.DeleteFunc(labels, func(key, _ string) bool { return strings.HasPrefix(key, podSecurityPrefix) })
 	desired.SetLabels(labels)
 	return desired
 }

@@ -1,11 +1,12 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"time"
 
@@ -41,10 +42,7 @@ func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.Res
 	if !known {
 		return nil, fmt.Errorf("unsupported kind %s; apply the object yourself", object.GetKind())
 	}
-	if object.GetNamespace() == "" {
-		return c.dynamicClient.Resource(resource), nil
-	}
-	return c.dynamicClient.Resource(resource).Namespace(object.GetNamespace()), nil
+	return c.dynamicClient.Resource(resource).Namespace(object.GetNamespace()), nil // "" for cluster-scoped kinds
 }
 
 // KindAndName returns the kind and name of the object, for example Role bosh/bosh-cpi.
@@ -74,16 +72,14 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	}
 	switch {
 	case apierrors.IsNotFound(err):
-		created := desired.DeepCopy()
-		labels := created.GetLabels()
-		if labels == nil {
-			labels = map[string]string{}
-		}
+		labels := map[string]string{}
+		maps.Copy(labels, desired.GetLabels())
 		labels[manifest.LabelManagedBy] = fieldManager
-		created.SetLabels(labels)
-		if isNamespace {
-			allowVMPods(created)
+		if isNamespace { // admits VM Pods, unless permissions.yaml sets another level
+			labels[PodSecurityLabel] = cmp.Or(labels[PodSecurityLabel], PodSecurityPrivileged)
 		}
+		created := desired.DeepCopy()
+		created.SetLabels(labels)
 		_, err := client.Create(ctx, created, metav1.CreateOptions{FieldManager: fieldManager})
 		return "created", err
 	case err != nil:
@@ -221,24 +217,13 @@ func (c *Cluster) RequestToken(ctx context.Context, account string, lifetime tim
 
 // WaitForSecretToken waits until Kubernetes adds a token to the Secret, and returns the token and the CA certificate.
 func (c *Cluster) WaitForSecretToken(ctx context.Context, name string) (token string, caData []byte, err error) {
-	client := c.dynamicClient.Resource(resourcesByKind["Secret"]).Namespace(c.Client.Namespace)
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
-		secret, err := client.Get(ctx, name, metav1.GetOptions{})
+		secret, err := c.Client.Secrets.Get(ctx, name)
 		if err != nil {
 			return false, err
 		}
-		encoded, _, _ := unstructured.NestedString(secret.Object, "data", "token")
-		if encoded == "" {
-			return false, nil
-		}
-		raw, err := base64.StdEncoding.DecodeString(encoded)
-		if err != nil {
-			return false, err
-		}
-		token = string(raw)
-		encoded, _, _ = unstructured.NestedString(secret.Object, "data", "ca.crt")
-		caData, err = base64.StdEncoding.DecodeString(encoded)
-		return err == nil, err
+		token, caData = string(secret.Data["token"]), secret.Data["ca.crt"]
+		return token != "", nil
 	})
 	if err != nil {
 		return "", nil, fmt.Errorf("cannot read the token of Secret %s/%s: %w", c.Client.Namespace, name, err)

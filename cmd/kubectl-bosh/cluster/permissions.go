@@ -42,7 +42,8 @@ var (
 func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (string, error) {
 	reviewer := c.Client.Reviewer()
 	permissions := requiredPermissions
-	if !c.accountExists(ctx) {
+	accounts := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace)
+	if _, err := accounts.Get(ctx, Account, metav1.GetOptions{}); err != nil {
 		permissions = slices.Concat(setupPermissions, requiredPermissions)
 	}
 	for _, permission := range permissions {
@@ -59,10 +60,4 @@ func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (s
 			"; an administrator can apply the output of `kubectl bosh up --print-permissions`", nil
 	}
 	return "sufficient", nil
-}
-
-// accountExists reports whether the CPI's service account exists.
-func (c *Cluster) accountExists(ctx context.Context) bool {
-	_, err := c.dynamicClient.Resource(resourcesByKind["ServiceAccount"]).Namespace(c.Client.Namespace).Get(ctx, Account, metav1.GetOptions{})
-	return err == nil
 }
