@@ -156,24 +156,20 @@ func (o runOptions) confirm(command *cobra.Command, question string) error {
 		return nil
 	}
 	fmt.Fprint(command.OutOrStdout(), question+" [yN]: ")
-	type input struct {
-		line string
-		err  error
-	}
-	entered := make(chan input, 1)
-	go func() { // a read does not end with the context
-		line, err := bufio.NewReader(command.InOrStdin()).ReadString('\n')
-		entered <- input{line, err}
-	}()
-	var line string
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- readConfirmation(command.InOrStdin()) }() // a read does not end with the context
 	select {
 	case <-command.Context().Done():
 		return errors.New("interrupted: the cluster was not changed")
-	case got := <-entered:
-		if got.err != nil && !errors.Is(got.err, io.EOF) {
-			return got.err
-		}
-		line = got.line
+	case err := <-confirmed:
+		return err
+	}
+}
+
+func readConfirmation(from io.Reader) error {
+	line, err := bufio.NewReader(from).ReadString('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return err
 	}
 	if input := strings.ToLower(strings.TrimSpace(line)); input == "y" || input == "yes" {
 		return nil

@@ -71,12 +71,8 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 	if err != nil {
 		return err
 	}
-	server, logger := newProxyServer(command, client, config, options)
 	ctx := command.Context()
-	if err := server.Check(ctx); err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(int(options.port))))
+	server, listener, err := listenProxy(ctx, command.ErrOrStderr(), client, config, options)
 	if err != nil {
 		return err
 	}
@@ -84,15 +80,21 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		return runWithProxy(ctx, server, listener, arguments)
 	}
 	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))
-	logger.print("serving the VMs and Services of namespace " + client.Namespace + " until interrupted")
+	server.Log("serving the VMs and Services of namespace " + client.Namespace + " until interrupted")
 	return server.Serve(ctx, listener)
 }
 
-func newProxyServer(command *cobra.Command, client *kube.Client, config *rest.Config, options proxyOptions) (*proxy.Server, *proxyLog) {
-	logger := &proxyLog{to: command.ErrOrStderr()}
+// listenProxy returns a proxy and its listener, after a check that the user may list VMs.
+func listenProxy(ctx context.Context, log io.Writer, client *kube.Client, config *rest.Config, options proxyOptions,
+) (*proxy.Server, net.Listener, error) {
 	server := proxy.New(client, config)
-	server.Direct, server.Log, server.Finder.Wait = options.direct, logger.print, options.wait
-	return server, logger
+	server.Direct, server.Log, server.Finder.Wait = options.direct, (&proxyLog{to: log}).print, options.wait
+	if err := server.Check(ctx); err != nil {
+		return nil, nil, err
+	}
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(options.port)))
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	return server, listener, err
 }
 
 func proxyURL(listener net.Listener) string { return "socks5://" + listener.Addr().String() }

@@ -191,24 +191,22 @@ func joinDisks(i instances.Instance, format func(instances.Disk) string) string 
 }
 
 func tablePrinter(selected []column) printer {
-	return func(to io.Writer, found []instances.Instance) error { return printTable(to, found, selected) }
-}
-
-func printTable(to io.Writer, found []instances.Instance, selected []column) error {
-	table := newTable(to)
-	var headers []string
-	for _, column := range selected {
-		headers = append(headers, column.header)
-	}
-	fmt.Fprintln(table, strings.Join(headers, "\t"))
-	for _, instance := range found {
-		var cells []string
+	return func(to io.Writer, found []instances.Instance) error {
+		table := newTable(to)
+		var headers []string
 		for _, column := range selected {
-			cells = append(cells, cmp.Or(column.value(instance), "<none>"))
+			headers = append(headers, column.header)
 		}
-		fmt.Fprintln(table, strings.Join(cells, "\t"))
+		fmt.Fprintln(table, strings.Join(headers, "\t"))
+		for _, instance := range found {
+			var cells []string
+			for _, column := range selected {
+				cells = append(cells, cmp.Or(column.value(instance), "<none>"))
+			}
+			fmt.Fprintln(table, strings.Join(cells, "\t"))
+		}
+		return table.Flush()
 	}
-	return table.Flush()
 }
 
 // newTable returns a writer that aligns columns like kubectl.

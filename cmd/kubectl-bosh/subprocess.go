@@ -20,13 +20,11 @@ func runCommand(ctx context.Context, arguments []string, env ...string) error {
 	command.Env = append(os.Environ(), env...)
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	defer signal.Stop(signals)
+	defer func() { signal.Stop(signals); close(signals) }()
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("run %s: %w", arguments[0], err)
 	}
-	done := make(chan struct{})
-	defer close(done)
-	go forwardSignals(signals, command.Process, done)
+	go forwardSignals(signals, command.Process)
 	err := command.Wait()
 	var exitErr *exec.ExitError
 	if !errors.As(err, &exitErr) {
@@ -42,16 +40,11 @@ func runCommand(ctx context.Context, arguments []string, env ...string) error {
 }
 
 // forwardSignals forwards signals to the process, except interrupts from a terminal, which the process receives itself.
-func forwardSignals(signals <-chan os.Signal, process *os.Process, done <-chan struct{}) {
+func forwardSignals(signals <-chan os.Signal, process *os.Process) {
 	interactive := term.IsTerminal(int(os.Stdin.Fd()))
-	for {
-		select {
-		case sig := <-signals:
-			if sig != os.Interrupt || !interactive {
-				_ = process.Signal(sig)
-			}
-		case <-done:
-			return
+	for sig := range signals {
+		if sig != os.Interrupt || !interactive {
+			_ = process.Signal(sig)
 		}
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"strings"
 	"time"
@@ -372,11 +371,8 @@ func (r *environmentRun) execBOSH(ctx context.Context, arguments []string) error
 	if r.options.noProxy {
 		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
 	}
-	server, _ := newProxyServer(r.command, r.cluster.Client, r.config, proxyOptions{direct: true, wait: defaultVMWait})
-	if err := server.Check(ctx); err != nil {
-		return err
-	}
-	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	options := proxyOptions{direct: true, wait: defaultVMWait}
+	server, listener, err := listenProxy(ctx, r.command.ErrOrStderr(), r.cluster.Client, r.config, options)
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -142,10 +143,8 @@ func (o Options) CheckFiles() error {
 }
 
 func validateChoice(flag, value string, known ...string) error {
-	for _, choice := range known {
-		if value == "" || value == choice {
-			return nil
-		}
+	if value == "" || slices.Contains(known, value) {
+		return nil
 	}
 	return fmt.Errorf("%s %q is not valid; use one of %s", flag, value, strings.Join(known, ", "))
 }

@@ -130,10 +130,7 @@ func compareEvents(a, b *corev1.Event) int {
 	if order := LastSeen(a).Truncate(time.Second).Compare(LastSeen(b).Truncate(time.Second)); order != 0 {
 		return order
 	}
-	order, err := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
-	if err != nil {
-		return 0
-	}
+	order, _ := resourceversion.CompareResourceVersion(a.ResourceVersion, b.ResourceVersion)
 	return order
 }
 

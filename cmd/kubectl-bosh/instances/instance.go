@@ -1,6 +1,7 @@
 package instances
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -75,12 +76,9 @@ func newInstance(pod manifest.VMPod) Instance {
 	meta := metadata(pod)
 	i := Instance{
 		Director: meta["director"], DirectorUUID: manifest.DirectorOf(pod), Deployment: meta["deployment"],
-		Group: meta["job"], Index: meta["index"], ID: meta["id"],
+		Group: cmp.Or(meta["job"], meta["instance_group"]), Index: meta["index"], ID: meta["id"],
 		Pod: pod.Name, Namespace: pod.Namespace, State: state(pod), Ready: kube.IsReady(pod.Pod), Node: pod.Spec.NodeName,
 		Stemcell: manifest.StemcellOf(pod), Created: pod.CreationTimestamp, vmPod: pod,
-	}
-	if i.Group == "" {
-		i.Group = meta["instance_group"]
 	}
 	for _, ip := range pod.Status.PodIPs {
 		i.Addresses = append(i.Addresses, ip.IP)
