@@ -20,23 +20,19 @@ type Permission struct {
 func (r Permission) String() string { return r.Verb + " " + r.Resource }
 
 // Reviewer checks which permissions the client has.
-type Reviewer struct {
-	conn      connection
-	namespace string
-}
+type Reviewer struct{ conn connection }
 
 // Reviewer returns a Reviewer for the client's namespace. It needs no permissions: every authenticated user may create
 // SelfSubjectAccessReviews (ClusterRole system:basic-user).
 func (c *Client) Reviewer() *Reviewer {
-	conn := c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)
-	return &Reviewer{conn: conn, namespace: c.Namespace}
+	return &Reviewer{c.connect("/apis", authorizationv1.SchemeGroupVersion, authorizationv1.AddToScheme)}
 }
 
 // IsAllowed reports whether the client has this permission. It sends one SelfSubjectAccessReview.
 func (r *Reviewer) IsAllowed(ctx context.Context, permission Permission) (bool, error) {
 	resource, subresource, _ := strings.Cut(permission.Resource, "/")
 	attributes := &authorizationv1.ResourceAttributes{
-		Verb: permission.Verb, Group: permission.Group, Resource: resource, Subresource: subresource, Namespace: r.namespace,
+		Verb: permission.Verb, Group: permission.Group, Resource: resource, Subresource: subresource, Namespace: r.conn.namespace,
 		Name: permission.Name,
 	}
 	if permission.ClusterScoped {

@@ -75,16 +75,16 @@ func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Durat
 	if err := conn.retryPolicy.err; err != nil {
 		return nil, err
 	}
-	client.Pods = newResource(conn, "Pod", "pods", newOf[corev1.Pod], newOf[corev1.PodList])
-	client.Secrets = newResource(conn, "Secret", "secrets", newOf[corev1.Secret], newOf[corev1.SecretList])
-	client.PVCs = newResource(conn, "PersistentVolumeClaim", "persistentvolumeclaims",
-		newOf[corev1.PersistentVolumeClaim], newOf[corev1.PersistentVolumeClaimList])
-	client.Events = newResource(conn, "Event", "events", newOf[corev1.Event], newOf[corev1.EventList])
-	client.Services = newResource(conn, "Service", "services", newOf[corev1.Service], newOf[corev1.ServiceList])
-	client.PodTemplates = newResource(conn, "PodTemplate", "podtemplates", newOf[corev1.PodTemplate], newOf[corev1.PodTemplateList])
+	client.Pods = newResource[corev1.Pod, corev1.PodList](conn, "Pod", "pods")
+	client.Secrets = newResource[corev1.Secret, corev1.SecretList](conn, "Secret", "secrets")
+	client.PVCs = newResource[corev1.PersistentVolumeClaim, corev1.PersistentVolumeClaimList](
+		conn, "PersistentVolumeClaim", "persistentvolumeclaims")
+	client.Events = newResource[corev1.Event, corev1.EventList](conn, "Event", "events")
+	client.Services = newResource[corev1.Service, corev1.ServiceList](conn, "Service", "services")
+	client.PodTemplates = newResource[corev1.PodTemplate, corev1.PodTemplateList](conn, "PodTemplate", "podtemplates")
 	conn.namespace = ""
-	client.PVs = newResource(conn, "PersistentVolume", "persistentvolumes", newOf[corev1.PersistentVolume], newOf[corev1.PersistentVolumeList])
-	client.Nodes = newResource(conn, "Node", "nodes", newOf[corev1.Node], newOf[corev1.NodeList])
+	client.PVs = newResource[corev1.PersistentVolume, corev1.PersistentVolumeList](conn, "PersistentVolume", "persistentvolumes")
+	client.Nodes = newResource[corev1.Node, corev1.NodeList](conn, "Node", "nodes")
 	return client, nil
 }
 
@@ -101,8 +101,7 @@ func addCoreKinds(scheme *runtime.Scheme) error {
 // PodDisruptionBudgets returns the namespace's PodDisruptionBudgets. Each call creates a connection, because few programs need them.
 func (c *Client) PodDisruptionBudgets() *Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList] {
 	conn := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
-	return newResource(conn, "PodDisruptionBudget", "poddisruptionbudgets",
-		newOf[policyv1.PodDisruptionBudget], newOf[policyv1.PodDisruptionBudgetList])
+	return newResource[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](conn, "PodDisruptionBudget", "poddisruptionbudgets")
 }
 
 // connect returns a connection for the kinds of one API group. It uses protobuf and strategic merge patches, except for
@@ -142,10 +141,15 @@ type connection struct {
 	retryPolicy retryPolicy
 }
 
-func newOf[T any]() *T { return new(T) }
-
-func newResource[T object, L runtime.Object](conn connection, kind, plural string, newT func() T, newL func() L) *Resource[T, L] {
-	return &Resource[T, L]{
-		requests: requests[T, L]{connection: conn, plural: plural, newObject: newT, newList: newL}, kind: kind,
-	}
+// newResource returns the Resource of a kind with objects of type *T and lists of type *L.
+func newResource[T, L any, P interface {
+	*T
+	Object
+}, Q interface {
+	*L
+	runtime.Object
+}](conn connection, kind, plural string) *Resource[P, Q] {
+	return &Resource[P, Q]{kind: kind, requests: requests[P, Q]{
+		connection: conn, plural: plural, newObject: func() P { return new(T) }, newList: func() Q { return new(L) },
+	}}
 }

@@ -19,7 +19,7 @@ const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 func (c *Client) CountActivePods(ctx context.Context, labels string) (n int, err error) {
 	conn := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
 	conn.accept = metadataOnly
-	pods := newResource(conn, "Pod", "pods", newOf[metav1.PartialObjectMetadata], newOf[metav1.PartialObjectMetadataList])
+	pods := newResource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](conn, "Pod", "pods")
 	list, err := pods.List(ctx, Selection{Labels: labels, Fields: unfinishedPods})
 	for _, pod := range list.Items {
 		if pod.DeletionTimestamp == nil {

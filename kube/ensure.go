@@ -6,7 +6,7 @@ import (
 )
 
 // Plan is the change that CreateOrPatch makes.
-type Plan[T object] struct {
+type Plan[T Object] struct {
 	Create T      // the object to create if it does not exist; nil creates none
 	Patch  []byte // the strategic merge patch for an existing object; nil leaves it unchanged
 }

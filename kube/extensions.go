@@ -41,7 +41,7 @@ func (c *Client) VolumeSnapshotClasses() *Resource[*extension.VolumeSnapshotClas
 // Requests fail with ErrNotServed if the cluster does not have the API group.
 func newExtensionResource[T any, P interface {
 	*T
-	object
+	Object
 }](c *Client, namespace string, group schema.GroupVersion, kind, plural string) *Resource[P, *extension.List[T]] {
 	conn := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
 		scheme.AddKnownTypeWithName(group.WithKind(kind), P(new(T)))
@@ -49,5 +49,5 @@ func newExtensionResource[T any, P interface {
 		return nil
 	})
 	conn.namespace = namespace
-	return newResource(conn, kind, plural, func() P { return new(T) }, newOf[extension.List[T]])
+	return newResource[T, extension.List[T], P](conn, kind, plural)
 }

@@ -16,7 +16,7 @@ import (
 //
 // It replaces client-go's gentype. gentype links client-go's fakes, OpenAPI, managed fields and a second protobuf library into
 // every program, which costs 2.5 MB of file size and 2.7 MiB of memory.
-type requests[T object, L runtime.Object] struct {
+type requests[T Object, L runtime.Object] struct {
 	connection
 	plural    string
 	newObject func() T

@@ -13,14 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-type object interface {
+// Object is any Kubernetes object.
+type Object interface {
 	runtime.Object
 	metav1.Object
 }
 
 // Resource sends requests about one kind of object, in one namespace or for cluster-scoped objects. It retries while the API server
 // is unreachable. The errors of requests are of type *Error.
-type Resource[T object, L runtime.Object] struct {
+type Resource[T Object, L runtime.Object] struct {
 	requests[T, L]
 	kind string
 }
@@ -184,7 +185,7 @@ func (s Selection) String() string {
 }
 
 // ObjectList contains the selected objects at one resource version.
-type ObjectList[T object] struct {
+type ObjectList[T Object] struct {
 	Items           []T
 	ResourceVersion string
 	continueToken   string // for the next page; "" for the last page
@@ -234,7 +235,7 @@ func (r *Resource[T, L]) page(ctx context.Context, selection Selection, options 
 	return list, r.translate(r.action("list", selection.String()), err)
 }
 
-func newObjectList[T object](list runtime.Object) (ObjectList[T], error) {
+func newObjectList[T Object](list runtime.Object) (ObjectList[T], error) {
 	result := ObjectList[T]{}
 	accessor, err := meta.ListAccessor(list)
 	if err != nil {

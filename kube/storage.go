@@ -10,24 +10,23 @@ import (
 
 // StorageClasses returns the cluster's StorageClasses. Each call creates a connection, because few programs need this API group.
 func (c *Client) StorageClasses() *Resource[*storagev1.StorageClass, *storagev1.StorageClassList] {
-	conn := c.storageConnection()
-	return newResource(conn, "StorageClass", "storageclasses", newOf[storagev1.StorageClass], newOf[storagev1.StorageClassList])
+	return newResource[storagev1.StorageClass, storagev1.StorageClassList](c.storageConnection(), "StorageClass", "storageclasses")
 }
 
 // CSIDrivers returns the cluster's CSIDrivers.
 func (c *Client) CSIDrivers() *Resource[*storagev1.CSIDriver, *storagev1.CSIDriverList] {
-	return newResource(c.storageConnection(), "CSIDriver", "csidrivers", newOf[storagev1.CSIDriver], newOf[storagev1.CSIDriverList])
+	return newResource[storagev1.CSIDriver, storagev1.CSIDriverList](c.storageConnection(), "CSIDriver", "csidrivers")
 }
 
 // CSINodes returns the cluster's CSINodes, which contain the volume limits of each node's drivers.
 func (c *Client) CSINodes() *Resource[*storagev1.CSINode, *storagev1.CSINodeList] {
-	return newResource(c.storageConnection(), "CSINode", "csinodes", newOf[storagev1.CSINode], newOf[storagev1.CSINodeList])
+	return newResource[storagev1.CSINode, storagev1.CSINodeList](c.storageConnection(), "CSINode", "csinodes")
 }
 
 // VolumeAttachments returns the cluster's VolumeAttachments, which show the volumes of each node.
 func (c *Client) VolumeAttachments() *Resource[*storagev1.VolumeAttachment, *storagev1.VolumeAttachmentList] {
-	return newResource(c.storageConnection(), "VolumeAttachment", "volumeattachments",
-		newOf[storagev1.VolumeAttachment], newOf[storagev1.VolumeAttachmentList])
+	return newResource[storagev1.VolumeAttachment, storagev1.VolumeAttachmentList](
+		c.storageConnection(), "VolumeAttachment", "volumeattachments")
 }
 
 // storageConnection returns a connection for the cluster-scoped kinds of storage.k8s.io.

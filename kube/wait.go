@@ -90,7 +90,7 @@ func (r *Resource[T, L]) watchUntil(
 }
 
 // replace returns the objects with changed instead of its previous version, or without it if it was deleted.
-func replace[T object](present []T, changed T, deleted bool) []T {
+func replace[T Object](present []T, changed T, deleted bool) []T {
 	updated := make([]T, 0, len(present)+1)
 	for _, item := range present {
 		if item.GetName() != changed.GetName() {
@@ -104,7 +104,7 @@ func replace[T object](present []T, changed T, deleted bool) []T {
 }
 
 // ListOf returns a list of only this object, as returned by the API server. Wait can start from it instead of listing objects.
-func ListOf[T object](obj T) *ObjectList[T] {
+func ListOf[T Object](obj T) *ObjectList[T] {
 	return &ObjectList[T]{Items: []T{obj}, ResourceVersion: obj.GetResourceVersion()}
 }
 

@@ -2,6 +2,7 @@ package call
 
 import (
 	"errors"
+	"maps"
 	"time"
 
 	"github.com/google/uuid"
@@ -30,7 +31,7 @@ const (
 )
 
 // AdoptIf returns a function for EnsureOwned that returns Adopt if keep returns true, and otherwise Recreate.
-func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (Decision, error) {
+func AdoptIf[T kube.Object](keep func(existing T) (bool, error)) func(existing T) (Decision, error) {
 	return func(existing T) (Decision, error) {
 		adopt, err := keep(existing)
 		if adopt {
@@ -42,13 +43,11 @@ func AdoptIf[T Object](keep func(existing T) (bool, error)) func(existing T) (De
 
 // EnsureOwned creates the object with this call as its owner. If an object of this name exists, decide returns what to do with it.
 // created reports whether this call created the object, even if the response to that request was lost.
-func EnsureOwned[T Object, L runtime.Object](
+func EnsureOwned[T kube.Object, L runtime.Object](
 	c *Call, resource *kube.Resource[T, L], desired T, decide func(existing T) (Decision, error)) (object T, created bool, err error) {
 
-	annotations := desired.GetAnnotations()
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, desired.GetAnnotations())
 	annotations[manifest.AnnotationCall] = c.ID
 	desired.SetAnnotations(annotations)
 	var kept T
@@ -74,7 +73,7 @@ func EnsureOwned[T Object, L runtime.Object](
 }
 
 // Owns reports whether this call created the object, or was the last to adopt it.
-func (c *Call) Owns(object Object) bool {
+func (c *Call) Owns(object kube.Object) bool {
 	return manifest.CallOf(object) == c.ID
 }
 
@@ -97,7 +96,7 @@ func timeOf(callID string) time.Time {
 }
 
 // adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.
-func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
+func adoptObject[T kube.Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
 	patch, err := manifest.AdoptPatch(object, c.ID)
 	if err != nil {
 		return object, err
@@ -107,7 +106,7 @@ func adoptObject[T Object, L runtime.Object](c *Call, resource *kube.Resource[T,
 
 // DeleteIfOwned deletes the object if this call still owns it and keep returns false for its current state. If the object changes
 // in the meantime, for example its status, DeleteIfOwned decides again. deleted is false if the object was kept or already gone.
-func DeleteIfOwned[T Object, L runtime.Object](
+func DeleteIfOwned[T kube.Object, L runtime.Object](
 	c *Call,
 	resource *kube.Resource[T, L],
 	object T,
@@ -130,7 +129,7 @@ func DeleteIfOwned[T Object, L runtime.Object](
 }
 
 // NeverKeep is a keep function for DeleteIfOwned that returns false.
-func NeverKeep[T Object](T) bool { return false }
+func NeverKeep[T kube.Object](T) bool { return false }
 
 // DeletePodIfOwned is DeleteIfOwned for a Pod. It waits until the node stops the Pod. gone reports whether this Pod, by UID, no
 // longer exists.

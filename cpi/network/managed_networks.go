@@ -170,15 +170,13 @@ func notFoundError(cid string) *call.Error {
 }
 
 // deleteOwned deletes the object if it belongs to this director.
-func deleteOwned[T call.Object, L runtime.Object](s *Session, resource *kube.Resource[T, L], cid string) error {
+func deleteOwned[T kube.Object, L runtime.Object](s *Session, resource *kube.Resource[T, L], cid string) error {
 	found, err := resource.Get(s.Ctx, cid)
 	switch {
-	case errors.Is(err, kube.ErrNotFound):
+	case errors.Is(err, kube.ErrNotFound), err == nil && !manifest.BelongsTo(found, s.Director):
 		return notFoundError(cid)
 	case err != nil:
 		return err
-	case !manifest.BelongsTo(found, s.Director):
-		return notFoundError(cid)
 	}
 	return resource.Delete(s.Ctx, found)
 }
