@@ -59,16 +59,11 @@ func (a Attachment) Pod() AttachmentPod {
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{a.VM.OwnerReference()}
 	pod := newHelperPod(a.VM.Pod, meta, a.container())
-	pod.Spec.Volumes = []corev1.Volume{
-		{Name: "disk", VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: a.Disk},
-		}},
-	}
 	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
 	if a.VM.HasRecreateStrategy() {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	}
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "devices", VolumeSource: devices})
+	pod.Spec.Volumes = []corev1.Volume{{Name: "disk", VolumeSource: pvcVolume(a.Disk)}, {Name: "devices", VolumeSource: devices}}
 	if a.hasMarkersVolume() {
 		markers := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "markers", VolumeSource: markers})

@@ -94,9 +94,7 @@ func (c Copy) container() corev1.Container {
 // addPVCVolume adds the PVC to the Pod and its first container: with volumeMode Block as the device /dev/NAME, with Filesystem
 // mounted at /NAME.
 func addPVCVolume(pod *corev1.Pod, pvc DiskPVC, name string) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
-		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pvc.Name},
-	}})
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: name, VolumeSource: pvcVolume(pvc.Name)})
 	container := &pod.Spec.Containers[0]
 	if pvc.VolumeMode() == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = append(container.VolumeDevices, corev1.VolumeDevice{Name: name, DevicePath: path.Join("/dev", name)})

@@ -86,10 +86,8 @@ func (d Disk) RelabelPatch(pvc DiskPVC) ([]byte, error) {
 			desired.Labels[key] = &value
 		}
 	}
-	annotations := maps.Clone(d.Annotations)
-	if annotations == nil {
-		annotations = map[string]string{}
-	}
+	annotations := map[string]string{}
+	maps.Copy(annotations, d.Annotations)
 	if d.SnapshotClass != "" {
 		annotations[AnnotationSnapshotClass] = d.SnapshotClass
 	}

@@ -32,15 +32,7 @@ func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Co
 // nodeAffinityTo requires the node of this name. A Pod with spec.nodeName would bypass the scheduler, and a PVC that waits for its
 // first consumer would stay Pending forever.
 func nodeAffinityTo(name string) *corev1.Affinity {
-	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{
-		RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
-			NodeSelectorTerms: []corev1.NodeSelectorTerm{{
-				MatchFields: []corev1.NodeSelectorRequirement{{
-					Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{name},
-				}},
-			}},
-		},
-	}}
+	return addRequiredTerms(nil, nodeNameTerms(corev1.NodeSelectorOpIn, name))
 }
 
 // RequiredNode returns the node that nodeAffinityTo requires, or "". It ignores additions of the cluster to the Pod's affinity.

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,9 +22,14 @@ func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 func (vm *VM) AvoidNode(node string) { vm.Affinity = avoidNode(vm.Affinity, node) }
 
 func avoidNode(affinity *corev1.Affinity, node string) *corev1.Affinity {
-	return addRequiredTerms(affinity, []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
-		{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}},
-	}}})
+	return addRequiredTerms(affinity, nodeNameTerms(corev1.NodeSelectorOpNotIn, node))
+}
+
+// nodeNameTerms selects the node of this name, or with NodeSelectorOpNotIn all others.
+func nodeNameTerms(operator corev1.NodeSelectorOperator, name string) []corev1.NodeSelectorTerm {
+	return []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+		{Key: metav1.ObjectNameField, Operator: operator, Values: []string{name}},
+	}}}
 }
 
 // AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes of one
@@ -59,13 +65,8 @@ func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
 
 // addRequiredTerms returns a copy of the affinity that also requires one of these terms.
 func addRequiredTerms(affinity *corev1.Affinity, terms []corev1.NodeSelectorTerm) *corev1.Affinity {
-	result := affinity.DeepCopy()
-	if result == nil {
-		result = &corev1.Affinity{}
-	}
-	if result.NodeAffinity == nil {
-		result.NodeAffinity = &corev1.NodeAffinity{}
-	}
+	result := cmp.Or(affinity.DeepCopy(), &corev1.Affinity{})
+	result.NodeAffinity = cmp.Or(result.NodeAffinity, &corev1.NodeAffinity{})
 	required := &result.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution
 	if *required != nil {
 		terms = combineTerms((*required).NodeSelectorTerms, terms)

@@ -39,10 +39,7 @@ func PodFromTemplate(template *corev1.PodTemplate, node string) VMPod {
 		pod.Spec.Tolerations = append(pod.Spec.Tolerations, corev1.Toleration{
 			Key: corev1.TaintNodeUnschedulable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule,
 		})
-		pod.Spec.Affinity = addRequiredTerms(
-			pod.Spec.Affinity,
-			nodeAffinityTo(node).NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms,
-		)
+		pod.Spec.Affinity = addRequiredTerms(pod.Spec.Affinity, nodeNameTerms(corev1.NodeSelectorOpIn, node))
 	}
 	return VMPod{pod}
 }
@@ -111,11 +108,8 @@ func (c TemplateChange) diskPatch() map[string]any {
 	} else {
 		container["volumeMounts"] = []corev1.VolumeMount{{Name: c.AddDisk.Name, MountPath: DevicePath(c.AddDisk.Name)}}
 	}
-	return map[string]any{"containers": []any{container}, "volumes": []corev1.Volume{{
-		Name: c.AddDisk.Name, VolumeSource: corev1.VolumeSource{
-			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: c.AddDisk.Name},
-		},
-	}}}
+	volume := corev1.Volume{Name: c.AddDisk.Name, VolumeSource: pvcVolume(c.AddDisk.Name)}
+	return map[string]any{"containers": []any{container}, "volumes": []corev1.Volume{volume}}
 }
 
 // DiskCIDs returns the sorted CIDs of the disks that are volumes of the Pod of a VM with disk_strategy: recreate.

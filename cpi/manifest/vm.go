@@ -193,38 +193,33 @@ func (vm VM) container() corev1.Container {
 
 // mountSharedMemory replaces the runtime's /dev/shm by one of this size.
 func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "shared-memory", VolumeSource: corev1.VolumeSource{
+	addVolume(pod, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"}, corev1.VolumeSource{
 		EmptyDir: &corev1.EmptyDirVolumeSource{Medium: corev1.StorageMediumMemory, SizeLimit: &size},
-	}})
-	container := &pod.Spec.Containers[0]
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "shared-memory", MountPath: "/dev/shm"})
+	})
 }
 
 // mountDevices mounts the VM's directory on the node, in which its disks appear while it runs.
 func mountDevices(pod *corev1.Pod) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
-		Name: "devices", VolumeSource: devicesVolume(pod.Namespace, pod.Name),
-	})
-	container := &pod.Spec.Containers[0]
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+	addVolume(pod, corev1.VolumeMount{
 		Name: "devices", MountPath: vmDevicesPath,
 		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
-	})
+	}, devicesVolume(pod.Namespace, pod.Name))
 }
 
 // mountLXCFS mounts the files of the node's lxcfs. On a node without lxcfs this creates an empty directory, at which lxcfs can be
 // mounted later.
 func mountLXCFS(pod *corev1.Pod, lxcfs string) {
-	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{
-		Name: "lxcfs", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-			Path: lxcfs, Type: new(corev1.HostPathDirectoryOrCreate),
-		}},
-	})
-	container := &pod.Spec.Containers[0]
-	container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{
+	addVolume(pod, corev1.VolumeMount{
 		Name: "lxcfs", MountPath: vmLXCFSPath, ReadOnly: true,
 		MountPropagation: new(corev1.MountPropagationHostToContainer), // for an lxcfs that starts, or restarts, after the VM
-	})
+	}, hostDirectory(lxcfs))
+}
+
+// addVolume adds a volume to the Pod, and mounts it in the first container.
+func addVolume(pod *corev1.Pod, mount corev1.VolumeMount, source corev1.VolumeSource) {
+	pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: mount.Name, VolumeSource: source})
+	container := &pod.Spec.Containers[0]
+	container.VolumeMounts = append(container.VolumeMounts, mount)
 }
 
 // nodeFailureTolerations keep Kubernetes from deleting the VM Pods of a node that stops reporting, which it otherwise does after
@@ -275,7 +270,7 @@ func (vm VM) ephemeralVolume() corev1.VolumeSource {
 	case vm.EphemeralClaim == nil:
 		return corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 	case vm.Recreate:
-		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: EphemeralPVCName(vm.Name)}}
+		return pvcVolume(EphemeralPVCName(vm.Name))
 	}
 	return corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{
 		VolumeClaimTemplate: &corev1.PersistentVolumeClaimTemplate{Spec: *vm.EphemeralClaim},
@@ -287,10 +282,15 @@ func (vm VM) ephemeralVolume() corev1.VolumeSource {
 func EphemeralPVCName(vm string) string { return vm + "-" + ephemeralDiskVolume }
 
 func devicesVolume(namespace, vm string) corev1.VolumeSource {
-	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{
-		Path: path.Join(NodeDirectory, namespace, vm),
-		Type: new(corev1.HostPathDirectoryOrCreate),
-	}}
+	return hostDirectory(path.Join(NodeDirectory, namespace, vm))
+}
+
+func hostDirectory(path string) corev1.VolumeSource {
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: path, Type: new(corev1.HostPathDirectoryOrCreate)}}
+}
+
+func pvcVolume(name string) corev1.VolumeSource {
+	return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: name}}
 }
 
 // SettingsSecret returns the Secret with the agent settings, one key per file. The VM owns it, and it is deleted with the VM.
