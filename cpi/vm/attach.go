@@ -297,7 +297,7 @@ func isUnguarded(attachment manifest.AttachmentPod) bool {
 // or may have succeeded with it for a VM that still runs. It does not release a disk that the VM already had, because the VM may still
 // use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
 func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
-	cleanup, cancel := s.detached()
+	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()
 	vmFinished, err := hotPlugStrategy{cleanup}.vmFinished(attachment.VM())
 	if err != nil {

@@ -2,9 +2,9 @@ package vm
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -175,8 +175,7 @@ func (r Request) digest() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:]), nil
+	return fmt.Sprintf("%x", sha256.Sum256(raw)), nil
 }
 
 // ensurePodAndSettings creates the VM Pod, and then the Secret with the agent settings. The kubelet waits for the Secret. The Pod owns
@@ -219,7 +218,7 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 
 // rollbackCreate deletes the objects of a failed create_vm, unless a retried call adopted them.
 func (s *Session) rollbackCreate(pod manifest.VMPod) error {
-	cleanup, cancel := s.detached()
+	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()
 	if template := pod.Template(); template != nil {
 		deleted, err := recreateStrategy{cleanup}.removeTemplateIfOwned(template)

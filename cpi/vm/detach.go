@@ -97,7 +97,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.Attachment
 		free, err := p.deleteWhenFree(attachment)
 		if err == nil && !free {
 			if free, err = p.vmFinished(vmCID); free {
-				err = p.deleteReleasedAttachment(attachment)
+				err = p.s.deleteAndRelease(attachment)
 			}
 		}
 		switch {
@@ -116,12 +116,12 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.Attachment
 	}
 }
 
-// deleteReleasedAttachment deletes the attachment Pod of a finished VM, and releases the disk.
-func (p hotPlugStrategy) deleteReleasedAttachment(attachment manifest.AttachmentPod) error {
-	if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
+// deleteAndRelease deletes the attachment Pod of a disk that no VM uses, and releases the disk.
+func (s *Session) deleteAndRelease(attachment manifest.AttachmentPod) error {
+	if err := s.DeletePodAndWait(attachment.Pod); err != nil {
 		return err
 	}
-	_, err := p.s.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())
+	_, err := s.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())
 	return err
 }
 

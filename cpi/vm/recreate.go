@@ -60,7 +60,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	if err == nil {
 		return vmPod, nil
 	}
-	cleanup, cancel := r.s.detached()
+	cleanup, cancel := r.s.detached(call.CleanupTimeout)
 	defer cancel()
 	_, cleanupErr := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
 	return manifest.VMPod{}, errors.Join(err, cleanupErr)
@@ -136,7 +136,11 @@ func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) erro
 
 // restoreAndListDisks returns the disks of the attachment Pods. None is missing: see mustRecreateAny.
 func (recreateStrategy) restoreAndListDisks(_ manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
-	return diskCIDs(attachments), nil
+	disks := []string{}
+	for _, attachment := range attachments {
+		disks = append(disks, attachment.Disk())
+	}
+	return disks, nil
 }
 
 // persist makes the change in the VM's PodTemplate. If it has the addresses of the VM's first Pod, its annotations do not replace existing
@@ -181,13 +185,13 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 	if !owned {
 		return err
 	}
-	cleanup, cancel := r.s.detachedFor(r.s.AttachTimeout)
+	cleanup, cancel := r.s.detached(r.s.AttachTimeout)
 	defer cancel()
 	current, getErr := cleanup.Pods.Get(cleanup.Ctx, attachment.Name)
 	if getErr == nil && current.UID == attachment.UID && !r.s.Owns(current) {
 		return err // a retried call adopted it
 	}
-	return errors.Join(err, recreateStrategy{cleanup}.removeDiskAndWait(template.Name, attachment))
+	return errors.Join(err, recreateStrategy{cleanup}.removeDisk(template.Name, attachment))
 }
 
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
@@ -196,42 +200,32 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.Attachmen
 	if _, err := r.s.PodNodeOutOfService(attachment.Pod); err != nil {
 		return err
 	}
-	err := r.removeDiskAndWait(vmCID, attachment)
+	err := r.removeDisk(vmCID, attachment)
 	if errors.Is(err, errPodDeleted) {
 		return nil // another call replaced the Pod, and waits for the new one
 	}
 	return err
 }
 
-// removeDiskAndWait calls removeDisk, and waits for the VM to boot.
-func (r recreateStrategy) removeDiskAndWait(vmCID string, attachment manifest.AttachmentPod) error {
-	vmPod, template, err := r.removeDisk(vmCID, attachment)
-	if err != nil {
-		return err
-	}
-	return r.waitUntilReady(vmPod, template)
-}
-
-// removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod and
-// releases the disk.
-func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.AttachmentPod) (manifest.VMPod, *corev1.PodTemplate, error) {
+// removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod, releases
+// the disk, and waits for the VM to boot.
+func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.AttachmentPod) error {
 	diskCID := attachment.Disk()
 	template, err := r.patchTemplate(vmCID, manifest.TemplateChange{RemoveDisk: diskCID})
 	if err != nil {
-		return manifest.VMPod{}, nil, err
+		return err
 	}
 	vmPod, err := r.ensurePodFromTemplate(template)
 	if err != nil {
-		return vmPod, nil, err
+		return err
 	}
 	if slices.Contains(vmPod.DiskCIDs(), diskCID) {
-		return vmPod, nil, call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
+		return call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
 	}
-	if err := r.s.DeletePodAndWait(attachment.Pod); err != nil {
-		return vmPod, nil, err
+	if err := r.s.deleteAndRelease(attachment); err != nil {
+		return err
 	}
-	_, err = r.s.diskSession().Release(diskCID, attachment.OwnerRecord())
-	return vmPod, template, err
+	return r.waitUntilReady(vmPod, template)
 }
 
 // restartVM recreates the VM Pod without changes.

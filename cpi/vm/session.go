@@ -36,13 +36,8 @@ type Options struct {
 	AttachTimeout time.Duration
 }
 
-// detached returns a copy of the session for cleanup, which outlives the call and ends after call.CleanupTimeout.
-func (s *Session) detached() (*Session, context.CancelFunc) {
-	return s.detachedFor(call.CleanupTimeout)
-}
-
-// detachedFor returns a copy of the session that outlives the call and ends after limit.
-func (s *Session) detachedFor(limit time.Duration) (*Session, context.CancelFunc) {
+// detached returns a copy of the session for cleanup, which outlives the call and ends after limit.
+func (s *Session) detached(limit time.Duration) (*Session, context.CancelFunc) {
 	detached, cancel := s.Call.Detached(limit)
 	return &Session{Call: detached, Options: s.Options}, cancel
 }

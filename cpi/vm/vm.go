@@ -58,15 +58,6 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 	return s.strategy(vmPod.HasRecreateStrategy()).restoreAndListDisks(vmPod, attachments)
 }
 
-// diskCIDs returns the CIDs of the disks that these Pods attach.
-func diskCIDs(attachments []manifest.AttachmentPod) []string {
-	disks := []string{}
-	for _, attachment := range attachments {
-		disks = append(disks, attachment.Disk())
-	}
-	return disks
-}
-
 // getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a VM with disk_strategy:
 // recreate.
 func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.AttachmentPod, error) {
