@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 )
 
@@ -63,10 +64,5 @@ func redactValue(value any) any {
 
 func isSecretKey(key string) bool {
 	key = strings.ToLower(key)
-	for _, word := range secretWords {
-		if strings.Contains(key, word) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(secretWords, func(word string) bool { return strings.Contains(key, word) })
 }

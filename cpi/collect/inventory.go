@@ -84,26 +84,20 @@ func (c Collector) listObsoletePrefetches(
 	}
 	labels := directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch
 	found, err := cluster.DaemonSets().List(ctx, kube.Selection{Labels: labels})
-	switch {
-	case errors.Is(err, kube.ErrDenied):
+	if errors.Is(err, kube.ErrDenied) {
 		return nil, nil
-	case err != nil:
-		return nil, err
 	}
-	return found.Items, nil
+	return found.Items, err
 }
 
 // listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them
 // (rbac.yaml).
 func listUnfinishedSnapshots(ctx context.Context, cluster *kube.Client, directorSelector string) ([]*extension.VolumeSnapshot, error) {
 	found, err := cluster.VolumeSnapshots().List(ctx, kube.Selection{Labels: directorSelector + "," + manifest.LabelIncomplete})
-	switch {
-	case errors.Is(err, kube.ErrNotFound), errors.Is(err, kube.ErrNotServed), errors.Is(err, kube.ErrDenied):
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrNotServed) || errors.Is(err, kube.ErrDenied) {
 		return nil, nil
-	case err != nil:
-		return nil, err
 	}
-	return found.Items, nil
+	return found.Items, err
 }
 
 // podHasMetadata reports whether the template's Pod has metadata: set_vm_metadata updates the Pod before the template.

@@ -185,10 +185,7 @@ func (s *Session) ListOwnedBy(vmCID string) ([]manifest.DiskPVC, error) {
 	found, err := s.PVCs.List(s.Ctx, kube.Selection{
 		Labels: manifest.LabelVM + "=" + vmCID + "," + manifest.LabelRole + "=" + manifest.RoleDisk,
 	})
-	if err != nil {
-		return nil, err
-	}
-	return manifest.NewDiskPVCs(found.Items), nil
+	return manifest.NewDiskPVCs(found.Items), err
 }
 
 // OwningVM returns the CID of the VM that has the disk, or "". It does not depend on the attachment Pod, which another client may

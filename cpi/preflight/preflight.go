@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -61,12 +62,7 @@ const skipped = "skipped"
 
 // Passed reports whether no required check failed.
 func Passed(results []Result) bool {
-	for _, result := range results {
-		if result.Kind == Required && result.Verdict == Fails {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(results, func(result Result) bool { return result.Kind == Required && result.Verdict == Fails })
 }
 
 func (c Check) run(ctx context.Context, s *clusterState) Result { return c.result(c.inspect(ctx, s)) }

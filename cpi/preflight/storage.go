@@ -22,11 +22,7 @@ func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.
 	if err != nil || pvc.Spec.StorageClassName == nil || *pvc.Spec.StorageClassName == "" {
 		return nil, err
 	}
-	return s.getStorageClass(ctx, *pvc.Spec.StorageClassName)
-}
-
-func (s *clusterState) getStorageClass(ctx context.Context, name string) (*storagev1.StorageClass, error) {
-	return s.client.StorageClasses().Get(ctx, name)
+	return s.client.StorageClasses().Get(ctx, *pvc.Spec.StorageClassName)
 }
 
 // inspectStorageClasses checks the default StorageClass and the StorageClasses of existing disks.
@@ -49,7 +45,7 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		if known[name] != nil {
 			continue
 		}
-		class, err := s.getStorageClass(ctx, name)
+		class, err := s.client.StorageClasses().Get(ctx, name)
 		switch {
 		case errors.Is(err, kube.ErrNotFound):
 			return fail("disks use StorageClass "+name+", which does not exist", "recreate it; without it, the disks cannot be resized or copied")

@@ -65,15 +65,14 @@ func (s *Session) dryRunPrefetch() error {
 	if !s.Options.Prefetch.Enabled || sample == "" {
 		return nil
 	}
-	sets, err := s.connectDaemonSets()
-	if err != nil {
+	if err := s.Connect(); err != nil {
 		return err
 	}
 	desired, err := s.buildPrefetchDaemonSet(sample)
 	if err != nil {
 		return err
 	}
-	_, err = sets.DryRunCreate(s.Ctx, desired)
+	_, err = s.DaemonSets().DryRunCreate(s.Ctx, desired)
 	return prefetchError(err)
 }
 
@@ -83,8 +82,7 @@ func (s *Session) ensurePrefetch(cid string) error {
 	if !s.Options.Prefetch.Enabled {
 		return nil
 	}
-	sets, err := s.connectDaemonSets()
-	if err != nil {
+	if err := s.Connect(); err != nil {
 		return err
 	}
 	desired, err := s.buildPrefetchDaemonSet(cid)
@@ -94,6 +92,7 @@ func (s *Session) ensurePrefetch(cid string) error {
 	if err := EnsurePullSecret(s.Call, s.Options, manifest.PrefetchedImage(desired)); err != nil {
 		return err
 	}
+	sets := s.DaemonSets()
 	_, created, err := sets.Ensure(s.Ctx, desired, func(existing *extension.DaemonSet) (bool, error) {
 		switch {
 		case !manifest.BelongsTo(existing, s.Director):
@@ -121,28 +120,18 @@ func (s *Session) deletePrefetch(cid string) error {
 	if !s.Options.Prefetch.Enabled {
 		return nil
 	}
-	sets, err := s.connectDaemonSets()
-	if err != nil {
+	if err := s.Connect(); err != nil {
 		return err
 	}
+	sets := s.DaemonSets()
 	existing, err := sets.Get(s.Ctx, manifest.PrefetchName(s.Director, images.Reference(cid)))
 	switch {
-	case errors.Is(err, kube.ErrNotFound):
+	case errors.Is(err, kube.ErrNotFound), err == nil && !manifest.BelongsTo(existing, s.Director):
 		return nil
 	case err != nil:
 		return prefetchError(err)
-	case !manifest.BelongsTo(existing, s.Director):
-		return nil
 	}
 	return prefetchError(sets.Delete(s.Ctx, existing))
-}
-
-// connectDaemonSets returns a client for DaemonSets.
-func (s *Session) connectDaemonSets() (*kube.Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]], error) {
-	if err := s.Connect(); err != nil {
-		return nil, err
-	}
-	return s.DaemonSets(), nil
 }
 
 // buildPrefetchDaemonSet returns the prefetch DaemonSet for the stemcell's image.

@@ -172,10 +172,7 @@ func (s *Session) setImage(vm *manifest.VM) (err error) {
 // version of the CPI creates for the request, so that it survives an upgrade of the CPI.
 func (r Request) digest() (string, error) {
 	raw, err := json.Marshal([]any{r.AgentID, r.Stemcell, r.Properties, r.Networks, r.Env})
-	if err != nil {
-		return "", err
-	}
-	return fmt.Sprintf("%x", sha256.Sum256(raw)), nil
+	return fmt.Sprintf("%x", sha256.Sum256(raw)), err
 }
 
 // ensurePodAndSettings creates the VM Pod, and then the Secret with the agent settings. The kubelet waits for the Secret. The Pod owns
