@@ -111,16 +111,16 @@ var _ = Describe("A request's error", func() {
 	transportError := func(err error) error {
 		return &url.Error{Op: "Get", URL: "https://10.0.0.1/api/v1/namespaces/default/pods/web", Err: err}
 	}
+	verificationError := func(err error) error { return transportError(&tls.CertificateVerificationError{Err: err}) }
 	DescribeTable("of the connection is retriable unless a retry cannot succeed:", expectKind,
 		Entry("refused", transportError(syscall.ECONNREFUSED), retriable, ErrUnreachable),
 		Entry("reset", transportError(syscall.ECONNRESET), retriable, ErrUnreachable),
 		Entry("closed before a response", transportError(io.EOF), retriable, ErrUnreachable),
 		Entry("closed in the middle of a response", fmt.Errorf("read body: %w", io.ErrUnexpectedEOF), retriable, ErrUnreachable),
 		Entry("a stream reset in the middle of a response", http2.StreamError{StreamID: 7, Code: http2.ErrCodeInternal}, retriable, ErrUnreachable),
-		Entry("an unknown authority", transportError(x509.UnknownAuthorityError{}), final, ErrUnreachable),
-		Entry("a certificate for another name", transportError(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api"}), final, ErrUnreachable),
-		Entry("an expired certificate", transportError(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
-		Entry("a certificate that fails verification", transportError(&tls.CertificateVerificationError{Err: errors.New("no")}), final, ErrUnreachable),
+		Entry("an unknown authority", verificationError(x509.UnknownAuthorityError{}), final, ErrUnreachable),
+		Entry("a certificate for another name", verificationError(x509.HostnameError{Certificate: &x509.Certificate{}, Host: "api"}), final, ErrUnreachable),
+		Entry("an expired certificate", verificationError(x509.CertificateInvalidError{Reason: x509.Expired}), final, ErrUnreachable),
 		Entry("a rejected client certificate", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
 			final, ErrUnauthorized, ErrDenied),
 		Entry("another TLS alert", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), retriable, ErrUnreachable),

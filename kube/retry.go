@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"io"
 	"net/http"
@@ -28,16 +27,10 @@ func isTransient(err error) bool {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
-	var unknownAuthority x509.UnknownAuthorityError
-	var hostname x509.HostnameError
-	var invalid x509.CertificateInvalidError
-	var verification *tls.CertificateVerificationError
+	var untrusted *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case isCredentialPluginNotFound(err), isClientCertRejected(err):
-		return false
-	case errors.As(err, &unknownAuthority), errors.As(err, &hostname), errors.As(err, &invalid),
-		errors.As(err, &verification), errors.As(err, &record):
+	case isCredentialPluginNotFound(err), isClientCertRejected(err), errors.As(err, &untrusted), errors.As(err, &record):
 		return false
 	case isTransportError(err):
 		return true
