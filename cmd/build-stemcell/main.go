@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -112,16 +113,11 @@ func parseFlags(args []string, log io.Writer) (options, error) {
 const loadedRepository = "bosh.internal/stemcell"
 
 func (o options) validate(args []string) error {
-	sources := 0
-	for _, source := range []string{o.stemcell, o.rootfs, o.image} {
-		if source != "" {
-			sources++
-		}
-	}
+	sources := slices.DeleteFunc([]string{o.stemcell, o.rootfs, o.image}, func(source string) bool { return source == "" })
 	switch {
 	case len(args) > 0:
 		return fmt.Errorf("unexpected argument %q; see -help", args[0])
-	case sources != 1:
+	case len(sources) != 1:
 		return errors.New("exactly one of -stemcell, -rootfs and -image is required; see -help")
 	case o.image != "" && o.repository != "":
 		return errors.New("-repository and -image are mutually exclusive: the image is already in a registry")

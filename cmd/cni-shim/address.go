@@ -61,11 +61,6 @@ func resultAddresses(result []byte) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
-// unassignedAddresses returns the requested addresses that were not assigned.
-func unassignedAddresses(requested, assigned []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(requested), func(address netip.Addr) bool { return slices.Contains(assigned, address) })
-}
-
 // describeAddresses formats the addresses for a message, or "none".
 func describeAddresses(addresses []netip.Addr) string {
 	if len(addresses) == 0 {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
@@ -72,14 +73,14 @@ func (s *shim) add(args *skel.CmdArgs) error {
 // address in the manifest.
 func (s *shim) verifyAddresses(target delegate, annotation string, pod podName, requested []netip.Addr) error {
 	assigned, err := resultAddresses(s.output)
-	unassigned := unassignedAddresses(requested, assigned)
+	isUnassigned := func(address netip.Addr) bool { return !slices.Contains(assigned, address) }
 	var cniErr *types.Error
 	switch {
 	case err != nil:
 		cniErr = newError(types.ErrDecodingFailure,
 			"Pod %s requests address %s (annotation %s), but the delegate %s returned an invalid result for ADD: %v",
 			pod, describeAddresses(requested), annotation, target.kind, err)
-	case len(unassigned) > 0:
+	case slices.ContainsFunc(requested, isUnassigned):
 		cniErr = newError(codeAddressIgnored, "Pod %s requests address %s (annotation %s), but the delegate %s assigned %s: "+
 			"either it supports neither IP in CNI_ARGS nor the capability ips, or the requested address is outside its ranges",
 			pod, describeAddresses(requested), annotation, target.kind, describeAddresses(assigned))

@@ -176,8 +176,5 @@ func (c *Cluster) listServices(ctx context.Context, namespace, name string) ([]*
 		return nil, err
 	}
 	found, err := client.Services.List(ctx, kube.Selection{Name: name})
-	if err != nil {
-		return nil, err
-	}
-	return found.Items, nil
+	return found.Items, err
 }

@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -124,9 +125,7 @@ func (d Dir) VerifyCluster(current cluster.Identity) (*cluster.Identity, error) 
 			"%s (--context and --kubeconfig select the cluster, --dir selects the directory)",
 			d.Path, d.filePath(settingsFile), recorded, current, mismatch)
 	}
-	if recorded.UID == "" {
-		recorded.UID = current.UID
-	}
+	recorded.UID = cmp.Or(recorded.UID, current.UID)
 	return recorded, nil
 }
 

@@ -63,12 +63,7 @@ func Find(ctx context.Context, client *kube.Client, filter Filter, name string) 
 	if err != nil {
 		return Instance{}, err
 	}
-	var found []Instance
-	for _, instance := range vms.instances {
-		if instance.matches(name) {
-			found = append(found, instance)
-		}
-	}
+	found := slices.DeleteFunc(vms.instances, func(instance Instance) bool { return !instance.matches(name) })
 	switch len(found) {
 	case 1:
 		return found[0], nil

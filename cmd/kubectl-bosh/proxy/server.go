@@ -1,6 +1,7 @@
 package proxy
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,10 +76,7 @@ func (s *Server) Serve(ctx context.Context, listener net.Listener) error {
 
 // connect serves a CONNECT request until its connection is closed.
 func (s *Server) connect(ctx context.Context, client *net.TCPConn, request *socks5.Request) {
-	host, port := request.DestAddr.FQDN, request.DestAddr.Port
-	if host == "" {
-		host = request.DestAddr.IP.String()
-	}
+	host, port := cmp.Or(request.DestAddr.FQDN, request.DestAddr.IP.String()), request.DestAddr.Port
 	address := net.JoinHostPort(host, strconv.Itoa(port))
 	remote, to, err := s.dial(ctx, host, int32(port))
 	if err != nil {
