@@ -11,16 +11,6 @@ import (
 // IsActive reports whether the Pod is neither finished nor being deleted.
 func IsActive(pod *corev1.Pod) bool { return pod.DeletionTimestamp == nil && !IsFinished(pod) }
 
-// ActivePods returns the active Pods; see IsActive.
-func ActivePods(pods []*corev1.Pod) (matching []*corev1.Pod) {
-	for _, pod := range pods {
-		if IsActive(pod) {
-			matching = append(matching, pod)
-		}
-	}
-	return matching
-}
-
 // NodeOf returns the node of the first scheduled Pod, or "".
 func NodeOf(pods []*corev1.Pod) string {
 	for _, pod := range pods {

@@ -298,7 +298,6 @@ var _ = DescribeTable("The state of a Pod", func(status corev1.PodStatus, active
 	Expect(IsActive(pod)).To(Equal(active))
 	Expect(IsFinished(pod)).To(Equal(finished))
 	Expect(IsReady(pod)).To(Equal(ready))
-	Expect(ActivePods([]*corev1.Pod{pod})).To(HaveLen(map[bool]int{true: 1}[active]))
 },
 	Entry("pending", corev1.PodStatus{Phase: corev1.PodPending}, true, false, false),
 	Entry("ready", corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}},

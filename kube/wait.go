@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/watch"
@@ -91,12 +92,7 @@ func (r *Resource[T, L]) watchUntil(
 
 // replace returns the objects with changed instead of its previous version, or without it if it was deleted.
 func replace[T Object](present []T, changed T, deleted bool) []T {
-	updated := make([]T, 0, len(present)+1)
-	for _, item := range present {
-		if item.GetName() != changed.GetName() {
-			updated = append(updated, item)
-		}
-	}
+	updated := slices.DeleteFunc(slices.Clone(present), func(item T) bool { return item.GetName() == changed.GetName() })
 	if !deleted {
 		updated = append(updated, changed)
 	}

@@ -75,7 +75,7 @@ func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMP
 	if err != nil {
 		return manifest.VMPod{}, err
 	}
-	pods := kube.ActivePods(found.Items)
+	pods := slices.DeleteFunc(found.Items, func(pod *corev1.Pod) bool { return !kube.IsActive(pod) })
 	attachments := manifest.AttachmentPods(pods)
 	node := ""
 	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
