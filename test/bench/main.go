@@ -104,6 +104,9 @@ func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	if baseline != nil && len(b.parts) == len(partNames) {
+		results.History = append(slices.Clone(baseline.History), baseline.Summary())
+	}
 	if err := writeResults(results, b.out); err != nil {
 		return nil, err
 	}

@@ -4,9 +4,10 @@ import "bosh-kubernetes-cpi/test/bench/report"
 
 // barChart shows amounts as horizontal bars, each optionally with a highlighted part.
 type barChart struct {
-	Title  string
-	Height float64
-	Rows   []barRow
+	Title      string
+	Conclusion string
+	Height     float64
+	Rows       []barRow
 }
 
 type barRow struct {
@@ -47,5 +48,7 @@ func newObjectChart(objects []report.Object) barChart {
 		}
 		measurements = append(measurements, measurement{object.Name, "wall", size, float64(object.Bytes), float64(object.Scripts)})
 	}
-	return newBarChart("Bytes in etcd", measurements)
+	chart := newBarChart("Bytes in etcd", measurements)
+	chart.Conclusion = concludeObjects(objects)
+	return chart
 }

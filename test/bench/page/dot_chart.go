@@ -11,6 +11,7 @@ const (
 // dotChart shows one distribution per row: a dot for each value, a bar between the quartiles, and a line at the median.
 type dotChart struct {
 	Title, Unit string
+	Conclusion  string
 	Height      float64
 	Floor       float64 // position of the axis
 	Ticks       []tick

@@ -10,10 +10,11 @@ import (
 // lineChart shows the wall time and the CPU time of a method by the number of VMs. Each is a line, with a bar between the quartiles at
 // each point.
 type lineChart struct {
-	Title  string
-	Ticks  []tick // of time
-	Sizes  []tick // numbers of VMs
-	Series []series
+	Title      string
+	Conclusion string
+	Ticks      []tick // of time
+	Sizes      []tick // numbers of VMs
+	Series     []series
 }
 
 type series struct {
@@ -60,7 +61,7 @@ func newLineChart(name string, sizes []report.ScaleResult, costs []report.Cost) 
 	}
 	y := linearAxis(high, linesBottom, linesTop)
 	x := axis{0, float64(max(1, len(sizes)-1)), false, 48, width - 62}
-	chart := lineChart{Title: name, Ticks: y.ticks()}
+	chart := lineChart{Title: name, Conclusion: concludeScale(sizes, costs), Ticks: y.ticks()}
 	for i, t := range chart.Ticks {
 		chart.Ticks[i].Text = strings.TrimSuffix(formatDuration(t.Value), " ms")
 	}

@@ -32,6 +32,7 @@ func Render(results *report.Results) ([]byte, error) {
 type content struct {
 	*report.Results
 	Goals   []report.Goal
+	History []report.Earlier // oldest first, including these results
 	Calls   []dotChart
 	Scale   []lineChart
 	Largest *report.ScaleResult
@@ -54,7 +55,7 @@ type sharedSize struct {
 }
 
 func newContent(r *report.Results) content {
-	c := content{Results: r, Goals: r.Goals(), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects)}
+	c := content{Results: r, Goals: r.Goals(), History: append(slices.Clone(r.History), r.Summary()), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects)}
 	if len(r.Calls) > 0 {
 		c.Calls = newCallCharts(r.Calls)
 	}
@@ -62,11 +63,13 @@ func newContent(r *report.Results) content {
 		c.Largest = &r.Scale[len(r.Scale)-1]
 	}
 	for _, d := range r.Deploys {
-		c.Deploys = append(c.Deploys, newBarChart(fmt.Sprintf("%d VMs, %d parallel processes", d.VMs, d.Workers), []measurement{
+		chart := newBarChart(fmt.Sprintf("%d VMs, %d parallel processes", d.VMs, d.Workers), []measurement{
 			{"CPI, until every disk is attached", "wall", formatNumber(d.Seconds) + " s", d.Seconds, 0},
 			{"minimal client with the same objects", "cpu", formatNumber(d.Bare) + " s", d.Bare, 0},
 			{fmt.Sprintf("CPU time of all %d calls", d.Calls), "wall", formatNumber(d.CPU) + " s", d.CPU, 0},
-		}))
+		})
+		chart.Conclusion = concludeDeploy(d)
+		c.Deploys = append(c.Deploys, chart)
 	}
 	if n := r.Node; n != nil {
 		chart := newDotChart("Calls on a real node", "ms", []row{
@@ -76,6 +79,7 @@ func newContent(r *report.Results) content {
 			{"end of a Pod with the disk's PVC", n.DiskPodEnd}, {"detach_disk", n.Detach},
 			{"end of a sleeping Pod", n.BareEnd}, {"delete_vm", n.Delete},
 		})
+		chart.Conclusion = concludeNode(n)
 		line := newTimeline(n.Timeline)
 		c.Node, c.Line = &chart, &line
 	}
@@ -89,7 +93,15 @@ func newCallCharts(calls []report.ProgramCost) []dotChart {
 		cpu = append(cpu, row{call.Name, call.CPU})
 		peak = append(peak, row{call.Name, call.Peak})
 	}
-	return []dotChart{newDotChart("Wall time", "ms", wall), newDotChart("CPU time", "ms", cpu), newDotChart("Peak memory", "MiB", peak)}
+	var charts []dotChart
+	for _, chart := range []struct {
+		title, unit string
+		rows        []row
+	}{{"Wall time", "ms", wall}, {"CPU time", "ms", cpu}, {"Peak memory", "MiB", peak}} {
+		charts = append(charts, newDotChart(chart.title, chart.unit, chart.rows))
+		charts[len(charts)-1].Conclusion = concludeCalls(chart.rows)
+	}
+	return charts
 }
 
 // sharedCosts groups the costs of each method by the number of VMs.

@@ -43,6 +43,29 @@ var _ = Describe("The page", func() {
 		Expect(string(html)).NotTo(ContainSubstring("NaN"))
 	})
 
+	It("says what to conclude from each chart", func() {
+		html, err := Render(completeResults())
+		Expect(err).NotTo(HaveOccurred())
+		for _, conclusion := range []string{
+			"info has 1.00 times and has_vm 1.00 times the value of curl",
+			"With 5000 VMs, the call takes 1.0 times as long as with 10.",
+			"The CPI takes 1.33 times as long as the minimal client.",
+			"create_vm takes 1.00 times as long as the minimal client",
+			"Most time passes before: the agent runs.",
+			"A VM with a disk needs 29 KiB, of which scripts are 30 %.",
+		} {
+			Expect(string(html)).To(ContainSubstring(conclusion))
+		}
+	})
+
+	It("shows the values of earlier results", func() {
+		results := completeResults()
+		results.History = []report.Earlier{{Commit: "bc3d676", Date: "2026-11-27", Values: map[string]float64{"info/curl_wall": 0.43}}}
+		html, err := Render(results)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(html)).To(ContainSubstring(`<tr><td>bc3d676<td class="left">2026-11-27<td>0.43<td>`))
+	})
+
 	It("omits parts that were not measured", func() {
 		html, err := Render(&report.Results{})
 		Expect(err).NotTo(HaveOccurred())

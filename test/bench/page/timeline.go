@@ -4,10 +4,11 @@ import "bosh-kubernetes-cpi/test/bench/report"
 
 // timeline shows events. Each has a bar that starts at the previous event.
 type timeline struct {
-	Height float64
-	Floor  float64
-	Ticks  []tick
-	Rows   []timelineRow
+	Conclusion string
+	Height     float64
+	Floor      float64
+	Ticks      []tick
+	Rows       []timelineRow
 }
 
 type timelineRow struct {
@@ -34,5 +35,6 @@ func newTimeline(moments []report.Moment) timeline {
 		chart.Rows = append(chart.Rows, s)
 		previous = m.At
 	}
+	chart.Conclusion = concludeTimeline(chart.Rows)
 	return chart
 }

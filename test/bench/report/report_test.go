@@ -1,6 +1,7 @@
 package report
 
 import (
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -72,6 +73,22 @@ var _ = Describe("Results", func() {
 		written := resultsWith(Distribution{1.5, 2}, Distribution{3}, "get pods")
 		Expect(written.Write(path)).To(Succeed())
 		Expect(Read(path)).To(Equal(written))
+	})
+
+	It("have a line for each object without lists and objects", func() {
+		path := filepath.Join(GinkgoT().TempDir(), "results.json")
+		Expect((&Results{Objects: []Object{{Name: "VM Pod", Bytes: 1, Scripts: 2}}}).Write(path)).To(Succeed())
+		Expect(os.ReadFile(path)).To(ContainSubstring("\n  { \"name\": \"VM Pod\", \"bytes\": 1, \"scripts\": 2 }\n"))
+	})
+
+	It("have a summary for the history", func() {
+		results := &Results{
+			Runs:          map[string]Run{"calls": {Taken: "2026-11-27 00:05:13", Commit: "bc3d676"}},
+			BinarySizeMiB: 11, Calls: []ProgramCost{{Curl, Cost{Wall: Distribution{10}}}},
+			Deploys: []Deploy{{VMs: 20, Seconds: 5, Bare: 3}},
+		}
+		Expect(results.Summary()).To(And(HaveField("Commit", "bc3d676"), HaveField("Date", "2026-11-27"),
+			HaveField("Values", HaveKeyWithValue("deploy_20/client_wall", 1.667))))
 	})
 
 	It("reports which goals are met", func() {

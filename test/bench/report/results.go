@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
+	"math"
 	"os"
 	"regexp"
+	"strings"
 )
 
 // Results are the results of the benchmark. Parts that were not run are empty.
@@ -23,6 +25,27 @@ type Results struct {
 	Objects       []Object      `json:"objects"`
 	Deploys       []Deploy      `json:"deploys"`
 	Node          *Node         `json:"node,omitempty"`
+	// History contains earlier results of the full benchmark, oldest first.
+	History []Earlier `json:"history,omitempty"`
+}
+
+// Earlier is a summary of earlier results.
+type Earlier struct {
+	Commit string `json:"commit"`
+	Date   string `json:"date"`
+	// Values are the values of the goals, by name.
+	Values map[string]float64 `json:"values"`
+}
+
+// Summary returns the summary of the results.
+func (r *Results) Summary() Earlier {
+	run := r.Runs["calls"]
+	date, _, _ := strings.Cut(run.Taken, " ")
+	summary := Earlier{Commit: run.Commit, Date: date, Values: map[string]float64{}}
+	for _, goal := range r.Goals() {
+		summary.Values[goal.Name] = math.Round(1000*goal.Value) / 1000
+	}
+	return summary
 }
 
 // Host is the host of the benchmark.
@@ -149,10 +172,13 @@ func (r *Results) costOf(name string) Cost {
 
 var (
 	numberListPattern = regexp.MustCompile(`\[\s+-?[\d.][\d.,\s-]*\]`)
+	flatObjectPattern = regexp.MustCompile(`\{\n[^{}\[\]]*\}`)
 	spacePattern      = regexp.MustCompile(`\s+`)
+	linePattern       = regexp.MustCompile(`\n\s*`)
 )
 
-// compact writes each list of numbers on one line, for readable diffs.
+// compact writes each list of numbers, and each object without lists and objects, on one line, for readable diffs.
 func compact(raw []byte) []byte {
-	return numberListPattern.ReplaceAllFunc(raw, func(list []byte) []byte { return spacePattern.ReplaceAll(list, nil) })
+	raw = numberListPattern.ReplaceAllFunc(raw, func(list []byte) []byte { return spacePattern.ReplaceAll(list, nil) })
+	return flatObjectPattern.ReplaceAllFunc(raw, func(object []byte) []byte { return linePattern.ReplaceAll(object, []byte(" ")) })
 }
