@@ -106,7 +106,7 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 }
 
 // shortTimeout is the timeout of calls that wait for something that never happens. It is enough for the requests before that.
-const shortTimeout = 500 * time.Millisecond
+const shortTimeout = 300 * time.Millisecond
 
 // request returns a create_vm request for the agent, with cloud_properties in JSON.
 func request(agent, properties string) Request {
