@@ -1,6 +1,7 @@
 package docs
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 
@@ -40,6 +41,18 @@ var _ = Describe("The demo", func() {
 	It("recognizes the kubeconfig of the embedded cluster", func(ctx SpecContext) {
 		out := missingRequirements(ctx, nil, "KUBECONFIG="+filepath.Join(directory, "kubeconfig"))
 		Expect(out).NotTo(ContainSubstring("DEMO_REGISTRY"))
+	})
+
+	It("deletes the VM with the releases that created it, even if the source code has changed", func(ctx SpecContext) {
+		state := GinkgoT().TempDir()
+		release := filepath.Join(state, "cpi-release-1.tgz")
+		Expect(os.WriteFile(release, nil, 0o600)).To(Succeed())
+		command := exec.CommandContext(ctx, "scripts/demo", "delete-env")
+		command.Dir, command.Env = root, append(os.Environ(), "DEMO_DIR="+state, "KUBECONFIG=/none")
+		out, err := command.CombinedOutput()
+		Expect(err).To(HaveOccurred(), "there is no VM")
+		Expect(string(out)).To(ContainSubstring("kubectl bosh down"))
+		Expect(release).To(BeAnExistingFile())
 	})
 
 	It("requires neither a registry nor a stemcell to delete the VM", func(ctx SpecContext) {
