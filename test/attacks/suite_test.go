@@ -179,6 +179,28 @@ var _ = Describe("With the admission policy, a user with the CPI's token", Order
 		Expect(unexpected).To(BeEmpty(), strings.Join(unexpected, "\n"))
 	}, NodeTimeout(5*time.Minute))
 
+	It("can create VMs and attachments that conform to limits", func(ctx context.Context) {
+		a := env.confinedAttacker(ctx, map[string]string{"privileged_vms": "false", "node_selector": "dedicated=bosh\n", "nodes": "node-of-bosh\n"})
+		Expect(tryVMPod(func(pod *corev1.Pod) {
+			pod.Spec.Containers[0].SecurityContext = nil
+			pod.Spec.NodeSelector, pod.Spec.Affinity = map[string]string{"dedicated": "bosh"}, nodeAffinityTo("node-of-bosh")
+		})(ctx, a)).To(Succeed())
+		Expect(tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nodeAffinityTo("node-of-bosh") })(ctx, a)).To(Succeed())
+	})
+
+	It("is restricted by limits that change while the namespace is in use", func(ctx context.Context) {
+		a := env.newAttacker(ctx, EnforcedLabels)
+		Eventually(env.policy.CheckEnforced).WithContext(ctx).WithArguments(a).Should(Succeed())
+		unchanged := func(*corev1.Pod) {}
+		Expect(tryVMPod(unchanged)(ctx, a)).To(Succeed())
+		limits, err := env.cluster.CoreV1().ConfigMaps(a.Namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		limits.Data["node_selector"] = "dedicated=bosh"
+		_, err = env.cluster.CoreV1().ConfigMaps(a.Namespace).Update(ctx, limits, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() error { return tryVMPod(unchanged)(ctx, a) }).WithContext(ctx).Should(MatchError(ContainSubstring("rule node-selector:")))
+	})
+
 	It("is not restricted in a namespace without the label", func(ctx context.Context) {
 		env.confinedAttacker(ctx) // waits until the policy is enforced
 		Expect(tryVMPod(addHostPath("/"))(ctx, env.newAttacker(ctx, nil))).To(Succeed())
