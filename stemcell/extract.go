@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -120,11 +121,12 @@ func unpackTarball(tarball, dir string) (manifest Manifest, image string, err er
 		case "image":
 			image = filepath.Join(dir, "image")
 			err := writeFile(image, archive)
-			if errors.Is(err, io.ErrUnexpectedEOF) {
-				return manifest, "", invalid("%s is damaged: %w", tarball, err)
-			}
-			if err != nil {
+			var fileErr *fs.PathError // of both files; errors of their content have other types
+			switch {
+			case errors.As(err, &fileErr):
 				return manifest, "", fmt.Errorf("cannot extract the image of %s: %w", tarball, err)
+			case err != nil:
+				return manifest, "", invalid("%s is damaged: %w", tarball, err)
 			}
 		}
 	}

@@ -1,8 +1,10 @@
 package stemcell_test
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -70,6 +72,9 @@ var _ = Describe("A stemcell tarball", func() {
 		Expect(err).NotTo(HaveOccurred())
 		_, _, err = stemcell.Extract(writeTempFile(content[:len(content)/2]), dir)
 		Expect(err).To(MatchError(ContainSubstring("is damaged")))
+		corrupt := slices.Concat(content[:len(content)/2], bytes.Repeat([]byte{0xff}, len(content)/2))
+		_, _, err = stemcell.Extract(writeTempFile(corrupt), dir)
+		Expect(err).To(MatchError(stemcell.ErrInvalid))
 	})
 })
 
