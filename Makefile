@@ -55,7 +55,7 @@ release: go
 	VERSION=$(VERSION) FINAL=$(FINAL) scripts/release
 
 # Create all files to publish for a version in the directory DIR (default: release): make publish HOME_URL=https://github.com/OWNER/NAME
-# VERSION=1.2.3
+# VERSION=1.2.3. A home elsewhere also needs IMAGES, the repository of images.
 publish: go
 	scripts/publish "$(VERSION)" "$(or $(DIR),release)" "$(HOME_URL)"
 
