@@ -59,6 +59,16 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 		Expect(out).To(ContainSubstring("connection 2,"))
 	}, NodeTimeout(longTest))
 
+	It("forgets a VM whose embedded cluster was removed", func(ctx context.Context) {
+		earlier := GinkgoT().TempDir()
+		Expect(os.Mkdir(earlier+"/env", 0o700)).To(Succeed())
+		Expect(os.WriteFile(earlier+"/env/up.yml", []byte("cluster: {uid: 22b09a38-7e15-41c9-aa8a-48a023128637}\n"), 0o600)).To(Succeed())
+		out, err := runDemo(ctx, earlier, env.namespace, "delete-env")
+		Expect(err).To(HaveOccurred(), "there is no VM")
+		Expect(out).NotTo(ContainSubstring("another cluster"))
+		Expect(earlier + "/env").NotTo(BeADirectory())
+	}, NodeTimeout(longTest))
+
 	It("leaves no Pod, Secret, PVC or mount after delete-env", func(ctx context.Context) {
 		loops := slices.DeleteFunc(env.listVolumeLoops(ctx), func(line string) bool { return slices.Contains(otherLoops, line) })
 		Expect(loops).NotTo(BeEmpty())
