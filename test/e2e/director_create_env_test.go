@@ -59,7 +59,7 @@ var _ = Describe("bosh create-env", Label("create-env"), Ordered, Serial, func()
 		Expect(out).To(ContainSubstring("connection 2,"))
 	}, NodeTimeout(longTest))
 
-	It("forgets a VM whose embedded cluster was removed", func(ctx context.Context) {
+	It("forgets a VM of an embedded cluster that was removed", func(ctx context.Context) {
 		earlier := GinkgoT().TempDir()
 		Expect(os.Mkdir(earlier+"/env", 0o700)).To(Succeed())
 		Expect(os.WriteFile(earlier+"/env/up.yml", []byte("cluster: {uid: 22b09a38-7e15-41c9-aa8a-48a023128637}\n"), 0o600)).To(Succeed())
