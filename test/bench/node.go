@@ -100,7 +100,7 @@ func appendRound(node, round *report.Node) {
 	} {
 		*to = append(*to, from...)
 	}
-	node.Timeline = round.Timeline
+	node.Timeline, node.BootWrites = round.Timeline, round.BootWrites
 }
 
 // round measures the calls in the life of a VM with a disk, and Pods of other clients that do a part of the same. It measures attach_disk
@@ -126,8 +126,8 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 		measureWall(&node.BareStart, func() error { return r.startSleepingPod(ctx, "") }),
 		measureWall(&node.BareEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
 		func() error {
-			moments, err := r.observe(ctx, vm, create(&node.Create))
-			node.Timeline = moments
+			var err error
+			node.Timeline, node.BootWrites, err = r.observe(ctx, vm, create(&node.Create))
 			return err
 		},
 		call(&discarded, &disk, "create_disk", 64, map[string]any{}, vm),

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"regexp"
 	"slices"
 	"sync"
@@ -13,12 +14,13 @@ import (
 	"bosh-kubernetes-cpi/test/bench/report"
 )
 
-// observer records when each event is observed for the first time.
+// observer records when each event is observed for the first time, and the versions of the Pod.
 type observer struct {
 	start time.Time
 
 	mutex   sync.Mutex
 	moments []report.Moment
+	writes  report.Writes
 }
 
 func (o *observer) record(event string, at time.Time) {
@@ -29,36 +31,43 @@ func (o *observer) record(event string, at time.Time) {
 	}
 }
 
-// observe runs create, which must create the VM, and returns the events of the VM Pod.
-func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]report.Moment, error) {
-	watchCtx, stop := context.WithCancel(ctx)
+// observe runs create, which must create the VM, and returns the events of the VM Pod and its versions until it is ready.
+func (r *realNode) observe(ctx context.Context, vm string, create func() error) ([]report.Moment, report.Writes, error) {
+	watchCtx, stop := context.WithTimeout(ctx, time.Minute)
 	defer stop()
 	stream, err := r.client.CoreV1().Pods(r.namespace).Watch(watchCtx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm})
 	if err != nil {
-		return nil, err
+		return nil, report.Writes{}, err
 	}
+	defer stream.Stop()
 	o := &observer{start: time.Now()}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for event := range stream.ResultChan() {
-			if pod, ok := event.Object.(*corev1.Pod); ok {
-				o.recordPod(pod, time.Now())
+			pod, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			o.recordPod(pod, time.Now())
+			if isReady(pod) {
+				return
 			}
 		}
 	}()
-	err = create()
+	if err := create(); err != nil {
+		return nil, report.Writes{}, err
+	}
 	o.record("create_vm returns", time.Now())
-	stop()
 	<-done
-	if err != nil {
-		return nil, err
+	if watchCtx.Err() != nil {
+		return nil, report.Writes{}, fmt.Errorf("wait until Pod %s is ready: %w", vm, watchCtx.Err())
 	}
 	if at, ok := r.firstLogTime(ctx, vm); ok {
 		o.record("first line of the agent's log", at)
 	}
 	slices.SortStableFunc(o.moments, func(a, b report.Moment) int { return int(a.At - b.At) })
-	return o.moments, nil
+	return o.moments, o.writes, nil
 }
 
 // conditionEvents are the names of the events at which conditions of a Pod become true.
@@ -68,7 +77,10 @@ var conditionEvents = map[corev1.PodConditionType]string{
 	corev1.PodReady:                  "kubelet detects the agent",
 }
 
+// recordPod records a version of the Pod. etcd stores it in the same format, protobuf.
 func (o *observer) recordPod(pod *corev1.Pod, now time.Time) {
+	o.writes.Count++
+	o.writes.Bytes += pod.Size()
 	o.record("Pod is created", now)
 	for _, condition := range pod.Status.Conditions {
 		if name, known := conditionEvents[condition.Type]; known && condition.Status == corev1.ConditionTrue {

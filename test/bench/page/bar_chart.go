@@ -39,7 +39,7 @@ func newBarChart(title string, measurements []measurement) barChart {
 	return chart
 }
 
-func newObjectChart(objects []report.Object) barChart {
+func newObjectChart(objects []report.Object, node *report.Node) barChart {
 	var measurements []measurement
 	for _, object := range objects {
 		size := formatBytes(int64(object.Bytes))
@@ -49,6 +49,6 @@ func newObjectChart(objects []report.Object) barChart {
 		measurements = append(measurements, measurement{object.Name, "wall", size, float64(object.Bytes), float64(object.Scripts)})
 	}
 	chart := newBarChart("Bytes in etcd", measurements)
-	chart.Conclusion = concludeObjects(objects)
+	chart.Conclusion = concludeObjects(objects, node)
 	return chart
 }

@@ -45,7 +45,7 @@ func concludeTimeline(rows []timelineRow) string {
 	return "Most time passes before: " + longest.What + "."
 }
 
-func concludeObjects(objects []report.Object) string {
+func concludeObjects(objects []report.Object, node *report.Node) string {
 	total, scripts := 0, 0
 	for _, object := range objects {
 		total, scripts = total+object.Bytes, scripts+object.Scripts
@@ -53,5 +53,9 @@ func concludeObjects(objects []report.Object) string {
 	if total == 0 {
 		return ""
 	}
-	return fmt.Sprintf("A VM with a disk needs %s, of which scripts are %d %%.", formatBytes(int64(total)), 100*scripts/total)
+	text := fmt.Sprintf("A VM with a disk needs %s, of which scripts are %d %%.", formatBytes(int64(total)), 100*scripts/total)
+	if node != nil && node.BootWrites.Count > 0 {
+		text += fmt.Sprintf(" The boot of a VM writes its Pod %d times, %s in total.", node.BootWrites.Count, formatBytes(int64(node.BootWrites.Bytes)))
+	}
+	return text
 }

@@ -55,7 +55,7 @@ type sharedSize struct {
 }
 
 func newContent(r *report.Results) content {
-	c := content{Results: r, Goals: r.Goals(), History: append(slices.Clone(r.History), r.Summary()), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects)}
+	c := content{Results: r, Goals: r.Goals(), History: append(slices.Clone(r.History), r.Summary()), Scale: newLineCharts(r.Scale), Shared: sharedCosts(r.Shared), Objects: newObjectChart(r.Objects, r.Node)}
 	if len(r.Calls) > 0 {
 		c.Calls = newCallCharts(r.Calls)
 	}

@@ -130,6 +130,14 @@ type Node struct {
 	Detach       Distribution `json:"detach_disk_ms"`
 	Delete       Distribution `json:"delete_vm_ms"`
 	Timeline     []Moment     `json:"timeline"`
+	// BootWrites are the versions of the VM Pod that etcd stores from its creation until it is ready, in the last round.
+	BootWrites Writes `json:"boot_writes"`
+}
+
+// Writes is a number of writes to etcd, and their total size.
+type Writes struct {
+	Count int `json:"count"`
+	Bytes int `json:"bytes"`
 }
 
 // Moment is the time of an event, in milliseconds since the start of the call.
