@@ -67,7 +67,7 @@ func (b bench) measureShared(ctx context.Context, env *benchenv.Env, shared shar
 			return nil, err
 		}
 		size := report.ScaleResult{Name: shared.name, VMs: vms}
-		if size.Methods, err = b.measureMembers(ctx, recorder, shared.kind); err != nil {
+		if size.Methods, err = b.measureMembers(ctx, recorder, fmt.Sprintf("member-%d", i), shared.kind); err != nil {
 			return nil, err
 		}
 		sizes = append(sizes, size)
@@ -87,11 +87,13 @@ func vmWithService() vmKind {
 	return kind
 }
 
-// measureMembers creates and deletes VMs that share the object. It records the requests of two of them, and the times of the others.
-func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, kind vmKind) ([]report.Method, error) {
+// measureMembers creates and deletes VMs that share the object. It records the requests of some of them, and the times of the others. A call
+// repeats a request if a controller changed the object at the same time, so that several VMs are needed to find the smallest number. The name must be new: the garbage collector may not have removed the Secrets of
+// earlier VMs.
+func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, name string, kind vmKind) ([]report.Method, error) {
 	recorder.methods = nil
-	for n, call := range append([]callFunc{recorder.recordRequests, recorder.recordRequests}, repeat(recorder.recordTime, b.sizes.lifecycles)...) {
-		agentID := fmt.Sprintf("member-%d", n)
+	for n, call := range append(repeat(recorder.recordRequests, 6), repeat(recorder.recordTime, b.sizes.lifecycles)...) {
+		agentID := fmt.Sprintf("%s-%d", name, n)
 		if err := call(ctx, nil, "create_vm", agentID, stemcell, kind.properties, dynamicNetwork(), []string{}, kind.env); err != nil {
 			return nil, err
 		}

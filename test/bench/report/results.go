@@ -100,7 +100,8 @@ type Object struct {
 type Deploy struct {
 	VMs     int `json:"vms"`
 	Workers int `json:"workers"`
-	// Seconds is the time that the CPI takes. Bare is the time of a minimal client that creates the same objects and waits for them.
+	// Seconds is the time that the CPI takes. Bare is the time of a minimal client that creates the same objects and waits for them. Both
+	// are medians; the other fields describe the CPI's median round.
 	Seconds float64 `json:"seconds"`
 	Bare    float64 `json:"bare_seconds"`
 	// CPU is the CPU time of all calls in seconds. Peak is the largest sum of the peak memory of concurrent calls, in MiB.
