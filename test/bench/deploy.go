@@ -21,7 +21,7 @@ import (
 func (b bench) deploy(ctx context.Context, env *benchenv.Env, results *report.Results) error {
 	results.Deploys = nil
 	for _, size := range b.deploys {
-		result, err := b.deploySize(ctx, env, size[0], size[1])
+		result, err := b.measureDeploy(ctx, env, size)
 		if err != nil {
 			return err
 		}
@@ -30,9 +30,9 @@ func (b bench) deploy(ctx context.Context, env *benchenv.Env, results *report.Re
 	return nil
 }
 
-// deploySize returns the round with the median time of the CPI, and the minimal client's median time.
-func (b bench) deploySize(ctx context.Context, env *benchenv.Env, vms, workers int) (report.Deploy, error) {
-	namespace := fmt.Sprintf("deploy-%d", vms)
+// measureDeploy returns the round with the median time of the CPI, and the minimal client's median time.
+func (b bench) measureDeploy(ctx context.Context, env *benchenv.Env, size deploySize) (report.Deploy, error) {
+	namespace := fmt.Sprintf("deploy-%d", size.vms)
 	for _, name := range []string{namespace, namespace + "-bare"} {
 		if err := benchenv.CreateNamespace(ctx, env.Client, name); err != nil {
 			return report.Deploy{}, err
@@ -49,15 +49,15 @@ func (b bench) deploySize(ctx context.Context, env *benchenv.Env, vms, workers i
 	client := minimalClient{env.Client, namespace + "-bare", template}
 	var rounds []report.Deploy
 	var bare report.Distribution
-	for round := range b.deployRounds {
-		b.logf("deploy: %d VMs by %d parallel processes, round %d of %d", vms, workers, round+1, b.deployRounds)
-		result, log := report.Deploy{VMs: vms, Workers: workers}, callLog{}
-		if result.Seconds, err = runConcurrently(ctx, vms, workers, func(ctx context.Context, n int) error { return log.createVM(ctx, d, round, n) }); err != nil {
+	for round := range size.rounds {
+		b.logf("deploy: %d VMs by %d parallel processes, round %d of %d", size.vms, size.processes, round+1, size.rounds)
+		result, log := report.Deploy{VMs: size.vms, Workers: size.processes}, callLog{}
+		if result.Seconds, err = runConcurrently(ctx, size.vms, size.processes, func(ctx context.Context, n int) error { return log.createVM(ctx, d, round, n) }); err != nil {
 			return report.Deploy{}, err
 		}
 		log.summarize(&result)
 		rounds = append(rounds, result)
-		seconds, err := runConcurrently(ctx, vms, workers, func(ctx context.Context, n int) error { return client.createVM(ctx, round, n) })
+		seconds, err := runConcurrently(ctx, size.vms, size.processes, func(ctx context.Context, n int) error { return client.createVM(ctx, round, n) })
 		if err != nil {
 			return report.Deploy{}, err
 		}

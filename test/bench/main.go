@@ -60,21 +60,22 @@ type bench struct {
 
 // sizes configure how many VMs, rounds and processes a benchmark has.
 type sizes struct {
-	quick        bool
-	rounds       int      // runs of each compared program
-	lifecycles   int      // lifecycles of a VM and its disk, for each number of VMs
-	vmCounts     []int    // numbers of VMs with two disks each
-	sharedVMs    int      // VMs of one instance group, or behind one Service
-	deploys      [][2]int // numbers of VMs and processes
-	deployRounds int
-	nodeRounds   int // rounds on the real node
+	quick      bool
+	rounds     int   // runs of each compared program
+	lifecycles int   // lifecycles of a VM and its disk, for each number of VMs
+	vmCounts   []int // numbers of VMs with two disks each
+	sharedVMs  int   // VMs of one instance group, or behind one Service
+	deploys    []deploySize
+	nodeRounds int // rounds on the real node
 }
+
+type deploySize struct{ vms, processes, rounds int }
 
 func sizesFor(quick bool) sizes {
 	if quick {
-		return sizes{quick: true, rounds: 15, lifecycles: 3, vmCounts: []int{10, 200}, sharedVMs: 50, deploys: [][2]int{{10, 5}}, deployRounds: 1}
+		return sizes{quick: true, rounds: 15, lifecycles: 3, vmCounts: []int{10, 200}, sharedVMs: 50, deploys: []deploySize{{10, 5, 1}}}
 	}
-	return sizes{rounds: 60, lifecycles: 5, vmCounts: []int{10, 1000, 5000}, sharedVMs: 500, deploys: [][2]int{{20, 10}, {100, 50}}, deployRounds: 3, nodeRounds: 7}
+	return sizes{rounds: 60, lifecycles: 5, vmCounts: []int{10, 1000, 5000}, sharedVMs: 500, deploys: []deploySize{{20, 10, 5}, {100, 50, 3}}, nodeRounds: 7}
 }
 
 // selected reports whether the part is measured.

@@ -88,8 +88,8 @@ func vmWithService() vmKind {
 }
 
 // measureMembers creates and deletes VMs that share the object. It records the requests of some of them, and the times of the others. A call
-// repeats a request if a controller changed the object at the same time, so that several VMs are needed to find the smallest number. The name must be new: the garbage collector may not have removed the Secrets of
-// earlier VMs.
+// repeats a request if a controller changed the object at the same time, so that several VMs are needed to find the smallest number. The
+// name must be new: the garbage collector may not have removed the Secrets of earlier VMs.
 func (b bench) measureMembers(ctx context.Context, recorder *costRecorder, name string, kind vmKind) ([]report.Method, error) {
 	recorder.methods = nil
 	for n, call := range append(repeat(recorder.recordRequests, 6), repeat(recorder.recordTime, b.sizes.lifecycles)...) {
