@@ -12,30 +12,29 @@
 
 # visible_in_vm fails if the VM is running but does not see the directory.
 visible_in_vm() {
-  local process running=no
-  while read -r process; do
+  local process processes
+  processes=$(vm_processes "$VM") || exit $?
+  for process in $processes; do
     ! grep -qs " /dev/bosh/$DISK " "$root/proc/$process/mountinfo" || return 0
-    running=yes
-  done < <(vm_processes "$VM")
-  [[ $running == no ]]
+  done
+  [[ -z $processes ]]
 }
 
-# used_by_other_vm succeeds if another VM has the volume mounted. It sets $users to the processes of that VM.
-used_by_other_vm() {
-  local other
-  while read -r other; do
-    [[ $other != "$VM" ]] || continue
-    users=$(volume_usage mounts "$other")
-    [[ -z $users ]] || return 0
-  done < <(processes all | awk '$2 != "-" { print $2 }' | sort -u)
-  return 1
+# other_users prints the processes of another VM that has the volume mounted.
+other_users() {
+  local other others found
+  others=$(processes all | awk -v vm="$VM" '$2 != "-" && $2 != vm { print $2 }' | sort -u) || return $?
+  for other in $others; do
+    found=$(volume_usage mounts "$other") || return $?
+    [[ -z $found ]] || { echo "$found"; return 0; }
+  done
 }
 
 publish_directory() {
+  local users
   rm -f "$lock"
-  if used_by_other_vm; then
-    fail "cannot publish disk $DISK in VM $VM: it is in use in another VM: $users [disk-in-use]"
-  fi
+  users=$(other_users)
+  [[ -z $users ]] || fail "cannot publish disk $DISK in VM $VM: it is in use in another VM: $users [disk-in-use]"
   mount_directory
   visible_in_vm || {
     unmount_directory

@@ -89,6 +89,16 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
+	It("waits while a look at the open files fails, for example without memory", func() {
+		r := root.startAttachment(attachment)
+		root.setState("exit/perl", "137 7:0")
+		r.signal(syscall.SIGTERM)
+		r.waitUntil(func() bool { return count(root.calls(), "perl fails") > 1 })
+		Expect(root.exists("devices/disk-1")).To(BeTrue())
+		root.clearState("exit/perl")
+		Expect(r.wait()).To(BeZero())
+	})
+
 	It("does not wait if a release removed the node", func() {
 		r := root.startAttachment(attachment)
 		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())

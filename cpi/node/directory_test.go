@@ -134,6 +134,41 @@ var _ = Describe("The attachment of a disk with attach: bind", func() {
 		Expect(looked).To(BeAnExistingFile())
 	})
 
+	Describe("if a look at the node fails, for example without memory,", func() {
+		looks := []TableEntry{Entry("at the processes", "all"), Entry("at the mounts", "mounts")}
+		failLook := func(argument string) {
+			GinkgoHelper()
+			root.setState("exit/perl", "137 "+argument)
+		}
+
+		DescribeTable("fails without changes", func(argument string) {
+			addVMProcess(300, inVMB)
+			failLook(argument)
+			status, output := root.run(node.AttachDirectory(), attachment...)
+			Expect(status).To(Equal(1))
+			Expect(output).To(HavePrefix("cannot attach disk disk-1: a command failed with exit status 137: "))
+			Expect(mountTargets()).To(Equal([]string{"/volume"}))
+		}, looks)
+
+		DescribeTable("keeps the mount, and the exclusivity check counts as killed", func(argument string) {
+			startAttachment()
+			failLook(argument)
+			status, _ := root.run(node.ExclusivityCheckDirectory(), attachment...)
+			Expect(status).To(Equal(137))
+			Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
+		}, looks)
+
+		DescribeTable("does not exit on a signal", func(argument string) {
+			r := startAttachment()
+			failLook(argument)
+			r.signal(syscall.SIGTERM)
+			r.waitUntil(func() bool { return count(root.calls(), "perl fails") > 1 })
+			Expect(mountTargets()).To(ContainElement("/devices/disk-1"))
+			root.clearState("exit/perl")
+			Expect(r.wait()).To(BeZero())
+		}, looks)
+	})
+
 	It("ignores other volumes in the same filesystem", func() {
 		addVMProcess(300, inVMB, volume+"-more /var/vcap/store", "/volumes/another /var/vcap/data")
 		startAttachment()

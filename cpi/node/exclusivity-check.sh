@@ -26,7 +26,7 @@ create_device_node() {
 wait_published is_device "$node"
 create_device_node
 tries=0
-until [[ -z $(vm_openers "$device") ]] && check_exclusive "$device" "$node"; do
+until openers=$(vm_openers "$device") && [[ -z $openers ]] && check_exclusive "$device" "$node"; do
   ((tries++ < 15)) || fail "$(users "$device")"
   pause 0.2
 done

@@ -9,12 +9,14 @@
 #   users    all mounts of the volume, and processes with a working directory, root directory, program or open file in it, even through a
 #            lazily unmounted mount
 #
-# Only a use that lasts counts: a container that is starting has mounts of the node for an instant.
+# Only a use that lasts counts: a container that is starting has mounts of the node for an instant. volume_usage fails if it cannot look, for
+# example without memory. Bash does not exit after errors in a command substitution, so each of them is checked: with return $?, because
+# the status of a mere return in a trap is that of the last command before the trap.
 volume_usage() {
   local found attempt
   for attempt in {1..5}; do
     ((attempt == 1)) || pause 0.1
-    found=$(current_volume_usage "$@")
+    found=$(current_volume_usage "$@") || return $?
     [[ $found ]] || return 0
   done
   echo "$found"
@@ -23,7 +25,9 @@ volume_usage() {
 # current_volume_usage is like volume_usage, but looks only once. It identifies the volume by its device and its root directory on the
 # device, because the volume may be one of several directories of a filesystem.
 current_volume_usage() {
-  # shellcheck disable=SC2046 # one word for each process
+  local processes
+  processes=$(vm_processes "${2:-$VM}") || return $?
+  # shellcheck disable=SC2086 # one word for each process
   perl -e '
     use strict;
     my ($what, $root, $path, @processes) = @ARGV;
@@ -60,7 +64,7 @@ current_volume_usage() {
       }
     }
     print map { "$_\n" } @usage;
-  ' "$1" "$root" "/dev/bosh/$DISK" $(vm_processes "${2:-$VM}")
+  ' "$1" "$root" "/dev/bosh/$DISK" $processes
 }
 
 # node_mounts prints the mounts at the path of the disk in the VM's directory, as DEVICE ROOT. There should be at most one.
@@ -81,7 +85,7 @@ mount_directory() {
   mkdir -p "$node"
   if [[ $(node_mounts) != "$(volume_mount)" ]]; then
     unmount_directory ||
-      fail "cannot unmount the volume of an earlier attachment of disk $DISK from VM $VM: $(volume_usage users) [disk-in-use]"
+      fail "cannot unmount the volume of an earlier attachment of disk $DISK from VM $VM: $(current_volume_usage users) [disk-in-use]"
     mount --bind "$root/volume" "$node"
   fi
 }

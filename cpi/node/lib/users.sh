@@ -38,11 +38,14 @@ openers() {
 }
 
 # vm_openers DEVICE prints the output of openers for the processes of this VM. An exclusive open does not detect a process that opened the
-# device itself, and not a file in a mounted filesystem.
+# device itself, and not a file in a mounted filesystem. vm_openers fails if it cannot look, for example without memory.
 vm_openers() {
-  local found
-  found=$(openers "$(device_numbers "$1")")
-  [[ -z $found ]] || awk 'NR == FNR { vm[$1]; next } $2 in vm' <(vm_processes "$VM") - <<<"$found"
+  local numbers found processes
+  numbers=$(device_numbers "$1") || return $?
+  found=$(openers "$numbers") || return $?
+  [[ -n $found ]] || return 0
+  processes=$(vm_processes "$VM") || return $?
+  awk 'NR == FNR { vm[$1]; next } $2 in vm' <(echo "$processes") - <<<"$found"
 }
 
 # used_by_others DEVICE succeeds if the device is in use, and not only by this VM.
