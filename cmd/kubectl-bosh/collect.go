@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -23,18 +22,18 @@ func addConfigFlag(flags *pflag.FlagSet, path *string) {
 
 func newCollectCommand(conn *connection) *cobra.Command {
 	var collector collect.Collector
-	var configPath, output string
+	var configPath, output, directorUUID string
 	command := &cobra.Command{
 		Use:   "collect",
 		Short: "List or delete resources orphaned by interrupted calls",
-		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls of a director, with the reason and the age\n" +
-			"of each. With --confirm, delete or repair them. Disks are never deleted.\n\n" +
+		Long: "List the resources in the namespace that were orphaned by interrupted CPI calls, with the reason and the age of each.\n" +
+			"With --confirm, delete or repair them. Disks are never deleted.\n\n" +
 			"This does the same as `cpi -collect`, with the permissions of the kubeconfig's user.",
 		Example: `  # List orphaned resources
   kubectl bosh collect -n bosh
 
   # Delete or repair them
-  kubectl bosh collect -n bosh --director UUID --confirm`,
+  kubectl bosh collect -n bosh --confirm`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := validateOutput(output); err != nil {
@@ -49,18 +48,25 @@ func newCollectCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if collector.Director == "" {
-				if collector.Director, err = findOnlyDirector(command, client); err != nil {
+			directors := []string{directorUUID}
+			if directorUUID == "" {
+				if directors, err = listDirectors(command, client); err != nil {
 					return err
 				}
 			}
-			results, err := collector.Collect(command.Context(), client)
+			var results []collect.Result
+			var failed []error
+			for _, collector.Director = range directors {
+				found, err := collector.Collect(command.Context(), client)
+				results, failed = append(results, found...), append(failed, err)
+			}
+			err = errors.Join(failed...)
 			return errors.Join(err, printResults(command, collector, results, err == nil, output))
 		},
 	}
 	flags := command.Flags()
-	flags.StringVar(&collector.Director, "director", "",
-		"`UUID` of the director, as printed by `bosh env` (default: the only one with VMs in the namespace)")
+	flags.StringVar(&directorUUID, "director", "",
+		"`UUID` of the director, as printed by `bosh env` (default: all with VMs in the namespace)")
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete the listed resources, and repair the listed disks")
 	flags.DurationVar(&collector.MinAge, "min-age", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
 		"(default: the longest configured timeout)")
@@ -69,26 +75,21 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	return command
 }
 
-// findOnlyDirector returns the UUID of the only director with VMs in the namespace. If there are others, or none, it returns an error that
-// lists them.
-func findOnlyDirector(command *cobra.Command, client *kube.Client) (uuid string, err error) {
+// listDirectors returns the UUIDs of the directors with VMs in the namespace. The VM of a director has another UUID than its deployments:
+// that of `bosh create-env`.
+func listDirectors(command *cobra.Command, client *kube.Client) ([]string, error) {
 	found, err := instances.List(command.Context(), client, instances.Filter{})
 	if err != nil {
-		return "", err
+		return nil, err
 	}
-	directors := map[string]string{}
+	directors := map[string]bool{}
 	for _, instance := range found {
-		uuid = instance.DirectorUUID
-		directors[uuid] = strings.TrimSpace(uuid + " " + instance.Director)
+		directors[instance.DirectorUUID] = true
 	}
-	switch len(directors) {
-	case 0:
-		return "", fmt.Errorf("no director has a VM in namespace %s; set --director to the UUID printed by `bosh env`", client.Namespace)
-	case 1:
-		return uuid, nil
+	if len(directors) == 0 {
+		return nil, fmt.Errorf("no director has a VM in namespace %s; set --director to the UUID printed by `bosh env`", client.Namespace)
 	}
-	return "", fmt.Errorf("several directors have VMs in namespace %s; set --director to the UUID of one:\n  %s",
-		client.Namespace, strings.Join(slices.Sorted(maps.Values(directors)), "\n  "))
+	return slices.Sorted(maps.Keys(directors)), nil
 }
 
 func printResults(command *cobra.Command, collector collect.Collector, results []collect.Result, complete bool, output string) error {
