@@ -68,8 +68,8 @@ func (r *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// runPreflight runs the preflight checks with the permissions of the CPI, and prints the failed ones. For a new director with in-cluster
-// credentials, it also checks whether a Pod with this image reaches the API server, unless image is "".
+// runPreflight runs the preflight checks with the CPI's permissions and this image, and prints the failed ones. For a new director with
+// in-cluster credentials, it also checks whether a Pod reaches the API server. If image is "", it uses another image, and omits this check.
 func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
@@ -84,7 +84,7 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 			return err
 		}
 	}
-	results := preflight.Run(ctx, cpi.DefaultConfig(), client, "")
+	results := preflight.Run(ctx, cpi.DefaultConfig(), client, image)
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
 		return r.checkAPIAccess(ctx, client, image)

@@ -44,6 +44,23 @@ bosh interpolate "${arguments[@]}" --var releases=/releases >manifest.yml
 if [[ $verb == create-env ]]; then echo '{"director_id": "create-envs-own"}' >"$state"; else rm "$state"; fi
 `
 
+// imagePolicy rejects all images except the stemcell's.
+const imagePolicy = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: NAMESPACE}
+spec:
+  matchConstraints:
+    namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  validations: [{expression: "object.spec.containers.all(c, c.image.startsWith('registry.example.com/stemcell@'))"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: NAMESPACE}
+spec: {policyName: NAMESPACE, validationActions: [Deny]}
+`
+
 func newWorkspaceWithCLI() workspace {
 	GinkgoHelper()
 	ws := newWorkspace()
@@ -245,10 +262,30 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
 	})
 
-	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
+	writeLightStemcell := func() {
+		GinkgoHelper()
 		properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
 		Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
 			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
+	}
+
+	It("check Pods of the stemcell, in case an admission policy rejects other images", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		Expect(controlPlane.Apply(ctx, strings.ReplaceAll(imagePolicy, "NAMESPACE", ws.namespace))).To(Succeed())
+		DeferCleanup(func(ctx SpecContext) error {
+			_, err := controlPlane.Kubectl(ctx, "delete", "validatingadmissionpolicies,validatingadmissionpolicybindings", ws.namespace)
+			return err
+		})
+		Eventually(func() error {
+			_, err := controlPlane.Kubectl(ctx, "run", "other", "--image=registry.invalid/a", "--dry-run=server", "--namespace", ws.namespace)
+			return err
+		}).WithContext(ctx).Should(MatchError(ContainSubstring("ValidatingAdmissionPolicy")))
+		writeLightStemcell()
+		Expect(ws.up("--credentials", "kubeconfig")).To(gexec.Exit(0))
+	})
+
+	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
+		writeLightStemcell()
 		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
 		Eventually(func(g Gomega) {
 			pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/director-uuid=preflight"})
