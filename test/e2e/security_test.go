@@ -217,7 +217,7 @@ var _ = Describe("The network policies", Label("security", "extended", labelShar
 		raw, err := os.ReadFile("../../manifests/network-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		policies := strings.NewReplacer(
-			"- 198.51.100.0/24 # SET: the nodes", "- "+first.Address+"/32\n        - "+second.Address+"/32",
+			"- 198.51.100.0/24 # SET: the nodes, and the API server if it is not one of them", "- "+first.Address+"/32\n        - "+second.Address+"/32",
 			"203.0.113.0/24 # SET", embedded.BOSHNetworkPrefix+".0.0/16 # SET",
 			"198.51.100.1/32", server.IP.String()+"/32", "port: 6443", "port: "+strconv.Itoa(server.Port),
 		).Replace(string(raw))
