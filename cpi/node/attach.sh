@@ -54,9 +54,9 @@ on_exit() {
 # unpublish_device waits until the device is free, and exits. Until then, the disk must not be attached to another VM.
 unpublish_device() {
   local logged=no openers
-  until openers=$(vm_openers "$device") && [[ -z $openers ]] && check_exclusive "$device" "$node" 2>/dev/null; do
+  until openers=$(vm_openers "$device") || openers=unknown; [[ -z $openers ]] && check_exclusive "$device" "$node" 2>/dev/null; do
     # An exclusivity check may already have removed the node.
-    is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
+    [[ -n $openers ]] || is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
     [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
     pause 0.2
   done

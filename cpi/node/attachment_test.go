@@ -89,6 +89,16 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
+	It("does not consider the device free if it cannot look at the device, for example without memory", func() {
+		r := root.startAttachment(attachment)
+		root.setState("exit/stat", "137")
+		r.signal(syscall.SIGTERM)
+		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "waiting until disk disk-1 is free") })
+		Expect(root.exists("devices/disk-1")).To(BeTrue())
+		root.clearState("exit/stat")
+		Expect(r.wait()).To(BeZero())
+	})
+
 	It("waits while a look at the open files fails, for example without memory", func() {
 		r := root.startAttachment(attachment)
 		root.setState("exit/perl", "137 7:0")

@@ -28,10 +28,11 @@ new_mount=$root/mnt/new
 
 # find_old sets $old to the device or directory of the old disk, or to an empty string if the disk was never attached.
 find_old() {
+  local files
   old=
   if [[ $OLD_ATTACH == bind ]]; then
     old=$root/old
-  elif is_device "$root/dev/old"; then
+  elif [[ -e $root/dev/old ]]; then
     if blkid -p "$root/dev/old" >/dev/null 2>&1; then
       old=$root/dev/old
     elif [[ ${OLD_FORMATTED:-} == true ]] || ! formatting_interrupted "$root/dev/old" "$OLD"; then
@@ -40,8 +41,9 @@ find_old() {
   elif [[ -e $root/old/disk.img ]]; then
     old=$(find_loop "$root/old/disk.img")
     [[ -n $old ]] || old=$(create_loop "$root/old/disk.img")
-  elif [[ -n $(find "$root/old" -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit) ]]; then
-    fail "the volume of disk $OLD has files, but not the disk's image file; nothing was copied [volume-not-blank]"
+  else
+    files=$(find "$root/old" -mindepth 1 ! -name lost+found ! -name disk.img.new -print -quit)
+    [[ -z $files ]] || fail "the volume of disk $OLD has files, but not the disk's image file; nothing was copied [volume-not-blank]"
   fi
   [[ -n $old || ${OLD_FORMATTED:-} != true ]] ||
     fail "the volume of disk $OLD is blank, but the disk had a filesystem; nothing was copied [volume-blank]"

@@ -161,6 +161,13 @@ var _ = Describe("copy.sh", func() {
 		Entry("on a Filesystem volume, with an interrupted mkfs", func() { root.write("old/disk.img.new", "partial") }),
 	)
 
+	It("does not consider the disk empty if it cannot look at its files, for example without memory", func() {
+		root.write("old/file", "")
+		root.addProgram("find", "exit 137\n")
+		status, _ := root.run(node.Copy(), env...)
+		Expect(status).To(Equal(137))
+	})
+
 	DescribeTable("fails without changes to the successor", func(createOld func(), message string) {
 		root.addDevice("dev/volume", 8, 48, 8*mib, "")
 		createOld()

@@ -168,6 +168,13 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Entry("while it has no node", func() { Expect(os.Remove(root.path("dev/bosh/disk-1"))).To(Succeed()) }),
 	)
 
+	It("is not forgotten if a program fails that looks for it, for example without memory", func() {
+		root.setState("exit/mountpoint", "137")
+		status, _ := root.runVMStart()
+		Expect(status).To(Equal(137))
+		Expect(root.read(record)).To(Equal("disk-1"))
+	})
+
 	It("is mounted on retry after a failure, which is logged", func() {
 		lockDisk1()
 		root.setState("exit/mount", "32")

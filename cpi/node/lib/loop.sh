@@ -1,15 +1,17 @@
 # Loop devices for image files.
 
 # find_loop IMAGE prints the loop device of the image file, or nothing. It compares device and inode of the backing file, because paths
-# depend on the mount namespace.
+# depend on the mount namespace. It fails if it cannot look: a second loop device for an image could be opened while the VM uses the first.
 find_loop() {
-  local number entry
+  local number inode entry
   for entry in "$root"/sys/block/loop*/loop; do
-    [[ ! -e $entry ]] || ensure_loop_node "$(basename "$(dirname "$entry")")"
+    entry=${entry%/loop}
+    [[ ! -e $entry ]] || ensure_loop_node "${entry##*/}" || return $?
   done
-  number=$(stat -c %d "$1")
+  number=$(stat -c %d "$1") || return $?
+  inode=$(stat -c %i "$1") || return $?
   losetup --list --noheadings --output NAME,BACK-MAJ:MIN,BACK-INO |
-    awk -v device="$(((number >> 8) & 0xfff)):$(((number & 0xff) | ((number >> 12) & 0xfff00)))" -v inode="$(stat -c %i "$1")" \
+    awk -v device="$(((number >> 8) & 0xfff)):$(((number & 0xff) | ((number >> 12) & 0xfff00)))" -v inode="$inode" \
       '$2 == device && $3 == inode { print $1 }'
 }
 

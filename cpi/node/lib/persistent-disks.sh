@@ -2,7 +2,12 @@
 
 # disks_are_hot_plugged succeeds if disks are attached and detached while the VM runs, in a directory on the node. It fails in a recreated
 # VM: its disks are volumes of the VM Pod.
-disks_are_hot_plugged() { mountpoint -q "$devices"; }
+disks_are_hot_plugged() {
+  local status=0
+  mountpoint -q "$devices" || status=$?
+  ((status < 126)) || exit "$status" # mountpoint was killed
+  return "$status"
+}
 
 # is_attached CID succeeds if the disk has a device node or directory, and a running attachment.
 is_attached() {
@@ -37,12 +42,12 @@ mount_persistent_disk() {
   cid=$(<"$record")
   [[ -n $cid ]] || return 0
   options=$(<"$settings/mount-options")
-  if known=$(agent_disks) && ! grep -qxF "$cid" <<<"$known"; then
+  if known=$(agent_disks) && [[ $'\n'$known$'\n' != *$'\n'$cid$'\n'* ]]; then
     log "the VM no longer has disk $cid according to the agent: removing the record that it was mounted"
     rm -f "$record"
     return 0
   fi
-  if ! disks_are_hot_plugged && ! is_attached "$cid"; then
+  if ! disks_are_hot_plugged && [[ ! -e $devices/$cid ]]; then
     log "the VM no longer has disk $cid as a volume: removing the record that it was mounted"
     rm -f "$record"
     return 0

@@ -45,7 +45,7 @@ vm_openers() {
   found=$(openers "$numbers") || return $?
   [[ -n $found ]] || return 0
   processes=$(vm_processes "$VM") || return $?
-  awk 'NR == FNR { vm[$1]; next } $2 in vm' <(echo "$processes") - <<<"$found"
+  awk -v processes=" ${processes//$'\n'/ } " 'index(processes, " " $2 " ")' <<<"$found"
 }
 
 # used_by_others DEVICE succeeds if the device is in use, and not only by this VM.

@@ -50,7 +50,11 @@ formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; 
 mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
 
 # has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector.
-has_mark() { [[ $(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') == "$(formatting_mark "$3")" ]]; }
+has_mark() {
+  local found
+  found=$(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') || return $?
+  [[ -n $found && $found == "$(formatting_mark "$3")" ]]
+}
 
 # formatting_interrupted DEVICE CID succeeds if an mkfs for this disk started on the device but did not finish.
 formatting_interrupted() {
