@@ -89,25 +89,18 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
-	It("does not consider the device free if it cannot look at the device, for example without memory", func() {
+	DescribeTable("waits while a program fails that looks at the device, for example without memory", func(state, failure string) {
 		r := root.startAttachment(attachment)
-		root.setState("exit/stat", "137")
+		root.setState(state, failure)
 		r.signal(syscall.SIGTERM)
 		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "waiting until disk disk-1 is free") })
 		Expect(root.exists("devices/disk-1")).To(BeTrue())
-		root.clearState("exit/stat")
+		root.clearState(state)
 		Expect(r.wait()).To(BeZero())
-	})
-
-	It("waits while a look at the open files fails, for example without memory", func() {
-		r := root.startAttachment(attachment)
-		root.setState("exit/perl", "137 7:0")
-		r.signal(syscall.SIGTERM)
-		r.waitUntil(func() bool { return count(root.calls(), "perl fails") > 1 })
-		Expect(root.exists("devices/disk-1")).To(BeTrue())
-		root.clearState("exit/perl")
-		Expect(r.wait()).To(BeZero())
-	})
+	},
+		Entry("at its numbers", "exit/stat", "137"),
+		Entry("at the processes that have it open", "exit/perl", "137 7:0"),
+	)
 
 	It("does not wait if a release removed the node", func() {
 		r := root.startAttachment(attachment)
