@@ -57,7 +57,7 @@ var _ = Describe("kubectl bosh collect", func() {
 		Expect(env.mustRun(append(args, "-o", "json")...)).To(Equal("[]\n"))
 	})
 
-	It("includes all directors with VMs in the namespace, as a director's own VM has another UUID than its deployments", func(ctx SpecContext) {
+	It("includes all directors with VMs in the namespace, because a director's own VM has a different UUID from its deployments", func(ctx SpecContext) {
 		env.createVM(ctx, "new", "10.9.8.8", nil)
 		_, err := controlPlane.Kubectl(ctx, "label", "--overwrite", "pod", "agent-new", "--namespace", env.namespace, manifest.LabelDirector+"=other")
 		Expect(err).NotTo(HaveOccurred())

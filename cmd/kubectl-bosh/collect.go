@@ -75,8 +75,8 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	return command
 }
 
-// listDirectors returns the UUIDs of the directors with VMs in the namespace. The VM of a director has another UUID than its deployments:
-// that of `bosh create-env`.
+// listDirectors returns the UUIDs of the directors with VMs in the namespace. A director's own VM has the UUID of
+// `bosh create-env`, which differs from that of its deployments.
 func listDirectors(command *cobra.Command, client *kube.Client) ([]string, error) {
 	found, err := instances.List(command.Context(), client, instances.Filter{})
 	if err != nil {

@@ -269,7 +269,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
 	}
 
-	It("check Pods of the stemcell, in case an admission policy rejects other images", func(ctx SpecContext) {
+	It("check Pods with the stemcell's image, because an admission policy may reject other images", func(ctx SpecContext) {
 		ws.namespace = newTestEnv(ctx).namespace
 		Expect(controlPlane.Apply(ctx, strings.ReplaceAll(imagePolicy, "NAMESPACE", ws.namespace))).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) error {

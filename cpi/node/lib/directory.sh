@@ -10,8 +10,8 @@
 #            lazily unmounted mount
 #
 # Only a use that lasts counts: a container that is starting has mounts of the node for an instant. volume_usage fails if it cannot look, for
-# example without memory. Bash does not exit after errors in a command substitution, so each of them is checked: with return $?, because
-# the status of a mere return in a trap is that of the last command before the trap.
+# example without memory. Bash ignores errors in a command substitution, so each command is checked. It uses return $?, because a bare
+# return in a trap returns the status of the last command before the trap.
 volume_usage() {
   local found attempt
   for attempt in {1..5}; do
