@@ -15,7 +15,7 @@ visible_in_vm() {
   local process processes
   processes=$(vm_processes "$VM") || exit $?
   for process in $processes; do
-    ! grep -qs " /dev/bosh/$DISK " "$root/proc/$process/mountinfo" || return 0
+    if grep -qs " /dev/bosh/$DISK " "$root/proc/$process/mountinfo" || exit_if_killed $?; then return 0; fi
   done
   [[ -z $processes ]]
 }
@@ -37,7 +37,7 @@ publish_directory() {
   [[ -z $users ]] || fail "cannot publish disk $DISK in VM $VM: it is in use in another VM: $users [disk-in-use]"
   mount_directory
   visible_in_vm || {
-    unmount_directory
+    unmount_directory || true
     fail "cannot publish disk $DISK in VM $VM: the VM's directory on the node does not propagate mounts;" \
       "recreate the VM [mount-not-propagated]"
   }

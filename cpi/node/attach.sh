@@ -42,21 +42,31 @@ publish_device() {
   publish_node
 }
 
-# on_exit COMMAND is the EXIT trap; COMMAND is the last command. The CPI expects status 1 for a failure with a message.
+# unpublish_and_free_loop removes the node and frees the loop device, unless the VM uses the device or a program is killed that looks.
+# Another disk can reuse the loop device, and the VM must not find that disk at this node.
+unpublish_and_free_loop() {
+  local openers
+  if is_device "$node"; then
+    openers=$(vm_openers "$device") && [[ -z $openers ]] && check_exclusive "$device" "$node" || return 0
+  fi
+  free_loop "$device"
+}
+
+# on_exit COMMAND is the EXIT trap; COMMAND is the last command. The CPI expects status 1 for a failure with a message. An exit in the
+# subshell does not replace the message.
 on_exit() {
   local status=$?
-  # Another disk can reuse a freed loop device. The VM must not find that disk at this node.
-  ! is_loop "${device:-}" || ! is_device "$node" || check_exclusive "$device" "$node" || true
-  free_loop "${device:-}"
+  ! is_loop "${device:-}" || (unpublish_and_free_loop) || status=$((status ? status : $?))
   ((status <= 1)) || fail "cannot attach disk $DISK: a command failed with exit status $status: $1 [disk-attach-failed]"
+  exit "$status"
 }
 
 # unpublish_device waits until the device is free, and exits. Until then, the disk must not be attached to another VM.
 unpublish_device() {
   local logged=no openers
   until openers=$(vm_openers "$device") || openers=unknown; [[ -z $openers ]] && check_exclusive "$device" "$node" 2>/dev/null; do
-    # An exclusivity check may already have removed the node.
-    [[ -n $openers ]] || is_device "$node" || ! check_exclusive "$device" 2>/dev/null || break
+    # An exclusivity check may already have removed the node. The subshell keeps is_device from exiting: the kubelet would unmap the volume.
+    [[ -n $openers ]] || (is_device "$node") || ! check_exclusive "$device" 2>/dev/null || break
     [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
     pause 0.2
   done

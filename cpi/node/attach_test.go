@@ -447,17 +447,6 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(root.loops()).To(HaveLen(1))
 	})
 
-	It("creates no second loop device if it cannot look for the first, for example without memory", func() {
-		killed := root.startAttachment(attachment)
-		killed.kill()
-		fake := filepath.Join(root.state, "stat")
-		Expect(os.Rename(filepath.Join(root.bin, "stat"), fake)).To(Succeed())
-		root.addProgram("stat", "[[ $* != '-c %d '* ]] || exit 137\nexec "+fake+" \"$@\"\n")
-		status, _ := root.run(node.Attach(), attachment...)
-		Expect(status).To(Equal(1))
-		Expect(root.loops()).To(HaveLen(1))
-	})
-
 	It("uses the next loop device if another attachment takes the free one first", func() {
 		root.setState("competing-image", "")
 		root.startAttachment(attachment)

@@ -89,19 +89,6 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 	})
 
-	DescribeTable("waits while a program fails that looks at the device, for example without memory", func(state, failure string) {
-		r := root.startAttachment(attachment)
-		root.setState(state, failure)
-		r.signal(syscall.SIGTERM)
-		r.waitUntil(func() bool { return strings.Contains(r.out.String(), "waiting until disk disk-1 is free") })
-		Expect(root.exists("devices/disk-1")).To(BeTrue())
-		root.clearState(state)
-		Expect(r.wait()).To(BeZero())
-	},
-		Entry("at its numbers", "exit/stat", "137"),
-		Entry("at the processes that have it open", "exit/perl", "137 7:0"),
-	)
-
 	It("does not wait if a release removed the node", func() {
 		r := root.startAttachment(attachment)
 		Expect(root.run(node.ExclusivityCheck(), attachment...)).To(BeZero())

@@ -19,19 +19,6 @@ var _ = Describe("The cgroups of a VM", func() {
 		root.write("lib/systemd", root.read("init"))
 	})
 
-	// setUpCgroup2 creates the container's cgroup v2, with these processes and controllers.
-	setUpCgroup2 := func(processes, controllers string) {
-		GinkgoHelper()
-		root.setState("cgroup-type", "cgroup2fs\n")
-		Expect(os.Mkdir(filepath.Join(root.state, "cgroup"), 0o755)).To(Succeed())
-		root.setState("cgroup/cgroup.procs", processes)
-		root.setState("cgroup/cgroup.controllers", controllers)
-		root.setState("cgroup/cgroup.subtree_control", "")
-		// The kernel creates these files with a cgroup.
-		Expect(os.Mkdir(filepath.Join(root.state, "cgroup/vm"), 0o755)).To(Succeed())
-		root.setState("cgroup/vm/cgroup.procs", "")
-		root.setState("cgroup/vm/cgroup.controllers", controllers)
-	}
 	startInit := func(init, script string) (int, string) {
 		GinkgoHelper()
 		return root.callFunction("init cgroups", `
@@ -48,7 +35,7 @@ var _ = Describe("The cgroups of a VM", func() {
 	}
 
 	DescribeTable("on cgroup v2 are the container's, and the node's are not visible", func(init, visibleRoot string) {
-		setUpCgroup2("", "")
+		root.setUpCgroup2("", "")
 		root.setState("cgroup/"+visibleRoot+"/visible", "")
 		expectInit(init)
 		Expect(root.calls()[:7]).To(HaveExactElements(
@@ -69,7 +56,7 @@ var _ = Describe("The cgroups of a VM", func() {
 	)
 
 	It("delegate their controllers, with the processes in a child cgroup", func() {
-		setUpCgroup2("0\n17\n", "memory\n")
+		root.setUpCgroup2("0\n17\n", "memory\n")
 		expectInit("init")
 		Expect(root.readState("cgroup/cgroup.subtree_control")).To(Equal("+memory\n"))
 		Expect(root.readState("cgroup/init/cgroup.procs")).To(Equal("17\n"), "without the process outside of the PID namespace")
@@ -77,7 +64,7 @@ var _ = Describe("The cgroups of a VM", func() {
 	})
 
 	It("show the limits of the VM, also in the cgroup with its processes", func() {
-		setUpCgroup2("17\n", "memory\n")
+		root.setUpCgroup2("17\n", "memory\n")
 		root.setState("cgroup/memory.max", "536870912\n")
 		expectInit("init")
 		for _, group := range []string{"vm", "vm/init"} {
@@ -87,14 +74,14 @@ var _ = Describe("The cgroups of a VM", func() {
 	})
 
 	It("are created by systemd itself", func() {
-		setUpCgroup2("17\n", "memory\n")
+		root.setUpCgroup2("17\n", "memory\n")
 		expectInit("lib/systemd")
 		Expect(root.readState("cgroup/cgroup.subtree_control")).To(BeEmpty())
 		Expect(root.hasState("cgroup/init")).To(BeFalse())
 	})
 
 	It("are created after the exit of a process that the container runtime just started", func() {
-		setUpCgroup2("17\n", "memory\n")
+		root.setUpCgroup2("17\n", "memory\n")
 		status, output := startInit("init", `
 			enable_controllers() { [[ ! -s $1/cgroup.procs ]] || printf 'memory '; }
 			sleep() { : >"$FAKE_STATE/cgroup/cgroup.procs"; }
@@ -104,7 +91,7 @@ var _ = Describe("The cgroups of a VM", func() {
 	})
 
 	It("stay without limits for containers if a controller cannot be delegated, and the VM starts", func() {
-		setUpCgroup2("", "cpu\n")
+		root.setUpCgroup2("", "cpu\n")
 		Expect(os.Remove(filepath.Join(root.state, "cgroup/cgroup.subtree_control"))).To(Succeed())
 		Expect(os.Mkdir(filepath.Join(root.state, "cgroup/cgroup.subtree_control"), 0o755)).To(Succeed())
 		status, output := startInit("init", "")
@@ -114,7 +101,7 @@ var _ = Describe("The cgroups of a VM", func() {
 	})
 
 	It("are the container runtime's if the container is not allowed to mount, and the VM starts", func() {
-		setUpCgroup2("17\n", "memory\n")
+		root.setUpCgroup2("17\n", "memory\n")
 		root.setState("exit/mount", "32")
 		status, output := startInit("init", "")
 		Expect(status).To(BeZero())
@@ -159,3 +146,17 @@ var _ = Describe("The cgroups of a VM", func() {
 		Expect(root.calls()).To(HaveExactElements("unshare --cgroup true", HavePrefix("unshare --cgroup /bin/bash "), HavePrefix("init runs")))
 	})
 })
+
+// setUpCgroup2 creates the container's cgroup v2, with these processes and controllers.
+func (f fakeRoot) setUpCgroup2(processes, controllers string) {
+	GinkgoHelper()
+	f.setState("cgroup-type", "cgroup2fs\n")
+	Expect(os.Mkdir(filepath.Join(f.state, "cgroup"), 0o755)).To(Succeed())
+	f.setState("cgroup/cgroup.procs", processes)
+	f.setState("cgroup/cgroup.controllers", controllers)
+	f.setState("cgroup/cgroup.subtree_control", "")
+	// The kernel creates these files with a cgroup.
+	Expect(os.Mkdir(filepath.Join(f.state, "cgroup/vm"), 0o755)).To(Succeed())
+	f.setState("cgroup/vm/cgroup.procs", "")
+	f.setState("cgroup/vm/cgroup.controllers", controllers)
+}

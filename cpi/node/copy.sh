@@ -33,7 +33,7 @@ find_old() {
   if [[ $OLD_ATTACH == bind ]]; then
     old=$root/old
   elif [[ -e $root/dev/old ]]; then
-    if blkid -p "$root/dev/old" >/dev/null 2>&1; then
+    if has_filesystem "$root/dev/old"; then
       old=$root/dev/old
     elif [[ ${OLD_FORMATTED:-} == true ]] || ! formatting_interrupted "$root/dev/old" "$OLD"; then
       is_blank "$root/dev/old" || fail "the volume of disk $OLD has data without a known filesystem; nothing was copied [volume-not-blank]"
@@ -90,9 +90,10 @@ exit_no_space() {
 }
 
 copy_data() {
-  local free
+  local free used
   free=$(($(stat --file-system --format='%f * %S' "$new_mount")))
-  (($(du --summarize --block-size=1 "$old_mount" | cut -f1) <= free)) || exit_no_space
+  used=$(du --summarize --block-size=1 "$old_mount" | cut -f1)
+  ((used <= free)) || exit_no_space
   # The copy must have this directory only if the original has it.
   [[ ! -d $new_mount/lost+found ]] || rmdir "$new_mount/lost+found"
   if ! cp --recursive --no-dereference --preserve=mode,ownership,timestamps,links,xattr --sparse=auto "$old_mount/." "$new_mount/."; then

@@ -14,7 +14,7 @@ wait_published mountpoint -q "$node"
 found=$(volume_usage mounts)
 [[ -z $found ]] || fail "$found"
 # The kernel does not unmount the directory while a process uses a mount to which it was propagated.
-unmount_directory || fail "$(current_volume_usage users)"
+unmount_directory || exit_if_killed $? || fail "$(current_volume_usage users)"
 # A process may have started to use the disk in the meantime.
 found=$(volume_usage users) || { status=$?; mount_directory; exit "$status"; }
 [[ -z $found ]] || { mount_directory; fail "$found"; }

@@ -30,4 +30,4 @@ until openers=$(vm_openers "$device") && [[ -z $openers ]] && check_exclusive "$
   ((tries++ < 15)) || fail "$(users "$device")"
   pause 0.2
 done
-lock_held "$lock" || free_loop "$device" # a running attachment frees it itself
+lock_held "$lock" || exit_if_killed $? || free_loop "$device" # a running attachment frees it itself

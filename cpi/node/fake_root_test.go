@@ -23,7 +23,9 @@ const programTimeout = 20 * time.Second
 type fakeRoot struct {
 	root  string
 	state string // the fakes' state; see testdata/fake-program
-	bin   string // the fakes, first in PATH
+	bin   string // the fakes, first in PATH except for killer
+	// killer is the directory of programs that killProgram may kill. It does not exist before the first call of killProgram.
+	killer string
 }
 
 // fakePrograms are the programs that testdata/fake-program replaces. All others are the host's.
@@ -34,7 +36,7 @@ func newFakeRoot() fakeRoot {
 	GinkgoHelper()
 	directory, err := filepath.EvalSymlinks(GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
-	f := fakeRoot{filepath.Join(directory, "root"), filepath.Join(directory, "state"), filepath.Join(directory, "bin")}
+	f := fakeRoot{filepath.Join(directory, "root"), filepath.Join(directory, "state"), filepath.Join(directory, "bin"), filepath.Join(directory, "killer")}
 	for _, name := range []string{"dev", "devices", "volume", "mnt", "tmp", "sys/block", "proc/self"} {
 		f.mkdir(name)
 	}
@@ -193,9 +195,13 @@ func withDefaultSignals(command []string) []string {
 // start starts the command like a container.
 func (f fakeRoot) start(command []string, env ...string) *startedProgram {
 	GinkgoHelper()
+	path := f.bin + ":" + os.Getenv("PATH")
+	if _, err := os.Stat(f.killer); err == nil {
+		path = f.killer + ":" + path
+	}
 	r := &startedProgram{root: f, cmd: exec.Command("env", withDefaultSignals(command)...), out: &bytes.Buffer{}, exited: make(chan struct{})}
 	r.cmd.Env = append([]string{
-		"PATH=" + f.bin + ":" + os.Getenv("PATH"), "BOSH_NODE_ROOT=" + f.root, "FAKE_STATE=" + f.state,
+		"PATH=" + path, "BOSH_NODE_ROOT=" + f.root, "FAKE_STATE=" + f.state,
 		"PERL5LIB=" + testdata("."), "PERL5OPT=-MFakeDevices", "LC_ALL=C",
 	}, env...)
 	r.cmd.Stdout, r.cmd.Stderr = r.out, r.out
@@ -280,6 +286,19 @@ func (r *startedProgram) waitUntil(condition func() bool) {
 	}).WithTimeout(programTimeout).WithPolling(time.Millisecond).Should(BeTrue(), r.summary)
 }
 
+// waitUntilOrExit waits for the condition, or until the program exits.
+func (r *startedProgram) waitUntilOrExit(condition func() bool) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		select {
+		case <-r.exited:
+			return true
+		default:
+			return condition()
+		}
+	}).WithTimeout(programTimeout).WithPolling(time.Millisecond).Should(BeTrue(), r.summary)
+}
+
 // callFunction calls a function of the libraries.
 func (f fakeRoot) callFunction(libraries, function string, env ...string) (status int, output string) {
 	GinkgoHelper()
@@ -288,4 +307,43 @@ func (f fakeRoot) callFunction(libraries, function string, env ...string) (statu
 		script += ". lib/" + library + ".sh\n"
 	}
 	return f.run([]string{"/bin/bash", "-c", script + function}, env...)
+}
+
+// killedPrograms are programs that answer questions, or that mount.
+var killedPrograms = strings.Fields(`awk blkid blockdev cat cmp dd du find grep losetup ls mktemp mount mountpoint perl readlink sort stat tail tr
+	umount unshare update-ca-certificates`)
+
+// killProgram kills one of killedPrograms, with this number counted from now on, instead of starting it, as the kernel does without memory.
+func (f fakeRoot) killProgram(number int) {
+	GinkgoHelper()
+	Expect(os.RemoveAll(f.killer)).To(Succeed())
+	Expect(os.RemoveAll(filepath.Join(f.state, "started"))).To(Succeed())
+	Expect(os.RemoveAll(filepath.Join(f.state, "killed"))).To(Succeed())
+	f.setState("kill", strconv.Itoa(number))
+	for _, directory := range []string{f.killer, filepath.Join(f.state, "started")} {
+		Expect(os.Mkdir(directory, 0o755)).To(Succeed())
+	}
+	for _, program := range killedPrograms {
+		Expect(os.Symlink(testdata("killer"), filepath.Join(f.killer, program))).To(Succeed())
+	}
+}
+
+// countPrograms returns the number of killedPrograms that started since the call of killProgram.
+func (f fakeRoot) countPrograms() int {
+	GinkgoHelper()
+	started, err := os.ReadDir(filepath.Join(f.state, "started"))
+	Expect(err).NotTo(HaveOccurred())
+	return len(started)
+}
+
+// forEachProgram calls run with a growing number for killProgram, until run starts less programs.
+func forEachProgram(run func(number int) fakeRoot) {
+	GinkgoHelper()
+	for number := 1; ; number++ {
+		root := run(number)
+		if !root.hasState("killed") {
+			Expect(number).To(BeNumerically(">", 2), "the number of programs")
+			return
+		}
+	}
 }

@@ -2,7 +2,6 @@ package node_test
 
 import (
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 
@@ -27,24 +26,9 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		root.addDevice("dev/bosh/disk-1", 8, 16, mib, "")
 	})
 
-	// lockDisk takes the lock of the disk's attachment until the test ends.
-	lockDisk := func(disk string) {
-		GinkgoHelper()
-		lock := root.path("dev/bosh/." + disk + ".lock")
-		flock := exec.Command("flock", lock, "cat")
-		in, err := flock.StdinPipe()
-		Expect(err).NotTo(HaveOccurred())
-		Expect(flock.Start()).To(Succeed())
-		DeferCleanup(func() {
-			_ = in.Close()
-			_ = flock.Wait()
-		})
-		Eventually(func() error { return exec.Command("flock", "--nonblock", "--shared", lock, "true").Run() }).
-			WithTimeout(programTimeout).ShouldNot(Succeed())
-	}
 	lockDisk1 := func() {
 		GinkgoHelper()
-		lockDisk("disk-1")
+		root.lockDisk("disk-1")
 	}
 	// startWaiting starts the VM, and returns when the VM waits for its disk.
 	startWaiting := func() *startedProgram {
@@ -93,7 +77,7 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 	It("is not waited for if it was detached, and the agent's record is removed", func() {
 		root.write(hints, `{"disk-10": {"ID": "disk-1"}}`)
 		root.addDevice("dev/bosh/disk-10", 8, 32, mib, "")
-		lockDisk("disk-10")
+		root.lockDisk("disk-10")
 		status, output := root.runVMStart()
 		Expect(status).To(BeZero())
 		Expect(output).To(ContainSubstring("the VM no longer has disk disk-1 according to the agent: removing the record that it was mounted"))
@@ -167,13 +151,6 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		Entry("while its node is from a killed attachment", func() { root.write("dev/bosh/.disk-1.lock", "") }),
 		Entry("while it has no node", func() { Expect(os.Remove(root.path("dev/bosh/disk-1"))).To(Succeed()) }),
 	)
-
-	It("is not forgotten if a program fails that looks for it, for example without memory", func() {
-		root.setState("exit/mountpoint", "137")
-		status, _ := root.runVMStart()
-		Expect(status).To(Equal(137))
-		Expect(root.read(record)).To(Equal("disk-1"))
-	})
 
 	It("is mounted on retry after a failure, which is logged", func() {
 		lockDisk1()
@@ -256,3 +233,12 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		})
 	})
 })
+
+// lockDisk takes the lock of the disk's attachment until the test ends.
+func (f fakeRoot) lockDisk(disk string) {
+	GinkgoHelper()
+	lock, err := os.Create(f.path("dev/bosh/." + disk + ".lock"))
+	Expect(err).NotTo(HaveOccurred())
+	DeferCleanup(lock.Close)
+	Expect(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX)).To(Succeed())
+}

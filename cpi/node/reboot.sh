@@ -15,13 +15,15 @@ reboot_timeout=${REBOOT_TIMEOUT:-300}
 # find_init_process prints the process that is PID 1 in the VM's PID namespace. A VM process can be PID 1 of a nested namespace, too; such
 # a process has more entries in NSpid.
 find_init_process() {
-  local process depth id found="" least
-  while read -r process; do
-    read -r depth id < <(awk '/^NSpid:/ { print NF, $NF }' "$root/proc/$process/status" 2>/dev/null) || continue
+  local processes process ids depth id found="" least
+  processes=$(vm_processes "$VM") || exit $?
+  for process in $processes; do
+    ids=$(awk '/^NSpid:/ { print NF, $NF }' "$root/proc/$process/status" 2>/dev/null) || exit_if_killed $? || continue
+    read -r depth id <<<"$ids"
     if ((id == 1)) && [[ -z $found || $depth -lt $least ]]; then
       found=$process least=$depth
     fi
-  done < <(vm_processes "$VM")
+  done
   echo "$found"
 }
 
@@ -51,8 +53,9 @@ shut_down() {
 init=$(find_init_process)
 [[ -n $init ]] || fail "the init program of VM $VM does not run on this node [vm-not-running]"
 # The request may be old, for example because the node did not respond.
-grep -qF "$CONTAINER" "$root/proc/$init/cgroup" || { echo "VM $VM already restarted after the request" >&2; exit 0; }
-case $(cat "$root/proc/$init/comm") in
+grep -qF "$CONTAINER" "$root/proc/$init/cgroup" || exit_if_killed $? || { echo "VM $VM already restarted after the request" >&2; exit 0; }
+name=$(<"$root/proc/$init/comm")
+case $name in
   systemd | init) ! reboot_systemd || exit 0 ;;
   bash) ;; # vm-start.sh, which has no jobs yet
   *) shut_down ;;

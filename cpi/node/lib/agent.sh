@@ -5,7 +5,7 @@
 # If agent.json is damaged, configure_agent restores it from ORIGINAL, the content of the image's file.
 configure_agent() {
   local merged
-  if ! merged=$(json merge "$agent_dir/agent.json" "$settings/agent.patch.json"); then
+  if ! { merged=$(json merge "$agent_dir/agent.json" "$settings/agent.patch.json") || exit_if_killed $?; }; then
     log "agent.json is damaged, for example by a power failure: restoring it from the stemcell"
     merged=$(json merge <(printf '%s' "$1") "$settings/agent.patch.json")
   fi

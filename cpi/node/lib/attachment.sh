@@ -37,8 +37,8 @@ run_attachment() {
 # with status 0. It exits with status 3 if the attachment may be about to publish the disk, for example after a reboot of the node.
 wait_published() {
   local tries=0
-  until "$@"; do
-    if lock_held "$lock" && ! "$@"; then exit 0; fi
+  until "$@" || exit_if_killed $?; do
+    ! lock_held "$lock" || "$@" || exit_if_killed $? || exit 0
     ((tries++ < 15)) || { echo "the attachment of disk $DISK has not published it yet [disk-not-published]" >&2; exit 3; }
     pause 0.2
   done

@@ -10,6 +10,7 @@
 install_mount_wrappers() {
   {
     echo '#!/bin/bash'
+    declare -f exit_if_killed
     cat <<'PROGRAM'
 # Runs mount(8), or umount(8) if it is called by that name. Binds a disk that is a directory, and unmounts it where it is bound. A remount
 # of a bound directory does not change its filesystem.
@@ -17,19 +18,23 @@ program=${0##*/}
 root=${BOSH_NODE_ROOT:-}
 if [[ " $* " == *[\ ,=]remount[\ ,]* && " $* " != *[\ ,=]bind[\ ,]* ]]; then
   for argument; do
-    ! awk -v path="$argument" '$5 == path { source = $4 } END { exit source == "" || source == "/" }' "$root/proc/self/mountinfo" ||
+    if awk -v path="$argument" '$5 == path { source = $4 } END { exit source == "" || source == "/" }' "$root/proc/self/mountinfo" ||
+      exit_if_killed $?; then
       exec "$root/bin/$program" "$@" -o bind
+    fi
   done
 fi
-if [[ ${1:-} != "$root"/dev/bosh/* ]] || ! mountpoint -q "$1"; then
+if [[ ${1:-} != "$root"/dev/bosh/* ]] || ! { mountpoint -q "$1" || exit_if_killed $?; }; then
   exec "$root/bin/$program" "$@"
 fi
 [[ $program != mount ]] || exec "$root/bin/mount" --bind "$@"
-mapfile -t targets < <(awk -v disk="$1" '
+targets=$(awk -v disk="$1" '
   { source[NR] = $3 " " $4; target[NR] = $5 }
   $5 == disk { wanted = $3 " " $4 }
-  END { for (i = NR; i; i--) if (source[i] == wanted && target[i] != disk) print target[i] }' "$root/proc/self/mountinfo")
-((${#targets[@]} == 0)) || exec "$root/bin/umount" "${targets[@]}"
+  END { for (i = NR; i; i--) if (source[i] == wanted && target[i] != disk) print target[i] }' "$root/proc/self/mountinfo") || exit
+[[ $targets ]] || exit 0
+mapfile -t targets <<<"$targets"
+exec "$root/bin/umount" "${targets[@]}"
 PROGRAM
   } | update_file "$root/usr/local/sbin/mount" 0755
   update_link mount "$root/usr/local/sbin/umount"

@@ -9,13 +9,13 @@ cgroups=$root/sys/fs/cgroup
 # bash in the namespace mounts the cgroup filesystem, which then shows only the cgroups of the namespace.
 exec_init() {
   local error
-  if ! error=$(unshare --cgroup true 2>&1); then
+  if ! { error=$(unshare --cgroup true 2>&1) || exit_if_killed $?; }; then
     log "cannot create a cgroup namespace, keeping the container's cgroups: $error"
     exec "$1"
   fi
   exec unshare --cgroup /bin/bash -euo pipefail -c "
     $(declare -p root cgroups)
-    $(declare -f log is_systemd mount_cgroups remount_cgroups_writable create_vm_cgroup delegate_controllers copy_limits)
+    $(declare -f exit_if_killed log is_systemd mount_cgroups remount_cgroups_writable create_vm_cgroup delegate_controllers copy_limits)
     $(declare -f move_processes enable_controllers)
     mount_cgroups \"\$0\"
     exec \"\$0\"" "$1"
@@ -25,26 +25,27 @@ exec_init() {
 # kernel does not mount it twice at the same path. It replaces the container's mount, because BOSH's stemcells expect exactly one mount, and
 # the node's tree must not become visible if that mount is unmounted.
 mount_cgroups() {
-  local error new visible
-  if [[ $(stat --file-system --format %T "$cgroups" 2>/dev/null) != cgroup2fs ]]; then
+  local filesystem error new visible
+  filesystem=$(stat --file-system --format %T "$cgroups" 2>/dev/null) || exit_if_killed $? || true
+  if [[ $filesystem != cgroup2fs ]]; then
     ! is_systemd "$1" || [[ -w $cgroups ]] || mount -o remount,bind,rw "$cgroups"
     remount_cgroups_writable
     return
   fi
   new=$(mktemp -d) visible=$new
-  if ! error=$(mount -t cgroup2 cgroup2 "$new" 2>&1); then
+  if ! { error=$(mount -t cgroup2 cgroup2 "$new" 2>&1) || exit_if_killed $?; }; then
     rmdir "$new"
     log "cannot mount cgroup v2, keeping the container's /sys/fs/cgroup: $error"
     return
   fi
   if ! is_systemd "$1"; then # systemd does this itself
-    if error=$(create_vm_cgroup "$new" 2>&1); then
+    if error=$(create_vm_cgroup "$new" 2>&1) || exit_if_killed $?; then
       visible=$new/vm
     else
       log "containers in the VM cannot have their own limits: $error"
     fi
   fi
-  umount --lazy "$cgroups" || true
+  umount --lazy "$cgroups" || exit_if_killed $? || true
   mount --bind "$visible" "$cgroups"
   umount "$new"
   rmdir "$new"
@@ -56,7 +57,7 @@ remount_cgroups_writable() {
   local path options error
   while read -r _ path _ options _; do
     [[ $root$path == "$cgroups"/* && ,$options, == *,ro,* ]] || continue
-    error=$(mount -o remount,bind,rw "$root$path" 2>&1) || log "cannot make $path writable: $error"
+    error=$(mount -o remount,bind,rw "$root$path" 2>&1) || exit_if_killed $? || log "cannot make $path writable: $error"
   done <"$root/proc/self/mounts"
 }
 

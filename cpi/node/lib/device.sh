@@ -1,9 +1,11 @@
 # Block devices.
 
-# device_numbers PATH prints MAJOR:MINOR of the block device, or fails if PATH is not a block device.
+# device_numbers PATH prints MAJOR:MINOR of the block device, or fails if PATH is not a block device. It exits if stat
+# is killed.
 device_numbers() {
-  local mode major minor
-  read -r mode major minor < <(stat -Lc '%f %t %T' "$1" 2>/dev/null) || return 1
+  local found mode major minor
+  found=$(stat -Lc '%f %t %T' "$1" 2>/dev/null) || exit_if_killed $? || return 1
+  read -r mode major minor <<<"$found"
   ((0x$mode >> 12 == 6)) || return 1 # S_IFBLK, see inode(7)
   echo "$((0x$major)):$((0x$minor))"
 }

@@ -73,17 +73,22 @@ node_mounts() { awk -v path="$node" '$5 == path { print $3, $4 }' "$root/proc/se
 # volume_mount prints the mount of the volume, as DEVICE ROOT.
 volume_mount() { awk -v path="$root/volume" '$5 == path { print $3, $4 }' "$root/proc/self/mountinfo" | tail -n 1; }
 
-# unmount_directory unmounts the directory. It fails while a process uses the directory at this path.
+# unmount_directory unmounts the directory. It fails while a process uses the directory at this path, and if a program is killed.
 unmount_directory() {
-  while mountpoint -q "$node"; do
-    umount "$node" 2>/dev/null || return 1
+  local status
+  while status=0; mountpoint -q "$node" || status=$?; ((status == 0)); do
+    umount "$node" 2>/dev/null || return $?
   done
+  ((status < 126)) || return "$status"
 }
 
 # mount_directory mounts the volume in the VM's directory, unless it is already mounted there.
 mount_directory() {
+  local found wanted
   mkdir -p "$node"
-  if [[ $(node_mounts) != "$(volume_mount)" ]]; then
+  found=$(node_mounts)
+  wanted=$(volume_mount)
+  if [[ $found != "$wanted" ]]; then
     unmount_directory ||
       fail "cannot unmount the volume of an earlier attachment of disk $DISK from VM $VM: $(current_volume_usage users) [disk-in-use]"
     mount --bind "$root/volume" "$node"

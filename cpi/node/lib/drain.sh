@@ -14,8 +14,9 @@ drain_jobs() {
 
 # suspend_monit suspends monit, which would restart the processes that a drain script stops. The shutdown wakes it up.
 suspend_monit() {
-  local process
-  for process in $(vm_processes_of "service job"); do
+  local process processes
+  until processes=$(vm_processes_of "service job"); do pause 0.1; done
+  for process in $processes; do
     [[ $(<"$root/proc/$process/comm") != monit ]] || kill -s STOP "$process" || true
   done
 }

@@ -4,8 +4,8 @@
 unmount_etc_files() {
   local file content
   for file in "$root"/etc/{resolv.conf,hosts,hostname}; do
-    content=$(cat "$file" 2>/dev/null) || continue
-    umount "$file" 2>/dev/null || continue
+    content=$(cat "$file" 2>/dev/null) || exit_if_killed $? || continue
+    umount "$file" 2>/dev/null || exit_if_killed $? || continue
     printf '%s\n' "$content" >"$file" || log "cannot write $file"
   done
 }

@@ -13,11 +13,18 @@ make_filesystem() {
   esac
 }
 
+# has_filesystem DEVICE succeeds if the device has a known filesystem. It exits if blkid is killed.
+has_filesystem() { blkid -p "$1" >/dev/null 2>&1 || exit_if_killed $?; }
+
 # filesystem_type DEVICE prints the type of the filesystem on the device.
 filesystem_type() { blkid -p -o value -s TYPE "$1"; }
 
 # can_grow DEVICE BYTES succeeds if the device is at least 1 MiB larger than its filesystem of BYTES.
-can_grow() { (($(blockdev --getsize64 "$1") - $2 >= 1048576)); }
+can_grow() {
+  local size
+  size=$(blockdev --getsize64 "$1") || exit $?
+  ((size - $2 >= 1048576))
+}
 
 # ext4_size DEVICE prints the size of the filesystem in bytes.
 ext4_size() {
@@ -32,17 +39,21 @@ xfs_size() {
 # grow_filesystem DEVICE grows the filesystem to the size of the device. It does not change a mounted filesystem: this attachment restarted
 # while the VM is running, and the next attachment grows the filesystem.
 grow_filesystem() {
-  check_exclusive "$1" || return 0
+  local size type
+  check_exclusive "$1" || exit_if_killed $? || return 0
   ! is_loop "$1" || losetup --set-capacity "$1"
-  case $(filesystem_type "$1") in
+  type=$(filesystem_type "$1") || exit_if_killed $? || return 0
+  case $type in
     ext4)
-      if can_grow "$1" "$(ext4_size "$1")"; then
-        e2fsck -f -p "$1" >&2 || (($? < 4)) ||
+      size=$(ext4_size "$1")
+      if can_grow "$1" "$size"; then
+        e2fsck -f -p "$1" >&2 || exit_if_killed $? || (($? < 4)) ||
           fail "cannot grow the filesystem of disk $DISK: it has errors that e2fsck does not repair automatically [filesystem-damaged]"
         resize2fs "$1" >&2
       fi ;;
     xfs)
-      if can_grow "$1" "$(xfs_size "$1")"; then
+      size=$(xfs_size "$1")
+      if can_grow "$1" "$size"; then
         mkdir -p "$root/mnt/grow"
         mount -o nouuid "$1" "$root/mnt/grow"
         xfs_growfs "$root/mnt/grow" >&2
@@ -54,8 +65,12 @@ grow_filesystem() {
 # set_xfs_uuid DEVICE sets the UUID of an XFS filesystem to the disk's. A disk created from a snapshot has the UUID of its source, and XFS
 # does not mount two filesystems with the same UUID. A mount first replays the journal, because the UUID cannot be changed otherwise.
 set_xfs_uuid() {
-  [[ $(filesystem_type "$1") == xfs && $(blkid -p -o value -s UUID "$1") != "${DISK#disk-}" ]] || return 0
-  check_exclusive "$1" || return 0
+  local type uuid
+  type=$(filesystem_type "$1") || exit_if_killed $? || return 0
+  [[ $type == xfs ]] || return 0
+  uuid=$(blkid -p -o value -s UUID "$1") || exit_if_killed $? || true
+  [[ $uuid != "${DISK#disk-}" ]] || return 0
+  check_exclusive "$1" || exit_if_killed $? || return 0
   mkdir -p "$root/mnt/replay"
   mount -o nouuid "$1" "$root/mnt/replay"
   umount "$root/mnt/replay"

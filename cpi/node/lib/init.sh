@@ -13,7 +13,7 @@ find_init() {
 
 # prepare_systemd mounts an empty /run, and masks units that would affect the node's devices, consoles and kernel.
 prepare_systemd() {
-  local unit servers domains
+  local unit servers domains resolv_conf
   servers=$(awk '$1 == "nameserver" { printf "%s ", $2 }' "$root/etc/resolv.conf")
   domains=$(awk '$1 == "search" { $1 = ""; print }' "$root/etc/resolv.conf")
   mount_empty_run
@@ -25,7 +25,8 @@ prepare_systemd() {
     ln -s /dev/null "$root/run/systemd/system/$unit"
   done
   # The VM uses the cluster's name servers until the agent configures others.
-  if [[ $(readlink "$root/etc/resolv.conf") == *systemd/resolve* ]]; then
+  resolv_conf=$(readlink "$root/etc/resolv.conf") || exit_if_killed $? || true
+  if [[ $resolv_conf == *systemd/resolve* ]]; then
     printf '[Resolve]\nFallbackDNS=%s\nDomains=%s\n' "$servers" "$domains" >"$root/run/systemd/resolved.conf.d/kubernetes.conf"
   fi
 }
@@ -37,7 +38,11 @@ mount_empty_run() {
   replace_directory "$new" "$root/run"
 }
 
-is_systemd() { [[ $(readlink -f "$1") == */systemd ]]; }
+is_systemd() {
+  local path
+  path=$(readlink -f "$1") || exit $?
+  [[ $path == */systemd ]]
+}
 
 # start_init INIT replaces this process by the init program.
 start_init() {

@@ -31,7 +31,7 @@ create_loop() {
     }
     ensure_loop_node "$(basename "$name")"
     # Another attachment may take the free device first. Some filesystems do not support direct I/O.
-    if losetup "$name" "$1" 2>/dev/null; then
+    if losetup "$name" "$1" 2>/dev/null || exit_if_killed $?; then
       losetup --direct-io=on "$name" 2>/dev/null || true
       echo "$name"
       return

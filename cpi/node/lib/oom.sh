@@ -4,7 +4,7 @@
 # v2, the kubelet sets memory.oom.group unless singleProcessOOMKill is set, and the kernel then kills the whole container.
 disable_group_kill() {
   local cgroup file
-  cgroup=$(awk -F: '$1 == 0 { print $3 }' "$root/proc/self/cgroup") || return 0 # a sandbox may not have this file
+  cgroup=$(awk -F: '$1 == 0 { print $3 }' "$root/proc/self/cgroup") || exit_if_killed $? || return 0 # a sandbox may not have this file
   file=$root/sys/fs/cgroup$cgroup/memory.oom.group
   [[ -e $file && $(<"$file") == 1 ]] || return 0
   { echo 0 >"$file"; } 2>/dev/null ||

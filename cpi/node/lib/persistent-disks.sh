@@ -2,16 +2,11 @@
 
 # disks_are_hot_plugged succeeds if disks are attached and detached while the VM runs, in a directory on the node. It fails in a recreated
 # VM: its disks are volumes of the VM Pod.
-disks_are_hot_plugged() {
-  local status=0
-  mountpoint -q "$devices" || status=$?
-  ((status < 126)) || exit "$status" # mountpoint was killed
-  return "$status"
-}
+disks_are_hot_plugged() { mountpoint -q "$devices" || exit_if_killed $?; }
 
 # is_attached CID succeeds if the disk has a device node or directory, and a running attachment.
 is_attached() {
-  is_device "$devices/$1" || mountpoint -q "$devices/$1" || return 1
+  is_device "$devices/$1" || mountpoint -q "$devices/$1" || exit_if_killed $? || return 1
   ! disks_are_hot_plugged || lock_held "$devices/.$1.lock"
 }
 
@@ -26,7 +21,7 @@ agent_disks() {
 # the disk was mounted. If the agent knows one disk only, that is the mounted disk.
 restore_mount_record() {
   local known
-  if ! known=$(agent_disks) || [[ $known == *$'\n'* ]]; then
+  if ! { known=$(agent_disks) || exit_if_killed $?; } || [[ $known == *$'\n'* ]]; then
     fail "the agent's record of its mounted disk is damaged, for example by a power failure;" \
       "recreate the VM, which keeps the data of its disks [agent-record-damaged]"
   fi
@@ -42,7 +37,7 @@ mount_persistent_disk() {
   cid=$(<"$record")
   [[ -n $cid ]] || return 0
   options=$(<"$settings/mount-options")
-  if known=$(agent_disks) && [[ $'\n'$known$'\n' != *$'\n'$cid$'\n'* ]]; then
+  if { known=$(agent_disks) || exit_if_killed $?; } && [[ $'\n'$known$'\n' != *$'\n'$cid$'\n'* ]]; then
     log "the VM no longer has disk $cid according to the agent: removing the record that it was mounted"
     rm -f "$record"
     return 0
@@ -58,7 +53,8 @@ mount_persistent_disk() {
     fail "the VM stopped in the middle of a migration between its disks;" \
       "recreate the VM, which keeps the data of its disks [disk-migration-interrupted]"
   fi
-  until is_attached "$cid" && error=$(mount "$devices/$cid" "$root/var/vcap/store" ${options:+-o "$options"} 2>&1); do
+  until is_attached "$cid" &&
+    { error=$(mount "$devices/$cid" "$root/var/vcap/store" ${options:+-o "$options"} 2>&1) || exit_if_killed $?; }; do
     if ((tries++ % 150 == 0)); then
       log "waiting for disk $cid to be attached before any job may start${error:+: $error}"
     fi
@@ -70,9 +66,11 @@ mount_persistent_disk() {
 # wait_for_other_disks waits for the other disks of the VM before a job can start: additional disks of the instance group, and dynamic
 # disks, for which the agent creates links. It waits for at most one minute in total, because the agent may not know that a disk is gone.
 wait_for_other_disks() {
-  local cid tries=0
+  local cid known dynamic tries=0
   disks_are_hot_plugged || return 0
-  for cid in $(agent_disks; ls "$root/var/vcap/data/dynamic_disks" 2>/dev/null); do
+  known=$(agent_disks) || exit_if_killed $? || true
+  dynamic=$(ls "$root/var/vcap/data/dynamic_disks" 2>/dev/null) || exit_if_killed $? || true
+  for cid in $known $dynamic; do
     is_attached "$cid" || log "waiting at most one minute for disk $cid to be attached"
     until is_attached "$cid"; do
       ((tries++ < 300)) || { log "starting without disk $cid"; break; }

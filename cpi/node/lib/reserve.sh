@@ -6,8 +6,9 @@ reserve_inodes=128
 
 # disk_full [FACTOR] succeeds if the ephemeral disk has less free space, or fewer free inodes, than FACTOR times the reserve (default: 1).
 disk_full() {
-  local blocks size inodes free_inodes factor=${1:-1}
-  read -r blocks size inodes free_inodes < <(stat --file-system --format='%a %S %c %d' "$ephemeral_disk")
+  local found blocks size inodes free_inodes factor=${1:-1}
+  found=$(stat --file-system --format='%a %S %c %d' "$ephemeral_disk") || exit $?
+  read -r blocks size inodes free_inodes <<<"$found"
   # A filesystem without a fixed number of inodes reports 0.
   ((blocks * size >> 20 < factor * reserve_mib || inodes > 0 && free_inodes < factor * reserve_inodes))
 }

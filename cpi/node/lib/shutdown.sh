@@ -45,17 +45,19 @@ vm_processes_of() {
 
 # terminate KINDS sends SIGTERM to these processes, and wakes up suspended ones.
 terminate() {
-  local process
-  for process in $(vm_processes_of "$1"); do
+  local process processes
+  until processes=$(vm_processes_of "$1"); do pause 0.1; done
+  for process in $processes; do
     { kill -s TERM "$process" && kill -s CONT "$process"; } 2>/dev/null || true
   done
 }
 
 # wait_exited KINDS waits until these processes exit, but not longer than stop_timeout.
 wait_exited() {
-  local tenth
+  local tenth found
   for ((tenth = 0; tenth < stop_timeout; tenth++)); do
-    [[ -n $(vm_processes_of "$1") ]] || return 0
+    found=$(vm_processes_of "$1") || found=unknown
+    [[ -n $found ]] || return 0
     pause 0.1
   done
 }

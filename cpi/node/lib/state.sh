@@ -3,35 +3,34 @@
 # persist_changes keeps changes in these directories, such as users, keys, configuration and data. Unchanged files are the stemcell's. The
 # programs in /usr are always the stemcell's, and the agent mounts /var/log.
 persist_changes() {
-  local directory
+  local directory new
   for directory in etc root home opt srv usr/local var/lib var/spool; do
-    [[ ! -d $root/$directory ]] || mount_changes "$root/$directory" "$ephemeral_disk/changes/$directory" || return 0
+    [[ -d $root/$directory ]] || continue
+    mount_changes "$root/$directory" "$ephemeral_disk/changes/$directory" || return 0
+    replace_directory "$new" "$root/$directory"
   done
 }
 
-# mount_changes DIRECTORY CHANGES mounts an overlay over the directory, with the changes in CHANGES. It fails if the container is not
-# allowed to mount, or if the filesystem of the ephemeral disk does not support overlays; a restart then loses the changes. On a full disk,
-# the changes of earlier starts are visible, and new changes are in memory.
+# mount_changes DIRECTORY CHANGES sets $new, a variable of the caller, to a directory, and mounts an overlay of DIRECTORY with the changes in
+# CHANGES there. It fails if the container is not allowed to mount, or if the filesystem of the ephemeral disk does not support overlays; a
+# restart then loses the changes. On a full disk, the changes of earlier starts are visible, and new changes are in memory.
 mount_changes() {
-  local new error
+  local error
   if [[ ! -d $2/upper ]]; then
-    mkdir -p "$2/work" "$2/new"
-    chmod --reference="$1" "$2/new"
-    chown --reference="$1" "$2/new"
-    mv -T "$2/new" "$2/upper"
+    { mkdir -p "$2/work" "$2/new" && chmod --reference="$1" "$2/new" && chown --reference="$1" "$2/new" && mv -T "$2/new" "$2/upper"; } ||
+      exit_if_killed $?
   fi
-  new=$(mktemp -d)
+  new=$(mktemp -d) || exit $?
   # Without space for the work directory, the kernel may mount an overlay read-only without an error.
-  if ! error=$(mount_overlay "$1" "$2" "$new" 2>&1) || [[ ! -w $new ]]; then
+  if ! { error=$(mount_overlay "$1" "$2" "$new" 2>&1) || exit_if_killed $?; } || [[ ! -w $new ]]; then
     ! mountpoint -q "$new" || umount "$new"
-    if ! disk_full || ! mount_overlay_in_memory "$2/upper:$1" "$new"; then
+    if ! disk_full || ! { mount_overlay_in_memory "$2/upper:$1" "$new" || exit_if_killed $?; }; then
       rmdir "$new"
       log "changes outside of /var/vcap are lost when the VM restarts: ${error:-cannot mount an overlay}"
       return 1
     fi
     log "the ephemeral disk has no space for changes in $1: new changes are lost when the VM restarts"
   fi
-  replace_directory "$new" "$1"
 }
 
 # mount_overlay LOWER CHANGES TARGET
@@ -40,7 +39,7 @@ mount_overlay() { mount -t overlay -o "lowerdir=$1,upperdir=$2/upper,workdir=$2/
 # mount_overlay_in_memory LOWER TARGET mounts an overlay that keeps changes in memory until it is unmounted.
 mount_overlay_in_memory() {
   local memory top=${1%%:*}
-  memory=$(mktemp -d)
+  memory=$(mktemp -d) || return $?
   mount -t tmpfs tmpfs "$memory" && mkdir "$memory/upper" "$memory/work" &&
     chmod --reference="$top" "$memory/upper" && chown --reference="$top" "$memory/upper" &&
     mount_overlay "$1" "$memory" "$2" && umount --lazy "$memory" && rmdir "$memory"
@@ -74,7 +73,7 @@ mount_certificates() {
   mkdir -p "$trusted"
   if [[ -d $ephemeral_disk/ca-certificates ]]; then
     mount --bind "$ephemeral_disk/ca-certificates" "$trusted"
-    update-ca-certificates >/dev/null 2>&1 || log "cannot update the trusted certificates"
+    update-ca-certificates >/dev/null 2>&1 || exit_if_killed $? || log "cannot update the trusted certificates"
     return 0
   fi
   copy_from_image ca-certificates "$trusted"

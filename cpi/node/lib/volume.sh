@@ -49,17 +49,19 @@ formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; 
 # mkfs.ext4 keeps the end of the device, because make_filesystem excludes it.
 mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
 
-# has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector.
+# has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector. It exits if it cannot read the sector.
 has_mark() {
   local found
-  found=$(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') || return $?
+  found=$(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') || exit $?
   [[ -n $found && $found == "$(formatting_mark "$3")" ]]
 }
 
-# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk started on the device but did not finish.
+# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk started on the device but did not finish. It exits if it
+# cannot read the device.
 formatting_interrupted() {
-  local sector
-  for sector in $(mark_sectors "$1"); do
+  local sector sectors
+  sectors=$(mark_sectors "$1") || exit $?
+  for sector in $sectors; do
     ! has_mark "$1" "$sector" "$2" || return 0
   done
   return 1
@@ -114,12 +116,13 @@ create_image() {
 # prepare_device sets $device to the device of the disk, and creates a filesystem if the disk is blank. It does not change unknown content
 # of a disk that had a filesystem before, because jobs may format a disk themselves, for example a dynamic disk.
 prepare_device() {
+  local size
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
     check_device_size "$device"
     if ! was_formatted && formatting_interrupted "$device" "$DISK"; then
       format "$device"
-    elif ! blkid -p "$device" >/dev/null 2>&1; then
+    elif ! has_filesystem "$device"; then
       if is_blank "$device"; then
         format "$device"
       elif ! was_formatted; then
@@ -129,7 +132,8 @@ prepare_device() {
     return
   fi
   [[ -e $image ]] || create_image
-  if (($(stat -c %s "$image") < SIZE_MIB * 1048576)); then
+  size=$(stat -c %s "$image")
+  if ((size < SIZE_MIB * 1048576)); then
     check_space "$image"
     truncate -s "${SIZE_MIB}M" "$image"
   fi
