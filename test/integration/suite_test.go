@@ -178,6 +178,7 @@ func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	}).WithContext(ctx).Should(Succeed())
 	createAdmissionConfigMaps(ctx, namespace)
 	proxy.SetToken(createServiceAccount(ctx, namespace))
+	waitForAdmissionConfigMaps(ctx, namespace)
 	kubeconfig, config := filepath.Join(sharedDir, namespace+".kubeconfig"), filepath.Join(sharedDir, namespace+".json")
 	Expect(proxy.WriteKubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{

@@ -135,11 +135,11 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	})
 
 	It("is recreated without the disk if it does not start with the disk", func(ctx context.Context) {
-		setSchedulingGates(ctx, `[{"name":"test/wait"}]`)
-		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "4s"})
-		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
+		patch := []byte(`{"template":{"metadata":{"annotations":{"test/waiting":"InvalidImageName","test/message":"invalid reference"}}}}`)
+		_, err := cluster.CoreV1().PodTemplates(env.namespace).Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(response.Error.Message).To(ContainSubstring("did not start after its Pod was recreated"))
+		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(And(
+			ContainSubstring("did not start after its Pod was recreated"), ContainSubstring("invalid reference")))
 		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
@@ -163,7 +163,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			}
 			next.ServeHTTP(rw, r)
 		})
-		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "15s", "unschedulable": "3s"})
+		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "1m", "unschedulable": "3s"})
 		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not start after its Pod was recreated"), ContainSubstring("Too many pods")))

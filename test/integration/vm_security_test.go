@@ -2,11 +2,13 @@ package integration
 
 import (
 	"context"
+	"fmt"
 	"os"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/attacks"
@@ -45,6 +47,22 @@ func createAdmissionConfigMaps(ctx context.Context, namespace string) {
 		_, err := cluster.CoreV1().ConfigMaps(namespace).Create(ctx, parameter, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	}
+}
+
+// waitForAdmissionConfigMaps waits until the admission policy finds its ConfigMaps in the namespace, by dry-run requests with the CPI's
+// permissions.
+func waitForAdmissionConfigMaps(ctx context.Context, namespace string) {
+	GinkgoHelper()
+	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: corev1.PersistentVolumeClaimSpec{
+		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+		Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Mi")}},
+	}}
+	Eventually(func() string {
+		err := cluster.CoreV1().RESTClient().Post().Namespace(namespace).Resource("persistentvolumeclaims").Param("dryRun", metav1.DryRunAll).
+			SetHeader("Impersonate-User", "system:serviceaccount:"+namespace+":bosh-cpi").
+			Body(pvc).Do(ctx).Error()
+		return fmt.Sprint(err)
+	}).WithContext(ctx).ShouldNot(ContainSubstring("no params found"))
 }
 
 var _ = Describe("An unprivileged VM", func() {
