@@ -248,8 +248,8 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 	}
 }
 
-// addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if another client deleted its
-// attachment Pod.
+// addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if its attachment Pod is lost or
+// terminating.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 	owner, ok := pvc.Owner()
 	vmPod, attachment := inv.findVMPod(owner.VM), manifest.FindAttachment(inv.pods, pvc.Name)
@@ -264,6 +264,10 @@ func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 		scan.add(pvc.PVC, "its owner record is invalid: VM "+vmPod.Name+", no Pod", reattachDisk(vmPod.Name))
 	case lost:
 		reason := "VM " + vmPod.Name + " uses the disk, but its attachment Pod was deleted by another client"
+		if attachment.Pod != nil {
+			reason = fmt.Sprintf("VM %s uses the disk, but its attachment Pod is %s", vmPod.Name,
+				cmp.Or(attachment.Status.Reason, string(attachment.Status.Phase)))
+		}
 		scan.add(pvc.PVC, reason, reattachDisk(vmPod.Name))
 	case terminating:
 		scan.add(pvc.PVC, "its attachment Pod is being deleted by another client; it stays until VM "+vmPod.Name+

@@ -107,7 +107,7 @@ var _ = Describe("findOrphans", func() {
 		}))
 	})
 
-	It("returns a disk in use with a deleted attachment Pod, except if its VM Pod is finished", func() {
+	It("returns a disk in use with a deleted or evicted attachment Pod, except if its VM Pod is finished", func() {
 		_, vmPod := newVM("agent-a")
 		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
 		used.Labels[manifest.LabelVM] = vmPod.Name
@@ -117,8 +117,12 @@ var _ = Describe("findOrphans", func() {
 		Expect(orphanReasons(inv)).To(Equal(map[string]string{
 			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but its attachment Pod was deleted by another client: attached again",
 		}))
-		attachment.DeletionTimestamp = new(metav1.NewTime(now))
+		attachment.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}
 		inv.pods = []*corev1.Pod{vmPod.Pod, attachment.Pod}
+		Expect(orphanReasons(inv)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1",
+			"VM agent-a uses the disk, but its attachment Pod is Evicted: attached again"))
+		attachment.Status = corev1.PodStatus{}
+		attachment.DeletionTimestamp = new(metav1.NewTime(now))
 		Expect(orphanReasons(inv)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1", ContainSubstring("it stays until VM agent-a stops using the disk: ")))
 		vmPod.Status.Phase = corev1.PodFailed
 		Expect(orphanReasons(inv)).To(BeEmpty())

@@ -262,7 +262,7 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		return s.CheckFreeFor(pvc, "")
 	case err != nil:
 		return err
-	case pod.DeletionTimestamp != nil, pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
+	case pod.DeletionTimestamp != nil, !pod.IsCopy() && kube.IsFinished(pod.Pod), pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
 		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
 	case pod.IsCopy():
 		return CopyingError(manifest.CopyPod(pod))
@@ -319,14 +319,19 @@ func (s *Session) DeleteSuperseded(pod manifest.DiskPod) (deleted bool, err erro
 	return err == nil, err
 }
 
-// InspectAttachment reports whether another client deleted the attachment Pod of a disk that the VM has. The Pod is lost, or
-// terminating until the disk is free. A zero Pod does not exist. Both results are false for a VM that is not active, and for a
-// VM with disk_strategy: recreate.
+// InspectAttachment reports whether the attachment Pod of a disk that the VM has is lost: another client deleted it, or it is finished,
+// for example because the kubelet evicted it. Or another client is deleting it, and it is terminating until the disk is free. A zero Pod
+// does not exist. Both results are false for a VM that is not active, and for a VM with disk_strategy: recreate.
 func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) (lost, terminating bool) {
-	if vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy() {
+	switch {
+	case vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy():
 		return false, false
+	case attachment.Pod == nil:
+		return true, false
+	case attachment.DeletionTimestamp != nil:
+		return false, true
 	}
-	return attachment.Pod == nil, attachment.Pod != nil && attachment.DeletionTimestamp != nil
+	return kube.IsFinished(attachment.Pod), false
 }
 
 // AttachedError returns the error for a disk that this attachment Pod attaches.

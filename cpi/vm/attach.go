@@ -89,9 +89,23 @@ func validateMigration(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments [
 	return nil
 }
 
-// attachAndWait creates the attachment Pod, and waits until it is ready. If that fails, it deletes the Pod. owned reports whether
-// this call created the Pod, or adopted one that was not ready.
+// attachAndWait creates the attachment Pod, and waits until it is ready. If the Pod finishes, for example because the kubelet rejects
+// or evicts it, attachAndWait creates it once more. If it fails, it deletes the Pod. owned reports whether this call created the Pod, or
+// adopted one that was not ready.
 func (s *Session) attachAndWait(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachment manifest.AttachmentPod, owned bool, err error) {
+	attachment, owned, err = s.tryAttach(pvc, vmPod)
+	if !errors.Is(err, errAttachmentFinished) {
+		return attachment, owned, err
+	}
+	s.Log.Warn("the attachment Pod finished before it was ready; creating it again", "disk", pvc.Name, "error", err)
+	if pvc, err = s.diskSession().GetPVC(pvc.Name); err != nil {
+		return attachment, false, err
+	}
+	return s.tryAttach(pvc, vmPod)
+}
+
+// tryAttach is one attempt of attachAndWait.
+func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachment manifest.AttachmentPod, owned bool, err error) {
 	pvc, attachment, owned, err = s.ensureAttachment(pvc, vmPod)
 	if attachment.Pod == nil {
 		return attachment, false, err
@@ -150,7 +164,7 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 
 // resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the
 // Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
-// that passed the check or is finished, and fails if the Pod belongs to another VM or to a copy.
+// that passed the check or is finished, and fails if an unfinished Pod belongs to another VM, or if the Pod belongs to a copy.
 func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmPod manifest.VMPod) (reusable bool, err error) {
 	vmCID := existing.VM()
 	switch {
@@ -163,7 +177,7 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
 			existing.Disk(), vmCID)
 		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, message)
-	case manifest.DiskPod(existing).IsCopy(), vmCID != vmPod.Name:
+	case manifest.DiskPod(existing).IsCopy(), vmCID != vmPod.Name && !kube.IsFinished(existing.Pod):
 		if superseded, err := s.diskSession().DeleteSuperseded(manifest.DiskPod(existing)); superseded || err != nil {
 			return false, err
 		}
@@ -179,7 +193,8 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 		}
 		return false, err
 	case exclusivityCheckPassed(existing) || kube.IsFinished(existing.Pod):
-		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created.
+		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created. A finished Pod of another VM
+		// does not own the disk: CheckFreeFor found that out.
 		return false, s.DeletePodAndWait(existing.Pod)
 	}
 	return true, nil
@@ -237,6 +252,9 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 	}, nil
 }
 
+// errAttachmentFinished reports that the attachment Pod finished before it was ready.
+var errAttachmentFinished = errors.New("the attachment Pod finished")
+
 // waitForAttachment waits until the attachment Pod is ready. It fails early if the Pod cannot become ready, or if a dependency watch
 // fails.
 func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependencies []call.DependencyWatch) error {
@@ -245,6 +263,10 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 	err := s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
 			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
+		}
+		if kube.IsFinished(attachment.Pod) {
+			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s to VM %s: %w on node %s: %s",
+				diskCID, vmCID, errAttachmentFinished, attachment.Spec.NodeName, s.DiagnosePod(attachment.Pod))
 		}
 		if kube.IsReady(attachment.Pod) {
 			return true, nil

@@ -121,15 +121,71 @@ var _ = Describe("attach_disk", func() {
 		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
 	})
 
-	It("replaces an attachment Pod that ended", func() {
+	It("replaces an attachment Pod that was evicted", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		name := manifest.DiskPodName(cid)
-		uid := env.pod(name).UID
-		env.updatePod(name, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		evicted := env.evictAttachment(cid)
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.pod(name).UID).NotTo(Equal(uid))
+		Expect(env.pod(manifest.DiskPodName(cid)).UID).NotTo(Equal(evicted))
+	})
+
+	It("replaces an evicted attachment Pod of another VM that no longer has the disk", func() {
+		other, err := env.Create(request("two", `{}`))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(other, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.evictAttachment(cid)
+		owner, _ := env.pvc(cid).Owner()
+		_, err = env.diskSession().Release(cid, owner) // by a detach_disk that is killed before it deletes the Pod
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manifest.AttachmentPod{Pod: env.pod(manifest.DiskPodName(cid))}.VM()).To(Equal(vm))
+	})
+
+	Describe("with attachment Pods that the kubelet rejects", func() {
+		rejected := 0
+		rejectUntil := func(times int) {
+			rejected = 0
+			simulate := env.api.Simulate
+			env.api.Simulate = func(obj *object) bool {
+				changed := simulate(obj)
+				if changed && rejected < times && obj.GetKind() == "Pod" && obj.GetLabels()[manifest.LabelRole] == manifest.RoleAttachment {
+					rejected++
+					obj.Object["status"] = map[string]any{"phase": "Failed", "reason": "OutOfpods", "message": "Pod was rejected: Node didn't have enough resource: pods"}
+				}
+				return changed
+			}
+		}
+
+		It("creates the Pod once more", func() {
+			rejectUntil(1)
+			_, err := env.Attach(vm, cid)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(env.GetDisks(vm)).To(ConsistOf(cid))
+		})
+
+		It("fails after the second one with the reason, and frees the disk", func() {
+			rejectUntil(3)
+			_, err := env.Attach(vm, cid)
+			Expect(err).To(And(haveCode(call.CodeDiskAttachFailed), MatchError(ContainSubstring("Node didn't have enough resource: pods"))))
+			Expect(rejected).To(Equal(2))
+			Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+			owner, _ := env.pvc(cid).Owner()
+			Expect(owner).To(BeZero())
+		})
+
+		It("fails, but does not release a disk that the VM already had", func() {
+			_, err := env.Attach(vm, cid)
+			Expect(err).NotTo(HaveOccurred())
+			env.evictAttachment(cid)
+			rejectUntil(3)
+			_, err = env.Attach(vm, cid)
+			Expect(err).To(haveCode(call.CodeDiskAttachFailed))
+			owner, _ := env.pvc(cid).Owner()
+			Expect(owner.VM).To(Equal(vm))
+		})
 	})
 
 	It("accepts a copy of a disk, and deletes the original", func() {
@@ -197,6 +253,13 @@ var _ = Describe("detach_disk", func() {
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 	})
 
+	It("recreates an attachment Pod that was evicted, to check the disk", func() {
+		evicted := env.evictAttachment(cid)
+		env.check.exitCode = 2
+		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
+		Expect(env.pod(manifest.DiskPodName(cid)).UID).NotTo(Equal(evicted))
+	})
+
 	It("checks a disk with an attachment Pod that starts after detach_disk read it", func() {
 		name := manifest.DiskPodName(cid)
 		running := env.pod(name).Status
@@ -260,6 +323,22 @@ var _ = Describe("get_disks", func() {
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner.Pod).To(Equal(env.pod(manifest.DiskPodName(cid)).UID))
 	})
+
+	DescribeTable("recreates attachment Pods that were evicted", func(properties string) {
+		env := newTestEnv()
+		vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		evicted := env.evictAttachment(cid)
+		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+		uid := env.pod(manifest.DiskPodName(cid)).UID
+		Expect(uid).NotTo(Equal(evicted))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner.Pod).To(Equal(uid))
+	},
+		Entry("hot-plug", `{}`),
+		Entry("recreate", recreate),
+	)
 })
 
 var _ = Describe("A failed attach_disk of a disk that the VM has, after another client deleted the attachment Pod,", func() {

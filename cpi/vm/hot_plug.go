@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -18,8 +19,8 @@ type hotPlugStrategy struct{ s *Session }
 // persist does nothing: the VM keeps its Pod.
 func (hotPlugStrategy) persist(manifest.VMPod, manifest.TemplateChange) error { return nil }
 
-// restoreAndListDisks returns the disks that the VM owns. If another client deleted an attachment Pod, the VM still uses the disk:
-// restoreAndListDisks recreates the Pod, but does not wait for it.
+// restoreAndListDisks returns the disks that the VM owns. If an attachment Pod is lost, because another client deleted it or the kubelet
+// evicted it, the VM still uses the disk: restoreAndListDisks recreates the Pod, but does not wait for it.
 func (p hotPlugStrategy) restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
 	owned, err := p.s.diskSession().ListOwnedBy(vmPod.Name)
 	if err != nil {
@@ -47,30 +48,38 @@ func (p hotPlugStrategy) ensureAttachedIfOwned(
 	if !kube.IsActive(vmPod.Pod) || vmPod.Spec.NodeName == "" {
 		return true, nil
 	}
-	i := slices.IndexFunc(attachments, func(attachment manifest.AttachmentPod) bool { return attachment.Disk() == pvc.Name })
-	if i < 0 {
+	var attachment manifest.AttachmentPod
+	if i := slices.IndexFunc(attachments, func(a manifest.AttachmentPod) bool { return a.Disk() == pvc.Name }); i >= 0 {
+		attachment = attachments[i]
+	}
+	if lost, _ := disk.InspectAttachment(vmPod, attachment); lost {
 		return p.recreateAttachment(pvc, vmPod)
 	}
 	if _, ok := pvc.Owner(); ok {
 		return true, nil
 	}
-	return p.assignDisk(pvc, vmPod, attachments[i])
+	return p.assignDisk(pvc, vmPod, attachment)
 }
 
-// recreateAttachment creates the missing attachment Pod of a disk of the VM. If another call just created it, recreateAttachment
-// leaves it to that call. isAttached is false if the disk was detached since its PVC was read.
+// recreateAttachment creates the lost attachment Pod of a disk of the VM, and deletes a finished one before. If another call just created
+// it, recreateAttachment leaves it to that call. isAttached is false if the disk was detached since its PVC was read.
 func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (isAttached bool, err error) {
 	desired, err := p.s.buildAttachment(pvc, vmPod)
 	if err != nil {
 		return false, err
 	}
 	pod := p.s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, created, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(*corev1.Pod) (call.Decision, error) { return call.Share, nil })
+	pod, created, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(existing *corev1.Pod) (call.Decision, error) {
+		if !kube.IsFinished(existing) {
+			return call.Share, nil
+		}
+		return call.Recreate, p.s.DeletePodAndWait(existing)
+	})
 	if err != nil || !created {
 		return err == nil, err
 	}
 	attachment := manifest.AttachmentPod{Pod: pod}
-	p.s.Log.Warn("the attachment Pod of a disk in use was deleted by another client; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
+	p.s.Log.Warn("the attachment Pod of a disk in use was deleted or evicted; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
 	isAttached, err = p.assignDisk(pvc, vmPod, attachment)
 	if isAttached {
 		return true, nil

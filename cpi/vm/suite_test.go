@@ -12,6 +12,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
@@ -77,6 +78,14 @@ func (env *testEnv) simulate(obj *object) bool {
 		memoryapi.Terminate(obj, 0)
 	}
 	return true
+}
+
+// evictAttachment sets the status that the kubelet reports for an evicted Pod, and returns the UID of the disk's attachment Pod.
+func (env *testEnv) evictAttachment(cid string) types.UID {
+	env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) {
+		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: ephemeral-storage."}
+	})
+	return env.pod(manifest.DiskPodName(cid)).UID
 }
 
 // restartVM increments the restart count of the VM, as after a reboot.

@@ -16,7 +16,17 @@ import (
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
-var _ = Describe("A disk in use with an attachment Pod that was deleted", func() {
+// describeLostAttachment describes a disk in use after lose was called with its attachment Pod.
+func describeLostAttachment(loss string, lose func(ctx context.Context, env testEnv, attachmentPod string)) bool {
+	return Describe("A disk in use with an attachment Pod that was "+loss, func() { specifyLostAttachment(lose) })
+}
+
+var (
+	_ = describeLostAttachment("deleted", func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) })
+	_ = describeLostAttachment("evicted", func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) })
+)
+
+func specifyLostAttachment(lose func(ctx context.Context, env testEnv, attachmentPod string)) {
 	var (
 		env      testEnv
 		vm, disk string
@@ -27,7 +37,7 @@ var _ = Describe("A disk in use with an attachment Pod that was deleted", func()
 	}
 	BeforeEach(func(ctx context.Context) {
 		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
-		env.deletePodAndWait(ctx, disk+"-attachment")
+		lose(ctx, env, disk+"-attachment")
 	})
 
 	It("stays attached to its VM", func(ctx context.Context) {
@@ -37,12 +47,12 @@ var _ = Describe("A disk in use with an attachment Pod that was deleted", func()
 		} {
 			Expect(env.mustFail(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
 		}
-		Expect(attachmentPod(ctx)).To(BeNil())
+		Expect(attachmentPod(ctx)).To(Or(BeNil(), HaveField("Status.Phase", corev1.PodFailed)))
 	})
 
 	It("gets a new attachment Pod from get_disks", func(ctx context.Context) {
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
-		Expect(attachmentPod(ctx).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
+		Expect(attachmentPod(ctx)).To(And(HaveField("Labels", HaveKeyWithValue(manifest.LabelVM, vm)), Not(HaveField("Status.Phase", corev1.PodFailed))))
 	})
 
 	It("can be detached, after an exclusivity check, and then attached to another VM", func(ctx context.Context) {
@@ -56,7 +66,7 @@ var _ = Describe("A disk in use with an attachment Pod that was deleted", func()
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
 		env.runCollect(ctx, director.UUID, "-confirm")
-		Expect(attachmentPod(ctx)).NotTo(BeNil())
+		Expect(attachmentPod(ctx)).To(And(Not(BeNil()), Not(HaveField("Status.Phase", corev1.PodFailed))))
 		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
 	})
 
@@ -69,7 +79,7 @@ var _ = Describe("A disk in use with an attachment Pod that was deleted", func()
 		env.markEvicted(ctx, vm)
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
-})
+}
 
 var _ = Describe("An attachment Pod that another client is deleting", func() {
 	var (

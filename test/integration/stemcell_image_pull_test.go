@@ -56,13 +56,18 @@ var _ = Describe("A node with a full disk", func() {
 		})
 		go func() {
 			defer GinkgoRecover()
-			Eventually(func() error {
-				_, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, attachment, metav1.GetOptions{})
-				return err
-			}).WithContext(ctx).Should(Succeed())
 			rejected := []byte(`{"status":{"phase":"Failed","reason":"Evicted","message":"The node was low on resource: ephemeral-storage."}}`)
-			_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, attachment, types.MergePatchType, rejected, metav1.PatchOptions{}, "status")
-			Expect(err).NotTo(HaveOccurred())
+			var last types.UID
+			for range 2 { // attach_disk creates the Pod once more
+				Eventually(func(g Gomega) {
+					pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, attachment, metav1.GetOptions{})
+					g.Expect(err).NotTo(HaveOccurred())
+					g.Expect(pod.UID).NotTo(Equal(last))
+					last = pod.UID
+				}).WithContext(ctx).Should(Succeed())
+				_, err := cluster.CoreV1().Pods(env.namespace).Patch(ctx, attachment, types.MergePatchType, rejected, metav1.PatchOptions{}, "status")
+				Expect(err).NotTo(HaveOccurred())
+			}
 		}()
 		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(ContainSubstring("The node was low on resource: ephemeral-storage"))
 		proxy.Reset(nil)

@@ -135,7 +135,9 @@ func attachmentState(attachment manifest.AttachmentPod) string {
 	switch {
 	case attachment.DeletionTimestamp != nil:
 		return "Detaching"
-	case kube.IsReady(attachment.Pod) && kube.IsActive(attachment.Pod):
+	case kube.IsFinished(attachment.Pod):
+		return "Lost"
+	case kube.IsReady(attachment.Pod):
 		return "Attached"
 	}
 	return "Attaching"

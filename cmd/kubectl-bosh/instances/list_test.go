@@ -28,4 +28,9 @@ var _ = ginkgo.Describe("attachmentState", func() {
 		attachment.DeletionTimestamp = new(metav1.NewTime(time.Now()))
 		Expect(attachmentState(attachment)).To(Equal("Detaching"))
 	})
+
+	ginkgo.It("is Lost if the attachment Pod was evicted", func() {
+		evicted := manifest.AttachmentPod{Pod: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}}}
+		Expect(attachmentState(evicted)).To(Equal("Lost"))
+	})
 })
