@@ -73,7 +73,6 @@ func (e *exchange) serve(name string, requested requestedCall) (any, error) {
 	if requested.version > apiVersion {
 		return nil, call.CodeInvalidRequest.Errorf("api_version %d is not supported; this CPI supports up to %d", requested.version, apiVersion)
 	}
-	start := time.Now()
 	session, err := e.newSession(requested)
 	if err != nil {
 		return nil, err
@@ -87,7 +86,7 @@ func (e *exchange) serve(name string, requested requestedCall) (any, error) {
 		}
 	}
 	result, err := invoke(requested.method.handler(session), e.arguments)
-	session.recordCallEvent(e.ctx, name, time.Since(start), err)
+	session.recordCallEvent(e.ctx, name, time.Since(session.Started), err)
 	return result, err
 }
 
@@ -117,7 +116,7 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 	}
 	return &requestSession{
 		Call: &call.Call{
-			ID: call.NewID(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: call.NewID(), Started: time.Now(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
 		version:     requested.version,

@@ -35,6 +35,7 @@ type Client struct {
 
 	component   string // see New; "" if unknown
 	config      *rest.Config
+	clock       *serverClock // see ServerTime
 	retryPolicy retryPolicy
 }
 
@@ -66,9 +67,12 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
+	clock := &serverClock{}
+	config.Wrap(clock.observe)
 	client := &Client{
 		Namespace:   namespace,
 		config:      config,
+		clock:       clock,
 		retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)},
 	}
 	conn := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)

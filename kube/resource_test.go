@@ -305,3 +305,50 @@ var _ = DescribeTable("The state of a Pod", func(status corev1.PodStatus, active
 	Entry("failed", corev1.PodStatus{Phase: corev1.PodFailed}, false, true, false),
 	Entry("succeeded", corev1.PodStatus{Phase: corev1.PodSucceeded}, false, true, false),
 )
+
+var _ = Describe("The clock of the API server", func() {
+	var api *memoryapi.Server
+	var client *Client
+	year := 365 * 24 * time.Hour
+	BeforeEach(func() {
+		api = memoryapi.Start()
+		DeferCleanup(api.Close)
+		api.Now = func() time.Time { return time.Now().Add(year) }
+		var err error
+		client, err = NewForConfig(api.Config(), "apps", 10*time.Second)
+		Expect(err).NotTo(HaveOccurred())
+	})
+
+	It("is unknown before the first response", func() {
+		Expect(client.ServerTime(time.Now())).To(BeZero())
+	})
+
+	It("is derived from the first response", func(ctx context.Context) {
+		started := time.Now()
+		_, err := client.Pods.List(ctx, Selection{})
+		Expect(err).NotTo(HaveOccurred())
+		api.Now = time.Now
+		_, err = client.Pods.List(ctx, Selection{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(client.ServerTime(started)).To(BeTemporally("~", started.Add(year), 30*time.Second))
+	})
+
+	It("is not derived from the response of a load balancer", func(ctx context.Context) {
+		unavailable := true
+		api.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
+			if unavailable {
+				unavailable = false
+				w.Header().Set("Date", time.Now().Format(http.TimeFormat))
+				w.WriteHeader(http.StatusBadGateway)
+				return true
+			}
+			return false
+		}
+		server, err := client.GetServerInfo(ctx)
+		Expect(err).To(HaveOccurred())
+		Expect(server.ClockSkew).To(BeZero())
+		server, err = client.GetServerInfo(ctx)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(server.ClockSkew).To(BeNumerically("~", year, 30*time.Second))
+	})
+})

@@ -35,16 +35,12 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	if err != nil {
 		return info, err
 	}
-	var sent, received time.Time
 	response, err := retry(ctx, c.retryPolicy, func(ctx context.Context) (*http.Response, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(baseURL.String(), "/")+"/version", http.NoBody)
 		if err != nil {
 			return nil, err
 		}
-		sent = time.Now()
-		response, err := client.Do(request)
-		received = time.Now()
-		return response, err
+		return client.Do(request)
 	})
 	const action = "get /version"
 	if err != nil {
@@ -63,10 +59,9 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	}
 	info.Version = version.GitVersion
 	info.Minor, _ = strconv.Atoi(strings.TrimSuffix(version.Minor, "+"))
-	if date, err := http.ParseTime(response.Header.Get("Date")); err == nil {
-		// The header has a resolution of one second, and was written some time between request and response.
-		halfway := sent.Add(received.Sub(sent) / 2)
-		info.ClockSkew = date.Add(time.Second / 2).Sub(halfway).Round(time.Second)
+	now := time.Now()
+	if server := c.ServerTime(now); !server.IsZero() {
+		info.ClockSkew = server.Sub(now).Round(time.Second)
 	}
 	return info, nil
 }

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"time"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -77,22 +76,35 @@ func (c *Call) Owns(object kube.Object) bool {
 	return manifest.CallOf(object) == c.ID
 }
 
-// StartedBeforeOwner reports whether this call started before the call that owns the object, by the clocks of their hosts.
+// ClockTolerance is the accuracy of a difference between the start of a call and LastWritten. Both are accurate to a second.
+const ClockTolerance = 2 * time.Second
+
+// StartedBeforeOwner reports whether a call wrote the object after this call started. Then this call may be a late one, for which the
+// director no longer waits, and the object may be of a later call.
+//
+// Both times are of the API server's clock, because the clocks of hosts may be wrong. A write less than ClockTolerance after the start
+// counts as earlier, so that a call never waits for an object that was created shortly before. If it really is later, a director gave up
+// a call and made the next one within this time. The next call then fails if this one deletes its object, and can be retried.
 func (c *Call) StartedBeforeOwner(object metav1.Object) bool {
-	return timeOf(c.ID).Before(OwnerStartTime(object))
+	return c.TimeFromStart(LastWritten(object)) > ClockTolerance
 }
 
-// OwnerStartTime returns when the call that owns the object started, by the clock of the call's host. It is zero for an object without
-// an owning call.
-func OwnerStartTime(object metav1.Object) time.Time { return timeOf(manifest.CallOf(object)) }
+// TimeFromStart returns how long after the start of this call a time of the API server's clock is: it is negative before the start. It is
+// accurate to ClockTolerance, and requires that this call received a response.
+func (c *Call) TimeFromStart(serverTime time.Time) time.Duration {
+	return serverTime.Sub(c.ServerTime(c.Started))
+}
 
-// timeOf returns the time in the ID of a call, or zero if it is not an ID; see NewID.
-func timeOf(callID string) time.Time {
-	id, err := uuid.Parse(callID)
-	if err != nil || id.Version() != 7 {
-		return time.Time{}
+// LastWritten returns when a call created, adopted or changed the object, by the API server's clock.
+func LastWritten(object metav1.Object) time.Time {
+	written := object.GetCreationTimestamp().Time
+	for _, entry := range object.GetManagedFields() {
+		// The API server takes the manager from the user agent. The entry of a subresource is not a change of the object itself.
+		if entry.Manager == manifest.ManagedBy && entry.Subresource == "" && entry.Time != nil && entry.Time.After(written) {
+			written = entry.Time.Time
+		}
 	}
-	return time.Unix(id.Time().UnixTime())
+	return written
 }
 
 // adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.

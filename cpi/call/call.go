@@ -21,6 +21,8 @@ type Call struct {
 	*kube.Client
 	// ID is the ID of this call; see NewID. A retried call has another ID.
 	ID string
+	// Started is the time at which the call started, with the monotonic time.
+	Started time.Time
 	// Director is the UUID of the director that sent the request.
 	Director string
 	// Subject is the object of the call's Event, or nil if the call creates no Event.
@@ -31,7 +33,8 @@ type Call struct {
 	Log *slog.Logger
 }
 
-// NewID returns a unique ID for a call that starts now; see manifest.AnnotationCall. The ID contains the time.
+// NewID returns a unique ID for a call that starts now; see manifest.AnnotationCall. The ID contains the time by the clock of this host,
+// which may be wrong: see StartedBeforeOwner.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 
 // WithTimeout returns a copy of the call that ends after limit, or with the call if that ends earlier.

@@ -79,21 +79,16 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 	if err != nil {
 		return nil, err
 	}
-	// Ages are relative to the API server's clock, which sets the creation timestamps: the local clock may differ.
-	server, err := cluster.GetServerInfo(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now := time.Now().Add(server.ClockSkew)
 	session := &vm.Session{
 		Call: &call.Call{
-			Ctx: ctx, Client: cluster, ID: call.NewID(), Director: c.Director,
+			Ctx: ctx, Client: cluster, ID: call.NewID(), Started: time.Now(), Director: c.Director,
 			Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
 		},
 		Options: vm.Options{Disk: c.Config.Disk},
 	}
 	var collected []Result
 	var failed []error
+	now := cluster.ServerTime(time.Now()) // the API server sets the times of the objects; the clock of this host may be wrong
 	//nolint:contextcheck // the session of a remedy contains the context
 	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest()), c.ConfigAssumed && c.MinAge == 0) {
 		outcome, err := c.applyRemedy(session, orphan.remedy)
@@ -158,13 +153,9 @@ type orphanScan struct {
 	copyTimeoutUnknown bool
 }
 
-// age returns the time since the object was created or last adopted by a call.
+// age returns the time since a call created, adopted or changed the object.
 func (scan *orphanScan) age(object metav1.Object) time.Duration {
-	since := object.GetCreationTimestamp().Time
-	if started := call.OwnerStartTime(object); started.After(since) {
-		since = started
-	}
-	return scan.now.Sub(since)
+	return scan.now.Sub(call.LastWritten(object))
 }
 
 func (scan *orphanScan) exceedsMinAge(object metav1.Object) bool {

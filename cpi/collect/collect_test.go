@@ -71,6 +71,13 @@ var _ = Describe("findOrphans", func() {
 		}))
 	})
 
+	It("returns no incomplete copy that a call adopted within the minimum age", func() {
+		adopted := manifest.Disk{Name: "disk-2", Director: "d"}.Successor(manifest.Disk{Name: "disk-1", Director: "d"}.PVC())
+		adopted.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
+		adopted.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manifest.ManagedBy, Time: new(metav1.NewTime(now))}}
+		Expect(orphanReasons(inventory{incompleteCopies: []manifest.DiskPVC{adopted}})).To(BeEmpty())
+	})
+
 	It("returns an unfinished snapshot that exceeds the minimum age", func() {
 		disk := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
 		recent, orphaned := manifest.VolumeSnapshot("snapshot-1", "d", disk, manifest.Metadata{}), manifest.VolumeSnapshot("snapshot-2", "d", disk, manifest.Metadata{})

@@ -2,6 +2,9 @@ package disk
 
 import (
 	"errors"
+	"time"
+
+	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -154,7 +157,7 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
 	switch copyPVC.CopyState() {
 	case manifest.CopyIncomplete:
 	case manifest.CopyVerified:
-		if s.StartedBeforeOwner(copyPVC) {
+		if s.startedBeforeCopy(copyPVC) {
 			return call.CodeDiskBusy.Errorf("disk %s was copied to disk %s by an update_disk that started after this call; "+
 				"retry this call to delete the copy, or use disk %[2]s", disk, copyPVC.Name)
 		}
@@ -172,6 +175,27 @@ func (s *Session) deleteCopyPVC(disk string, copyPVC manifest.DiskPVC) error {
 		return call.CodeDiskReplaced.Errorf("disk %s was replaced by disk %s; use that disk", disk, copyPVC.Name)
 	}
 	return s.PVCs.DeleteUnchanged(s.Ctx, copyPVC.PVC)
+}
+
+// startedBeforeCopy reports whether this call started before the update_disk that owns the copy. Within the accuracy of the API server's
+// clock, the times in the IDs decide: they are more precise for calls of one host. The ID of an update_disk is ignored if its time is
+// after the copy was written: the clock of that host is fast.
+func (s *Session) startedBeforeCopy(copyPVC manifest.DiskPVC) bool {
+	written := call.LastWritten(copyPVC)
+	if s.TimeFromStart(written).Abs() > call.ClockTolerance {
+		return s.StartedBeforeOwner(copyPVC)
+	}
+	owner := timeOf(manifest.CallOf(copyPVC))
+	return timeOf(s.ID).Before(owner) && owner.Before(written.Add(call.ClockTolerance))
+}
+
+// timeOf returns the time in the ID of a call, or zero if it is not an ID; see call.NewID.
+func timeOf(callID string) time.Time {
+	id, err := uuid.Parse(callID)
+	if err != nil || id.Version() != 7 {
+		return time.Time{}
+	}
+	return time.Unix(id.Time().UnixTime())
 }
 
 // clearCopyRecord removes the record of a copy from the disk's PVC. It returns kube.ErrConflict if the PVC changed since it was

@@ -65,7 +65,8 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	DeferCleanup(cancel)
 	return &Session{StartTimeout: time.Minute, Call: &call.Call{
-		Ctx: ctx, Client: client, ID: call.NewID(), Director: "director", Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler),
+		Ctx: ctx, Client: client, ID: call.NewID(), Started: time.Now(), Director: "director",
+		Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler),
 	}}
 }
 

@@ -105,6 +105,14 @@ var _ = Describe("update_disk", func() {
 		Expect(env.Has(successor)).To(BeTrue())
 	})
 
+	It("abandons the copy of an update_disk on a host with a fast clock", func() {
+		env.ID = "03000000-0000-7000-8000-000000000000" // of the year 2074
+		copied()
+		nextCall()
+		Expect(env.ResolveCopy(env.pvc(cid))).To(HaveField("PVC.Name", cid))
+		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
+	})
+
 	DescribeTable("deletes the copy and keeps the disk if the copy Pod fails", func(exitCode int, code call.Code, message string) {
 		env.exitCode = int32(exitCode) //nolint:gosec // small
 		env.createVM("vm-1")

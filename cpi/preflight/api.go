@@ -94,7 +94,7 @@ func inspectClock(ctx context.Context, s *clusterState) finding {
 		message = fmt.Sprintf("the API server's clock is %s behind this host's", -server.ClockSkew)
 	}
 	if server.ClockSkew.Abs() > maxClockSkew {
-		return fail(message, "synchronize both with time servers; certificates, tokens and garbage collection depend on the time")
+		return fail(message, "synchronize both with time servers; certificates and tokens depend on the time")
 	}
 	return pass(message)
 }

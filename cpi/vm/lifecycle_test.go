@@ -142,12 +142,21 @@ var _ = Describe("create_vm", func() {
 
 	It("does not delete the VM of a later call with the same address", func() {
 		late := env.newSession(time.Minute)
-		late.ID = "01900000-0000-7000-8000-000000000000" // of an earlier time
+		late.Started = late.Started.Add(-time.Minute)
 		_, err := env.Create(static("next"))
 		Expect(err).NotTo(HaveOccurred())
 		_, err = late.Create(static("late"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(env.api.Names("pods")).To(ContainElement("agent-next"))
+	})
+
+	It("deletes an orphaned VM with the same address if the host of its call has a fast clock", func() {
+		env.ID = "03000000-0000-7000-8000-000000000000" // of the year 2074
+		_, err := env.Create(static("orphan"))
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.newSession(time.Minute).Create(static("next"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.api.Names("pods")).To(ConsistOf("agent-next"))
 	})
 
 	It("deletes an orphaned VM with the same address, and no other", func() {

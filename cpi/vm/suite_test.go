@@ -108,7 +108,8 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 	DeferCleanup(cancel)
 	return &Session{
 		Call: &call.Call{
-			Ctx: ctx, Client: client, ID: call.NewID(), Director: "director", Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler),
+			Ctx: ctx, Client: client, ID: call.NewID(), Started: time.Now(), Director: "director",
+			Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler),
 		},
 		Options: Options{Network: network.DefaultOptions(), AttachTimeout: time.Minute},
 	}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
@@ -103,6 +104,14 @@ var _ = Describe("Garbage collection", func() {
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed ("), ContainSubstring(": kept"))))
 		proxy.Reset(skewServerClock(2 * time.Hour))
 		Expect(env.listOrphans(ctx, defaultTimeouts.Config)).To(ContainElement(And(ContainSubstring("/agent-killed (120m"), ContainSubstring("would be deleted"))))
+	})
+
+	It("finds the time of a call's last write of an object in the fields that the API server manages", func(ctx context.Context) {
+		pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, env.createVM(ctx, "one"), metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		created := pod.CreationTimestamp.Time
+		pod.CreationTimestamp = metav1.Time{}
+		Expect(call.LastWritten(pod)).To(BeTemporally(">=", created))
 	})
 
 	It("deletes VolumeSnapshots of interrupted calls", func(ctx context.Context) {

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -82,7 +81,7 @@ func certificateUserEntry(notAfter time.Time) map[string]any {
 }
 
 // changeVersionResponse makes the proxy change the responses to /version.
-func changeVersionResponse(change func(http.Header, []byte) []byte) apiproxy.Fault {
+func changeVersionResponse(change func([]byte) []byte) apiproxy.Fault {
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 		if r.URL.Path != "/version" {
 			next.ServeHTTP(w, r)
@@ -90,19 +89,29 @@ func changeVersionResponse(change func(http.Header, []byte) []byte) apiproxy.Fau
 		}
 		response := httptest.NewRecorder()
 		next.ServeHTTP(response, r)
-		body := change(response.Header(), response.Body.Bytes())
-		w.Header().Set("Date", response.Header().Get("Date"))
-		_, _ = w.Write(body)
+		_, _ = w.Write(change(response.Body.Bytes()))
 	}
 }
 
 // skewServerClock shifts the API server's clock in responses from the clock of this host.
 func skewServerClock(offset time.Duration) apiproxy.Fault {
-	return changeVersionResponse(func(header http.Header, body []byte) []byte {
-		header.Set("Date", time.Now().Add(offset).UTC().Format(http.TimeFormat))
-		return bytes.Clone(body)
-	})
+	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+		next.ServeHTTP(skewedResponse{w, offset}, r)
+	}
 }
+
+type skewedResponse struct {
+	http.ResponseWriter
+	offset time.Duration
+}
+
+func (r skewedResponse) WriteHeader(status int) {
+	r.Header().Set("Date", time.Now().Add(r.offset).UTC().Format(http.TimeFormat))
+	r.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap lets http.ResponseController flush the response.
+func (r skewedResponse) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 var _ = Describe("Preflight checks of the API server", func() {
 	var env testEnv
@@ -129,7 +138,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 
 	DescribeTable("compare its version with the versions that the CPI supports:",
 		func(ctx context.Context, minor string, verdict preflight.Verdict, remedy string) {
-			proxy.Reset(changeVersionResponse(func(_ http.Header, body []byte) []byte {
+			proxy.Reset(changeVersionResponse(func(body []byte) []byte {
 				var version map[string]string
 				Expect(json.Unmarshal(body, &version)).To(Succeed())
 				version["minor"], version["gitVersion"] = minor, "v1."+minor+".0"

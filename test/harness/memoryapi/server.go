@@ -40,6 +40,9 @@ type Server struct {
 	// Intercept is called before each request is handled. It returns true if it responded to the request.
 	Intercept func(w http.ResponseWriter, r *http.Request) bool
 
+	// Now is the server's clock. The default is the clock of the host.
+	Now func() time.Time
+
 	// Groups are the API groups that discovery reports. The server stores objects of all groups.
 	Groups []metav1.APIGroup
 
@@ -65,7 +68,7 @@ type event struct {
 
 // Start starts a server. Close it after the test.
 func Start() *Server {
-	s := &Server{objects: map[key]*Object{}, changed: make(chan struct{})}
+	s := &Server{Now: time.Now, objects: map[key]*Object{}, changed: make(chan struct{})}
 	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
 	return s
 }
@@ -114,6 +117,7 @@ func parsePath(path string) (t target, ok bool) {
 }
 
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Date", s.Now().UTC().Format(http.TimeFormat))
 	if s.Intercept == nil || !s.Intercept(w, r) {
 		s.Handle(w, r)
 	}
@@ -256,7 +260,7 @@ func (s *Server) add(resource, namespace string, obj *Object) (*Object, error) {
 		obj.SetUID(types.UID(fmt.Sprintf("uid-%d", s.version+1)))
 	}
 	if created := obj.GetCreationTimestamp(); created.IsZero() {
-		obj.SetCreationTimestamp(metav1.Now())
+		obj.SetCreationTimestamp(metav1.NewTime(s.Now()))
 	}
 	s.store(k, obj, watch.Added)
 	return s.objects[k], nil
@@ -303,7 +307,7 @@ func (s *Server) beginDeletion(k key, obj *Object) {
 	}
 	if obj.GetDeletionTimestamp() == nil {
 		deleted := obj.DeepCopy()
-		deleted.SetDeletionTimestamp(new(metav1.NewTime(time.Now())))
+		deleted.SetDeletionTimestamp(new(metav1.NewTime(s.Now())))
 		s.store(k, deleted, watch.Modified)
 	}
 }
