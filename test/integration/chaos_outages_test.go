@@ -15,12 +15,11 @@ import (
 
 	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
-	"bosh-kubernetes-cpi/test/harness/clock"
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// outage is a fault of the cluster, or of the host of the CPI, that affects all running calls at the same time.
+// outage is a fault of the cluster that affects all running calls at the same time.
 type outage struct {
 	name     string
 	duration time.Duration
@@ -28,15 +27,6 @@ type outage struct {
 	prepare func(ctx context.Context, runners []*scenarioRunner)
 	begin   func(runners []*scenarioRunner)
 	end     func(ctx context.Context)
-}
-
-// outages returns all outages that can be simulated on this host.
-func outages() []outage {
-	supported := slices.Concat(controlPlaneOutages(), apiServerOutages())
-	if clock.Supported {
-		supported = append(supported, clockOutages()...)
-	}
-	return supported
 }
 
 // controlPlaneOutages returns outages of etcd, the controllers, the nodes and the single API server.
@@ -108,30 +98,6 @@ func apiServerOutages() []outage {
 	}
 }
 
-// clockOutages returns clock jumps on the host of the CPI.
-func clockOutages() []outage {
-	var fakeClock *clock.Clock
-	set := func(offset time.Duration) { Expect(fakeClock.Set(offset)).To(Succeed()) }
-	clockJump := func(direction string, offset time.Duration) outage {
-		return outage{
-			name: "the clock of the host of the CPI jumps a day " + direction + ", and is corrected after 5 seconds", duration: 5 * time.Second,
-			prepare: func(_ context.Context, runners []*scenarioRunner) {
-				var err error
-				fakeClock, err = clock.New(GinkgoT().TempDir())
-				Expect(err).NotTo(HaveOccurred())
-				for _, runner := range runners {
-					original := runner.env.Director
-					runner.env.Director = original.WithWrapper(fakeClock.CommandPrefix()...)
-					DeferCleanup(func() { runner.env.Director = original })
-				}
-			},
-			begin: func([]*scenarioRunner) { set(offset) },
-			end:   func(context.Context) { set(0) },
-		}
-	}
-	return []outage{clockJump("forward", 24*time.Hour), clockJump("back", -24*time.Hour)}
-}
-
 // outageTimeouts are long enough for all outages. The timeout of a request is the default.
 var outageTimeouts = map[string]any{
 	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "update_disk": "3m", "other": "3m", "request": "30s",
@@ -150,7 +116,7 @@ var _ = Describe("All calls, concurrently during an outage in which", Label("fau
 		}
 	}, NodeTimeout(20*time.Minute))
 
-	for _, event := range outages() {
+	for _, event := range slices.Concat(controlPlaneOutages(), apiServerOutages()) {
 		It(event.name+", can be retried and undone, and nothing else changes", func(ctx context.Context) {
 			chance := chaos.NewRandom(chaos.Seed(), 0)
 			unaffected := runOutage(ctx, event, runners, chance)
