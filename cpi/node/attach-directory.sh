@@ -43,7 +43,7 @@ publish_directory() {
   }
 }
 
-# unpublish_directory waits until nothing in the VM uses the disk, unmounts the disk, and exits.
+# unpublish_directory waits until nothing in the VM uses the disk, and unmounts the disk.
 unpublish_directory() {
   local logged=no found
   until found=$(volume_usage mounts) && [[ -z $found ]] && unmount_directory && found=$(volume_usage users) && [[ -z $found ]]; do
@@ -54,7 +54,6 @@ unpublish_directory() {
   # The volume stays mounted until the kubelet removes it. Until then, a snapshot would not contain data that is only in memory.
   sync --file-system "$root/volume"
   rm -f "$lock"
-  exit 0
 }
 
 # on_exit COMMAND is the EXIT trap; COMMAND is the last command. After a failure, it unmounts the directory unless the VM already uses it.

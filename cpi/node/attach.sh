@@ -56,12 +56,12 @@ unpublish_and_free_loop() {
 # subshell does not replace the message.
 on_exit() {
   local status=$?
-  ! is_loop "${device:-}" || (unpublish_and_free_loop) || status=$((status ? status : $?))
+  ((status == 0)) || ! is_loop "${device:-}" || (unpublish_and_free_loop) || true
   ((status <= 1)) || fail "cannot attach disk $DISK: a command failed with exit status $status: $1 [disk-attach-failed]"
   exit "$status"
 }
 
-# unpublish_device waits until the device is free, and exits. Until then, the disk must not be attached to another VM.
+# unpublish_device waits until the device is free. Until then, the disk must not be attached to another VM.
 unpublish_device() {
   local logged=no openers
   until openers=$(vm_openers "$device") || openers=unknown; [[ -z $openers ]] && check_exclusive "$device" "$node" 2>/dev/null; do
@@ -70,8 +70,10 @@ unpublish_device() {
     [[ $logged == yes ]] || { echo "waiting until disk $DISK is free: $(users "$device")" >&2; logged=yes; }
     pause 0.2
   done
-  rm -f "$node" "$lock"
-  exit 0 # on_exit frees the loop device
+  rm -f "$node"
+  # losetup may be killed, or somebody else may have freed the device.
+  until ! is_loop "$device" || losetup --detach "$device" || [[ ! -e $root/sys/block/${device##*/}/loop ]]; do pause 1; done
+  rm -f "$lock" # until here, an exclusivity check leaves the loop device to this program
 }
 
 trap 'on_exit "$BASH_COMMAND"' EXIT

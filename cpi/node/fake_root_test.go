@@ -224,18 +224,24 @@ func (f fakeRoot) startPausedAt(call int, command, env []string, whilePaused fun
 	GinkgoHelper()
 	f.setState("pause-at", strconv.Itoa(call))
 	r := f.start(command, env...)
-	r.waitUntil(func() bool { return f.hasState("paused") })
+	r.resumeAfter(whilePaused)
+	return r
+}
+
+// resumeAfter waits until the program is paused, calls whilePaused, and resumes the program.
+func (r *startedProgram) resumeAfter(whilePaused func(*startedProgram)) {
+	GinkgoHelper()
+	r.waitUntil(func() bool { return r.root.hasState("paused") })
 	whilePaused(r)
-	f.clearState("pause-at")
+	r.root.clearState("pause-at")
 	select {
 	case <-r.exited:
-		return r
+		return
 	default:
 	}
-	resume, err := os.OpenFile(filepath.Join(f.state, "resume"), os.O_WRONLY, 0)
+	resume, err := os.OpenFile(filepath.Join(r.root.state, "resume"), os.O_WRONLY, 0)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(resume.Close()).To(Succeed())
-	return r
 }
 
 // run runs the command.

@@ -7,4 +7,4 @@
 . lib/signals.sh
 . lib/attachment.sh
 
-run_attachment true exit_now
+run_attachment true true

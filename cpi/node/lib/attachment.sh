@@ -7,29 +7,36 @@
 node=$root/devices/$DISK
 lock=$root/devices/.$DISK.lock
 
-# exit_now unpublishes a disk that is a volume of the VM Pod: there is nothing to wait for.
-exit_now() { exit 0; }
-
 # lower_oom_score makes the kernel kill other programs first when the node's memory is used up. It sets the score of guaranteed Pods. If an
 # attachment is killed while its Pod is being deleted, the kubelet does not restart it, and unmaps the volume although the VM uses its
 # filesystem. Without CAP_SYS_RESOURCE, the score stays as set by the kubelet.
 lower_oom_score() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null || true; }
 
-# run_attachment PUBLISH UNPUBLISH calls the function PUBLISH, takes the lock, waits for a signal to stop, and calls UNPUBLISH, which
-# exits. A signal during PUBLISH takes effect after PUBLISH.
+# run_attachment PUBLISH UNPUBLISH calls the function PUBLISH, takes the lock, waits for a signal to stop, and calls UNPUBLISH, which returns
+# when the disk is free. A signal during PUBLISH takes effect after PUBLISH.
+#
+# The trap starts no processes, and no other trap unpublishes: after a signal interrupted `read -t`, as in a pause, and its time is over, bash
+# aborts the trap, and crashes in a subshell of the trap.
 run_attachment() {
   stopping=no
-  trap 'stopping=yes' "${stop_signals[@]}"
+  exec {stop_fd}<> <(:)
+  trap 'stopping=yes; exec {stop_fd}>&-' "${stop_signals[@]}"
   "$1"
-  # shellcheck disable=SC2064 # $2 is this function's argument
-  trap "stopping=yes; $2" "${stop_signals[@]}"
-  [[ $stopping == no ]] || "$2"
-  lower_oom_score
-  take_lock "$lock"
-  # If a signal arrives while bash reads, as in a pause, bash aborts the trap when the read times out. On a busy node, the trap may not be
-  # finished then, so UNPUBLISH is called again.
-  while [[ $stopping == no ]]; do pause 1; done
+  if [[ $stopping == no ]]; then
+    lower_oom_score
+    take_lock "$lock"
+    wait_for_stop
+  fi
   "$2"
+}
+
+# wait_for_stop waits for a signal to stop. Its child process waits for the end of a pipe, which comes after the signal, and if this process
+# is killed: a process that remains would keep the volume in use. Unlike read, the command wait loses no signal.
+wait_for_stop() {
+  while [[ $stopping == no ]]; do
+    cat 2>/dev/null <"/proc/self/fd/$stop_fd" {stop_fd}>&- 9>&- &
+    wait $! || [[ $stopping == yes ]] || pause 1 # without memory, start it again
+  done
 }
 
 # wait_published COMMAND... waits until COMMAND finds the published disk. If COMMAND does not find the disk although the attachment holds
