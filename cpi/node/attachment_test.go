@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -109,6 +110,54 @@ var _ = Describe("Stopping an attachment", func() {
 		Expect(r.wait()).To(BeZero())
 		Expect(root.loops()).To(BeEmpty())
 	})
+})
+
+var _ = Describe("The directory of a VM on the node", func() {
+	const directories = "proc/1/root/run/bosh-kubernetes-cpi/bosh/"
+	var root fakeRoot
+	BeforeEach(func() {
+		root = newFakeRoot()
+		root.addDevice("dev/volume", 8, 16, 8*mib, "ext4 - 8388608\n")
+	})
+
+	// attachInOldDirectory creates a VM's directory that was last changed two hours ago, and runs an attachment of another VM.
+	attachInOldDirectory := func(files, podLogs []string) {
+		GinkgoHelper()
+		root.mkdir(directories + "agent-b")
+		for _, file := range files {
+			root.write(directories+"agent-b/"+file, "")
+		}
+		for _, directory := range podLogs {
+			root.mkdir("proc/1/root/var/log/pods/" + directory)
+		}
+		changed := time.Now().Add(-2 * time.Hour)
+		Expect(os.Chtimes(root.path(directories+"agent-b"), changed, changed)).To(Succeed())
+		r := root.startAttachment(attachment)
+		r.signal(syscall.SIGTERM)
+		Expect(r.wait()).To(BeZero(), r.out.String())
+		Expect(r.out.String()).To(BeEmpty())
+	}
+
+	It("is removed after the VM left the node", func() {
+		attachInOldDirectory(nil, []string{"bosh_agent-a_1", "bosh_agent-b2_2"})
+		Expect(root.exists(directories + "agent-b")).To(BeFalse())
+	})
+
+	It("is kept for an hour after its last change", func() {
+		root.mkdir(directories + "agent-c")
+		attachInOldDirectory(nil, []string{"bosh_agent-a_1"})
+		Expect(root.exists(directories + "agent-c")).To(BeTrue())
+	})
+
+	DescribeTable("is kept", func(files, podLogs []string) {
+		attachInOldDirectory(files, podLogs)
+		Expect(root.exists(directories + "agent-b")).To(BeTrue())
+	},
+		Entry("while the Pod of the VM is on the node", nil, []string{"bosh_agent-a_1", "bosh_agent-b_2"}),
+		Entry("if it has files", []string{"disk-2"}, []string{"bosh_agent-a_1"}),
+		Entry("if the kubelet keeps the logs of Pods elsewhere", nil, []string{"other_agent-a_1"}),
+		Entry("if the logs of Pods are unknown", nil, nil),
+	)
 })
 
 // callsUntilMknod is the number of calls until the node of a formatted disk is created.

@@ -25,6 +25,7 @@ run_attachment() {
   if [[ $stopping == no ]]; then
     lower_oom_score
     take_lock "$lock"
+    remove_vm_directories 2>/dev/null || true
     wait_for_stop
   fi
   "$2"
@@ -36,6 +37,19 @@ wait_for_stop() {
   while [[ $stopping == no ]]; do
     cat 2>/dev/null <"/proc/self/fd/$stop_fd" {stop_fd}>&- 9>&- &
     wait $! || [[ $stopping == yes ]] || pause 1 # without memory, start it again
+  done
+}
+
+# remove_vm_directories removes the empty directories of VMs that left this node. The kubelet keeps a log directory for each Pod from before
+# its containers start until the Pod is gone. If it has none for this VM, it keeps them elsewhere.
+remove_vm_directories() {
+  local node_root=$root/proc/1/root directories directory pods vm
+  directories=$(find "$node_root/run/bosh-kubernetes-cpi" -mindepth 2 -maxdepth 2 -type d -empty -mmin +60) || return 0
+  pods=$'\n'$(ls "$node_root/var/log/pods") || return 0
+  [[ $pods == *$'\n'"${VM/\//_}_"* ]] || return 0
+  for directory in $directories; do
+    vm=${directory#"$node_root/run/bosh-kubernetes-cpi/"}
+    [[ $pods == *$'\n'"${vm/\//_}_"* ]] || rmdir "$directory"
   done
 }
 
