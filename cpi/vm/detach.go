@@ -232,13 +232,28 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 		if assignedAgain, err = p.releaseDisk(attachment); err != nil {
 			return false, err
 		}
-		return false, p.s.Pods.Delete(p.s.Ctx, attachment.Pod)
+		return false, p.s.Pods.DeleteWithGracePeriod(p.s.Ctx, attachment.Pod, releasedGracePeriod(attachment, containerName))
 	})
 	notPublished := errors.Is(err, errDiskNotPublished) && attachmentFailure(attachment) != ""
 	if pullFailed && err == nil || notPublished {
 		return p.deleteAndWaitForExit(attachment, notPublished)
 	}
 	return deleteRequested && !assignedAgain, p.explainRelease(attachment, err)
+}
+
+// releasedGracePeriod returns the grace period in seconds for the attachment Pod after the exclusivity check in the container containerName
+// passed. It is short if another container runs that may ignore SIGTERM, such as a shell of kubectl debug; else nil, which means the Pod's own
+// of ten years. The program itself exits at once. A later deletion could not reduce the grace period: the kubelet applies that of the
+// first one (kubernetes/kubernetes#83916), and until then does not report that the program exited (#106896).
+func releasedGracePeriod(attachment manifest.AttachmentPod, containerName string) *int64 {
+	status := attachment.Status
+	containers := slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)
+	own := manifest.OwnContainerName(attachment.Pod)
+	isOther := func(container corev1.ContainerStatus) bool { return container.Name != own && container.State.Running != nil }
+	if containerName == "" || !slices.ContainsFunc(containers, isOther) {
+		return nil
+	}
+	return new(int64(30))
 }
 
 // releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod attached it to the same

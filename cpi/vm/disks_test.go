@@ -246,6 +246,35 @@ var _ = Describe("detach_disk", func() {
 		Expect(env.Detach(vm, cid)).To(Succeed())
 	})
 
+	DescribeTable("deletes the attachment Pod of a free disk", func(containers []corev1.ContainerStatus, gracePeriod *int64) {
+		name := manifest.DiskPodName(cid)
+		env.updatePod(name, func(pod *corev1.Pod) {
+			pod.Finalizers = []string{"test/kept"}
+			for _, status := range containers {
+				pod.Spec.EphemeralContainers = append(pod.Spec.EphemeralContainers, corev1.EphemeralContainer{
+					EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: status.Name},
+				})
+			}
+			pod.Status.EphemeralContainerStatuses = containers
+		})
+		ended := false
+		env.api.Simulate = func(obj *object) bool {
+			if obj.GetName() != name || obj.GetDeletionTimestamp() == nil {
+				return env.simulate(obj)
+			}
+			memoryapi.Terminate(obj, 0)
+			first := !ended
+			ended = true
+			return first
+		}
+		Expect(env.Detach(vm, cid)).To(Succeed())
+		Expect(env.pod(name).DeletionGracePeriodSeconds).To(Equal(gracePeriod))
+	},
+		Entry("with its own grace period", nil, nil),
+		Entry("with a short grace period, if a shell of kubectl debug runs in it",
+			[]corev1.ContainerStatus{{Name: "debugger", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, new(int64(30))),
+	)
+
 	It("recreates an attachment Pod that another client deleted, to check the disk", func() {
 		env.deletePod(manifest.DiskPodName(cid))
 		env.check.exitCode = 2

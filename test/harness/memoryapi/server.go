@@ -293,14 +293,14 @@ func (s *Server) collectDependents(owner *Object) {
 	for k, obj := range s.objects {
 		for _, reference := range obj.GetOwnerReferences() {
 			if reference.UID == owner.GetUID() {
-				s.beginDeletion(k, obj)
+				s.beginDeletion(k, obj, nil)
 			}
 		}
 	}
 }
 
-// beginDeletion deletes the object, or marks it as deleted if it has finalizers.
-func (s *Server) beginDeletion(k key, obj *Object) {
+// beginDeletion deletes the object, or marks it as deleted, with this grace period, if it has finalizers.
+func (s *Server) beginDeletion(k key, obj *Object, gracePeriod *int64) {
 	if len(obj.GetFinalizers()) == 0 {
 		s.store(k, obj, watch.Deleted)
 		return
@@ -308,6 +308,7 @@ func (s *Server) beginDeletion(k key, obj *Object) {
 	if obj.GetDeletionTimestamp() == nil {
 		deleted := obj.DeepCopy()
 		deleted.SetDeletionTimestamp(new(metav1.NewTime(s.Now())))
+		deleted.SetDeletionGracePeriodSeconds(gracePeriod)
 		s.store(k, deleted, watch.Modified)
 	}
 }
@@ -328,7 +329,7 @@ func (s *Server) delete(k key, body []byte) (*Object, error) {
 			return nil, apierrors.NewConflict(schema.GroupResource{Resource: k.resource}, k.name, fmt.Errorf("the preconditions do not match"))
 		}
 	}
-	s.beginDeletion(k, obj)
+	s.beginDeletion(k, obj, options.GracePeriodSeconds)
 	return obj, nil
 }
 
