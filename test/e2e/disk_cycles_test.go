@@ -5,22 +5,25 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
 
-// attachCycles is how many times each disk is attached and detached.
-const attachCycles = 100
+const (
+	disksPerMode = 2
+	attachCycles = 50 // how many times each disk is attached and detached
+)
 
 var _ = Describe("Persistent disks of both volume modes", Label("disks", "extended"), Serial, func() {
-	// Both disks are used at the same time, because the kubelet's sync period takes most of the time.
+	// The disks are used at the same time: a busy node is slow to stop attachments, and the kubelet's sync period takes most of the time.
 	It(fmt.Sprintf("keep their data over %d attachments each, and leave no devices or mounts", attachCycles), func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVM(ctx)
 		checksums := map[string]string{}
-		for _, properties := range []map[string]any{filesystemDisk, blockDisk} {
+		for _, properties := range slices.Repeat([]map[string]any{filesystemDisk, blockDisk}, disksPerMode) {
 			disk := env.createDisk(ctx, largeDisk, properties)
 			vm.attach(ctx, disk)
 			checksums[disk] = vm.run(ctx, fillLarge)
