@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -141,5 +142,31 @@ var _ = Describe("While a component of the cluster hangs,", Label("disks", "outa
 		otherVM := f.env.createVMFromSpec(ctx, vmSpec{stemcellCID: f.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]})
 		otherVM.attach(ctx, f.disk)
 		Expect(otherVM.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk))
+	}, NodeTimeout(longTest))
+})
+
+var _ = Describe("After etcd is restored from a backup,", Label("disks", "outages", "extended", labelSharedKernel), Serial, func() {
+	It("a disk that was attached after the backup keeps its data when it is attached to its VM again", func(ctx context.Context) {
+		f := newOutageFixture(ctx)
+		f.vm.detach(ctx, f.disk)
+		Eventually(func() []bool { return f.volumeAttachments(ctx, f.disk) }).WithContext(ctx).Should(BeEmpty())
+		plane, backup := f.env.embedded.ControlPlane, filepath.Join(GinkgoT().TempDir(), "etcd")
+		Expect(plane.BackUpEtcd(ctx, backup)).To(Succeed())
+		f.vm.attach(ctx, f.disk)
+		previous := f.vm.identity(ctx)
+		Expect(plane.RestoreEtcd(ctx, backup)).To(Succeed())
+
+		Expect(f.env.mustCall(ctx, "get_disks", f.vm.cid).Result).To(MatchJSON(`[]`))
+		f.env.mustCall(ctx, "attach_disk", f.vm.cid, f.disk)
+		// The kubelet ends the container of the attachment Pod that was lost only when it starts again.
+		Expect(f.env.node.RestartKubelet(ctx)).To(Succeed())
+		Eventually(func() []string { return f.env.attachmentPIDs(ctx, f.disk) }).WithContext(ctx).Should(HaveLen(1))
+		Expect(f.vm.identity(ctx)).To(Equal(previous))
+		f.vm.run(ctx, "echo restored >>/var/vcap/store/mark && sync /var/vcap/store/mark")
+
+		f.vm.detach(ctx, f.disk)
+		otherVM := f.env.createVMFromSpec(ctx, vmSpec{stemcellCID: f.vm.pod(ctx).Annotations["bosh.cloudfoundry.org/stemcell"]})
+		otherVM.attach(ctx, f.disk)
+		Expect(otherVM.run(ctx, "cat /var/vcap/store/mark")).To(Equal(f.disk + "\nrestored"))
 	}, NodeTimeout(longTest))
 })

@@ -125,7 +125,7 @@ func (c *ControlPlane) processes() []Process {
 	}
 	return []Process{
 		// The fault tests write more than the default quota of 2 GiB between two compactions.
-		process("etcd", "--data-dir="+filepath.Join(c.Dir, "etcd"), "--unsafe-no-fsync", "--log-level=error",
+		process("etcd", "--data-dir="+c.etcdDir(), "--unsafe-no-fsync", "--log-level=error",
 			"--quota-backend-bytes="+strconv.Itoa(8<<30),
 			"--listen-client-urls="+etcd, "--advertise-client-urls="+etcd,
 			"--listen-peer-urls="+peer, "--initial-advertise-peer-urls="+peer, "--initial-cluster=default="+peer),
