@@ -3,11 +3,14 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -18,18 +21,27 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// The kubelet evicts a Pod every ten seconds while the node is under pressure, and first those that exceed their requests. The specs last
-// five minutes, and leave the kubelet enough Pods to evict before VMs.
+// While the node is under pressure, the kubelet evicts a Pod every two seconds: first Pods that exceed their requests, then those that are
+// closest to them. The specs last about five minutes, and leave the kubelet Pods to evict before VMs.
 const (
-	evictablePods = 40
-	evictions     = 25
+	evictablePods = 150
+	evictions     = 130
 )
 
-// exceededThreshold is an eviction threshold that the node does not meet. The kubelet also reserves it, and the VM uses the rest.
-const exceededThreshold = "97%"
+// evictableRequests are slightly more than an evictable Pod uses.
+var evictableRequests = corev1.ResourceList{
+	corev1.ResourceEphemeralStorage: resource.MustParse("1Mi"), corev1.ResourceMemory: resource.MustParse("16Mi"),
+}
+
+// The kubelet starts with this margin to its eviction threshold: when it starts, it rejects all Pods on a node under pressure.
+const (
+	pressureMargin = 6 << 30 // bytes; more than other programs on the host use meanwhile
+	pressureFile   = 10 << 30
+)
 
 var _ = Describe("A disk of a VM on a node", Label("disks", "extended", labelSharedKernel), Serial, func() {
 	var (
@@ -41,7 +53,8 @@ var _ = Describe("A disk of a VM on a node", Label("disks", "extended", labelSha
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
 		node = env.ensureSecondNode(ctx)
-		env.reconfigureKubelet(ctx, node, map[string]any{"localStorageCapacityIsolation": true}) // it measures filesystems only then
+		env.reconfigureKubelet(ctx, node, map[string]any{"maxPods": 2 * evictablePods,
+			"localStorageCapacityIsolation": true}) // it measures filesystems only then
 		vm = env.createVMFromSpec(ctx, vmSpec{properties: map[string]any{
 			"node_selector": map[string]any{"kubernetes.io/hostname": node.Name}, "memory": 256, "ephemeral_disk": 1024,
 		}})
@@ -50,6 +63,13 @@ var _ = Describe("A disk of a VM on a node", Label("disks", "extended", labelSha
 		vm.startWriter(ctx)
 	})
 	AfterEach(func(ctx context.Context) { env.deleteVMs(ctx) })
+
+	// reconfigureKubelet restarts the kubelet with these settings. It reports that it is healthy before it knows its Pods.
+	reconfigureKubelet := func(ctx context.Context, settings map[string]any) {
+		GinkgoHelper()
+		env.reconfigureKubelet(ctx, node, settings)
+		Eventually(func() error { _, err := vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
+	}
 
 	// expectUninterrupted expects that the VM and the attachment Pod are the same as before, and that the VM wrote to the disk meanwhile.
 	expectUninterrupted := func(ctx context.Context, previous identity, attachment *corev1.Pod) {
@@ -63,30 +83,35 @@ var _ = Describe("A disk of a VM on a node", Label("disks", "extended", labelSha
 		vm.expectWriting(ctx)
 	}
 
-	DescribeTable("stays attached while the kubelet evicts Pods under", func(ctx context.Context, condition corev1.NodeConditionType, signal string) {
+	DescribeTable("stays attached while the kubelet evicts Pods under", func(ctx context.Context, condition corev1.NodeConditionType, signal, dir string) {
 		for i := range evictablePods {
-			env.createPauseContainerPod(ctx, fmt.Sprintf("evictable-%d", i), node, nil)
+			env.createPauseContainerPod(ctx, fmt.Sprintf("evictable-%d", i), node, evictableRequests)
 		}
-		env.waitForPods(ctx, "evictable", evictablePods, corev1.PodRunning)
+		env.waitForPods(ctx, "evictable", evictablePods, isRunning)
+		threshold := strconv.FormatInt(env.available(ctx, node, signal)-pressureMargin, 10)
+		reconfigureKubelet(ctx, map[string]any{"evictionHard": map[string]any{signal: threshold}})
 		previous, attachment := vm.identity(ctx), env.attachmentPod(ctx, disk)
-		env.reconfigureKubelet(ctx, node, map[string]any{"evictionHard": map[string]any{signal: exceededThreshold}})
-		env.waitForPods(ctx, "evictable", evictions, corev1.PodFailed)
+		file := filepath.Join(cmp.Or(dir, node.Dir), "pressure")
+		DeferCleanup(os.RemoveAll, file)
+		_, err := node.Shell(ctx, fmt.Sprintf("head -c %d /dev/zero >%s", pressureFile, file))
+		Expect(err).NotTo(HaveOccurred())
+		env.waitForPods(ctx, "evictable", evictions, kube.IsFinished)
 		current, err := env.cluster.CoreV1().Nodes().Get(ctx, node.Name, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(current.Status.Conditions).To(ContainElement(And(HaveField("Type", condition), HaveField("Status", corev1.ConditionTrue))))
 		expectUninterrupted(ctx, previous, attachment)
 	},
-		Entry("disk pressure", corev1.NodeDiskPressure, "nodefs.available", NodeTimeout(2*longTest)),
-		Entry("memory pressure", corev1.NodeMemoryPressure, "memory.available", NodeTimeout(2*longTest)),
+		Entry("disk pressure", corev1.NodeDiskPressure, "nodefs.available", "", NodeTimeout(2*longTest)),
+		Entry("memory pressure", corev1.NodeMemoryPressure, "memory.available", "/dev/shm", NodeTimeout(2*longTest)),
 	)
 
 	It("stays attached when the kubelet admits a critical static Pod on the full node, by preempting another Pod", func(ctx context.Context) {
 		staticPods := filepath.Join(node.Dir, "static-pods")
 		Expect(os.MkdirAll(staticPods, 0o755)).To(Succeed())
 		DeferCleanup(os.RemoveAll, staticPods)
-		env.reconfigureKubelet(ctx, node, map[string]any{"staticPodPath": staticPods})
+		reconfigureKubelet(ctx, map[string]any{"staticPodPath": staticPods})
 		filler := env.createPauseContainerPod(ctx, "filler", node, corev1.ResourceList{corev1.ResourceCPU: *env.unrequestedCPU(ctx, node)})
-		env.waitForPods(ctx, "filler", 1, corev1.PodRunning)
+		env.waitForPods(ctx, "filler", 1, isRunning)
 		previous, attachment := vm.identity(ctx), env.attachmentPod(ctx, disk)
 
 		static := filler.DeepCopy()
@@ -96,11 +121,11 @@ var _ = Describe("A disk of a VM on a node", Label("disks", "extended", labelSha
 		content, err := yaml.Marshal(static)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(os.WriteFile(filepath.Join(staticPods, "static.yaml"), content, 0o600)).To(Succeed())
-		env.waitForPods(ctx, "static", 1, corev1.PodRunning)
+		env.waitForPods(ctx, "static", 1, isRunning)
 
 		preempted, err := env.cluster.CoreV1().Pods(env.namespace).Get(ctx, filler.Name, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(preempted.Status.Phase).To(Equal(corev1.PodFailed))
+		Expect(preempted).To(Satisfy(kube.IsFinished))
 		expectUninterrupted(ctx, previous, attachment)
 		vm.stopWriter(ctx)
 		vm.detach(ctx, disk)
@@ -150,20 +175,36 @@ func (env *testEnv) createPauseContainerPod(ctx context.Context, name string, no
 	return pod
 }
 
-// waitForPods waits until at least count Pods with this label app have the phase.
-func (env *testEnv) waitForPods(ctx context.Context, app string, count int, phase corev1.PodPhase) {
+func isRunning(pod *corev1.Pod) bool { return pod.Status.Phase == corev1.PodRunning }
+
+// waitForPods waits until the condition is true for at least count Pods with this label app.
+func (env *testEnv) waitForPods(ctx context.Context, app string, count int, condition func(*corev1.Pod) bool) {
 	GinkgoHelper()
 	Eventually(func(g Gomega) {
 		pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, metav1.ListOptions{LabelSelector: "app=" + app})
 		g.Expect(err).NotTo(HaveOccurred())
-		inPhase := 0
-		for _, pod := range pods.Items {
-			if pod.Status.Phase == phase {
-				inPhase++
-			}
-		}
-		g.Expect(inPhase).To(BeNumerically(">=", count))
+		remaining := slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool { return !condition(&pod) })
+		g.Expect(len(remaining)).To(BeNumerically(">=", count))
 	}).WithContext(ctx).WithTimeout(longTest).Should(Succeed())
+}
+
+// available returns the number of bytes that the kubelet measures for this eviction signal.
+func (env *testEnv) available(ctx context.Context, node *embedded.Node, signal string) (bytes int64) {
+	GinkgoHelper()
+	type measured struct {
+		AvailableBytes int64 `json:"availableBytes"`
+	}
+	var stats struct {
+		Node struct{ FS, Memory measured } `json:"node"`
+	}
+	Eventually(func(g Gomega) {
+		out, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "--raw", "/api/v1/nodes/"+node.Name+"/proxy/stats/summary")
+		g.Expect(err).NotTo(HaveOccurred())
+		g.Expect(json.Unmarshal([]byte(out), &stats)).To(Succeed())
+		bytes = map[string]int64{"nodefs.available": stats.Node.FS.AvailableBytes, "memory.available": stats.Node.Memory.AvailableBytes}[signal]
+		g.Expect(bytes).To(BeNumerically(">", pressureFile))
+	}).WithContext(ctx).Should(Succeed())
+	return bytes
 }
 
 // unrequestedCPU returns the CPU of the node that no Pod requests.
