@@ -286,12 +286,8 @@ func (s *Session) markVerified(pvc, successor manifest.DiskPVC) error {
 // releaseFromCopy removes the copy Pod from the owner record of the disk. If the Pod still owned the disk, nothing else wrote to
 // the disk during the copy.
 func (s *Session) releaseFromCopy(disk string, successor manifest.DiskPVC, pod manifest.CopyPod) error {
-	patch, err := manifest.ReleaseDiskPatch(manifest.DiskOwner{Pod: pod.UID})
-	if err != nil {
-		return err
-	}
-	_, err = s.patchJSON(disk, patch)
-	if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
+	released, _, err := s.release(disk, manifest.DiskOwner{Pod: pod.UID})
+	if released || err != nil {
 		return err
 	}
 	// Either the response to an earlier attempt was lost, or a retried call released the disk, or another call abandoned the copy.

@@ -138,31 +138,47 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, vmCID string, pod types.UI
 }
 
 // Release removes the owner record if owner still owns the disk. It returns the remaining owner: none, or another one.
-func (s *Session) Release(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error) {
-	none := manifest.DiskOwner{}
+func (s *Session) Release(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
+	_, remaining, err = s.release(cid, owner)
+	return remaining, err
+}
+
+// release is like Release. released is false if the record was gone already, or if the response to the request that removed it was lost.
+//
+// A conflict does not mean that the disk has another owner: a webhook may have caused it. While the disk has this owner, release tries
+// again until the context ends.
+func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, remaining manifest.DiskOwner, err error) {
 	patch, err := manifest.ReleaseDiskPatch(owner)
 	if err != nil {
-		return none, err
+		return false, remaining, err
 	}
-	_, err = s.patchJSON(cid, patch)
-	if err == nil || errors.Is(err, kube.ErrNotFound) {
-		return none, nil
+	for pause := kube.NewConflictBackoff(); ; {
+		_, err := s.patchJSON(cid, patch)
+		if !errors.Is(err, kube.ErrConflict) {
+			return err == nil, remaining, ignoreNotFound(err)
+		}
+		pvc, readErr := s.read(cid)
+		if readErr != nil {
+			return false, remaining, ignoreNotFound(readErr)
+		}
+		current, ok := pvc.Owner()
+		switch {
+		case current != owner && !ok:
+			return false, current, s.invalidRecordError(pvc)
+		case current != owner:
+			return false, current, nil
+		case !pause(s.Ctx):
+			return false, current, err
+		}
 	}
-	if !errors.Is(err, kube.ErrConflict) {
-		return none, err
-	}
-	pvc, err := s.read(cid)
+}
+
+// ignoreNotFound returns nil for a disk that does not exist, and so has no owner.
+func ignoreNotFound(err error) error {
 	if errors.Is(err, kube.ErrNotFound) {
-		return none, nil
+		return nil
 	}
-	if err != nil {
-		return none, err
-	}
-	current, ok := pvc.Owner()
-	if !ok {
-		return current, s.invalidRecordError(pvc)
-	}
-	return current, nil
+	return err
 }
 
 // ReleaseAll releases all disks of a VM that is gone, and reports whether there were any.

@@ -1,6 +1,9 @@
 package disk
 
 import (
+	"encoding/json"
+	"net/http"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -77,6 +80,41 @@ var _ = Describe("The owner of a disk", func() {
 		Expect(env.Release(cid, other)).To(Equal(attachment.OwnerRecord()))
 		Expect(env.Release(cid, attachment.OwnerRecord())).To(BeZero())
 		Expect(env.OwningVM(env.pvc(cid))).To(BeEmpty())
+	})
+
+	// rejectRelease makes a webhook reject the next requests to change the disk with this status.
+	rejectRelease := func(requests int, code int32, reason metav1.StatusReason) {
+		env.api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPatch || requests == 0 {
+				return false
+			}
+			requests--
+			w.Header().Set("Content-Type", "application/json")
+			w.WriteHeader(int(code))
+			Expect(json.NewEncoder(w).Encode(metav1.Status{
+				TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+				Code: code, Reason: reason, Message: "denied by a webhook",
+			})).To(Succeed())
+			return true
+		}
+	}
+
+	DescribeTable("is released although a webhook rejected the first request with", func(code int32, reason metav1.StatusReason) {
+		attachment := env.attach(cid, vm)
+		rejectRelease(1, code, reason)
+		Expect(env.Release(cid, attachment.OwnerRecord())).To(BeZero())
+		Expect(env.pvc(cid).Labels).NotTo(HaveKey(manifest.LabelVM))
+	},
+		Entry("a conflict", int32(http.StatusConflict), metav1.StatusReasonConflict),
+		Entry("the status of a failed test", int32(http.StatusUnprocessableEntity), metav1.StatusReasonInvalid),
+	)
+
+	It("is not released, which is an error, if a webhook rejects each request", func() {
+		attachment := env.attach(cid, vm)
+		rejectRelease(-1, http.StatusConflict, metav1.StatusReasonConflict)
+		env.Session = env.newSession(shortTimeout)
+		_, err := env.Release(cid, attachment.OwnerRecord())
+		Expect(err).To(HaveOccurred())
 	})
 
 	It("is released with all disks of a VM", func() {
