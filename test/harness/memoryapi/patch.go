@@ -1,6 +1,7 @@
 package memoryapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 
@@ -14,7 +15,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// patch changes an object or its subresource. A uid or resourceVersion in a merge patch is a precondition.
+// patch changes an object or its subresource. A uid or resourceVersion in a merge patch is a precondition. A patch that finds its result
+// makes no new version.
 func (s *Server) patch(t target, patchType types.PatchType, patch []byte) (*Object, error) {
 	obj, err := s.get(t.key)
 	if err != nil {
@@ -46,6 +48,10 @@ func (s *Server) patch(t target, patchType types.PatchType, patch []byte) (*Obje
 	}
 	if patched.GetUID() != obj.GetUID() || patched.GetResourceVersion() != obj.GetResourceVersion() {
 		return nil, apierrors.NewConflict(schema.GroupResource{Resource: t.resource}, t.name, errPrecondition)
+	}
+	changed, err := json.Marshal(patched.Object)
+	if err != nil || bytes.Equal(changed, original) {
+		return obj, err
 	}
 	if patched.GetDeletionTimestamp() != nil && len(patched.GetFinalizers()) == 0 {
 		s.store(t.key, patched, watch.Deleted)
