@@ -85,6 +85,9 @@ const (
 	// AnnotationFirstPodAddresses is on the PodTemplate of a VM with disk_strategy: recreate: the addresses of its first Pod, separated by
 	// commas.
 	AnnotationFirstPodAddresses = Prefix + "first-pod-addresses"
+	// AnnotationPreviousVersion is on the PodTemplate of a VM with disk_strategy: recreate: the resourceVersion that the last change
+	// replaced. It makes each TemplateChange a new version, even if the PodTemplate already had the result.
+	AnnotationPreviousVersion = Prefix + "previous-version"
 	// AnnotationMetadata is the complete metadata of a VM, disk or snapshot as JSON, including keys and values that are not valid
 	// in labels and annotations.
 	AnnotationMetadata = Prefix + "metadata"
@@ -154,6 +157,7 @@ var reservedKeys = []string{
 	AnnotationRequestedAddresses,
 	AnnotationDisruptionBudget,
 	AnnotationFirstPodAddresses,
+	AnnotationPreviousVersion,
 	AnnotationMetadata,
 	AnnotationSize,
 	AnnotationFilesystem,

@@ -78,20 +78,24 @@ type TemplateChange struct {
 	Metadata   *Metadata // metadata of the Pod
 }
 
-// Patch returns the strategic merge patch that makes the change. Applying it again changes nothing.
-func (c TemplateChange) Patch() ([]byte, error) {
-	template := map[string]any{}
+// Patch returns the strategic merge patch that makes the change, if the template is unchanged since it was read. It makes a new version
+// of the template even if the template already has the result, so that delayed requests for earlier versions fail.
+func (c TemplateChange) Patch(template *corev1.PodTemplate) ([]byte, error) {
+	pod := map[string]any{}
 	if c.Metadata != nil {
-		template["metadata"] = c.Metadata
+		pod["metadata"] = c.Metadata
 	}
 	if c.AddDisk.PVC != nil || c.RemoveDisk != "" {
-		template["spec"] = c.diskPatch()
+		pod["spec"] = c.diskPatch()
 	}
-	patch := map[string]any{"template": template}
+	annotations := map[string]string{AnnotationPreviousVersion: template.ResourceVersion}
 	if len(c.Addresses) > 0 {
-		patch["metadata"] = map[string]any{"annotations": map[string]string{AnnotationFirstPodAddresses: strings.Join(c.Addresses, ",")}}
+		annotations[AnnotationFirstPodAddresses] = strings.Join(c.Addresses, ",")
 	}
-	return json.Marshal(patch)
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": template.UID, "resourceVersion": template.ResourceVersion, "annotations": annotations},
+		"template": pod,
+	})
 }
 
 // diskPatch adds or removes the disk as a volume of the Pod: as a device with volumeMode Block, as a mount with Filesystem.

@@ -24,7 +24,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	// changed returns the template as the API server changes it.
 	changed := func(from *corev1.PodTemplate, change manifest.TemplateChange) *corev1.PodTemplate {
 		GinkgoHelper()
-		patch, err := change.Patch()
+		patch, err := change.Patch(from)
 		return applyPatch(from, patch, err)
 	}
 
@@ -55,7 +55,16 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		for range 2 {
 			updated = changed(updated, manifest.TemplateChange{RemoveDisk: "disk-1"})
 		}
+		delete(updated.Annotations, manifest.AnnotationPreviousVersion)
 		Expect(equality.Semantic.DeepEqual(updated, template())).To(BeTrue(), "%+v", updated)
+	})
+
+	It("has a new version after each change, even if it already has the result", func() {
+		original := template()
+		original.ResourceVersion = "7"
+		patch, err := manifest.TemplateChange{RemoveDisk: "disk-1"}.Patch(original)
+		Expect(applyPatch(original, patch, err).Annotations).To(HaveKeyWithValue(manifest.AnnotationPreviousVersion, "7"))
+		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7","uid":"uid-of-the-template"`))
 	})
 
 	It("has a required node or none, even if the cluster adds to its affinity", func() {

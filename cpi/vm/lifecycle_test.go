@@ -404,7 +404,9 @@ var _ = Describe("A VM", func() {
 			env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && !detached {
 					detached = true
-					_, err := recreateStrategy{env.newSession(time.Minute)}.patchTemplate(vm, manifest.TemplateChange{RemoveDisk: cid})
+					_, err := recreateStrategy{env.newSession(time.Minute)}.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+						return manifest.TemplateChange{RemoveDisk: cid}, nil
+					})
 					Expect(err).NotTo(HaveOccurred())
 				}
 				return false

@@ -146,34 +146,54 @@ func (recreateStrategy) restoreAndListDisks(_ manifest.VMPod, attachments []mani
 // persist makes the change in the VM's PodTemplate. If it has the addresses of the VM's first Pod, its annotations do not replace existing
 // ones, which an operator may have set.
 func (r recreateStrategy) persist(vmPod manifest.VMPod, change manifest.TemplateChange) error {
-	if len(change.Addresses) > 0 {
-		template, err := r.s.GetPodTemplate(vmPod.Name)
-		if err != nil {
-			return err
+	_, err := r.changeTemplate(vmPod.Name, func(current *corev1.PodTemplate) (manifest.TemplateChange, error) {
+		if !kube.IsOwnedBy(vmPod.Pod, current.UID) { // the PodTemplate of another attempt of create_vm
+			return change, call.VMNotFoundError(vmPod.Name)
 		}
-		change.Metadata = &manifest.Metadata{Annotations: missingAnnotations(change.Metadata.Annotations, template.Template.Annotations)}
-	}
-	_, err := r.patchTemplate(vmPod.Name, change)
+		merged := change
+		if len(change.Addresses) > 0 {
+			merged.Metadata = &manifest.Metadata{Annotations: missingAnnotations(change.Metadata.Annotations, current.Template.Annotations)}
+		}
+		return merged, nil
+	})
 	return err
 }
 
-// patchTemplate changes the VM's PodTemplate, and returns it.
-func (r recreateStrategy) patchTemplate(vmCID string, change manifest.TemplateChange) (*corev1.PodTemplate, error) {
-	patch, err := change.Patch()
-	if err != nil {
-		return nil, err
+// changeTemplate makes the change that decide returns for the current PodTemplate of the VM, and returns the changed PodTemplate. If
+// another call changes the PodTemplate in the meantime, changeTemplate reads it and decides again. It does so, too, if the response to
+// its own request is lost, and then sends the change once more.
+func (r recreateStrategy) changeTemplate(
+	vmCID string, decide func(current *corev1.PodTemplate) (manifest.TemplateChange, error)) (*corev1.PodTemplate, error) {
+
+	for pause := kube.NewConflictBackoff(); ; {
+		current, err := r.s.GetPodTemplate(vmCID)
+		if err != nil {
+			return nil, err
+		}
+		change, err := decide(current)
+		if err != nil {
+			return nil, err
+		}
+		patch, err := change.Patch(current)
+		if err != nil {
+			return nil, err
+		}
+		changed, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, patch)
+		if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
+			return changed, err
+		}
+		if !pause(r.s.Ctx) {
+			return nil, err
+		}
 	}
-	template, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, patch)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil, call.VMNotFoundError(vmCID)
-	}
-	return template, err
 }
 
 // publishDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
 // publishDisk recreates the VM Pod without the disk. That may take as long as an attachment.
 func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error {
-	template, err := r.patchTemplate(vmPod.Name, manifest.TemplateChange{AddDisk: pvc})
+	template, err := r.changeTemplate(vmPod.Name, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+		return manifest.TemplateChange{AddDisk: pvc}, r.checkOwner(attachment)
+	})
 	if err != nil {
 		return err
 	}
@@ -194,6 +214,18 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 	return errors.Join(err, recreateStrategy{cleanup}.removeDisk(template.Name, attachment))
 }
 
+// checkOwner fails if the attachment Pod no longer owns its disk.
+func (r recreateStrategy) checkOwner(attachment manifest.AttachmentPod) error {
+	pvc, err := r.s.diskSession().GetPVC(attachment.Disk())
+	if err != nil {
+		return err
+	}
+	if owner, _ := pvc.Owner(); owner != attachment.OwnerRecord() {
+		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
+	}
+	return nil
+}
+
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
 // that is in use: the VM stops using it when it shuts down.
 func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.AttachmentPod) error {
@@ -211,7 +243,9 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.Attachmen
 // the disk, and waits for the VM to boot.
 func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.AttachmentPod) error {
 	diskCID := attachment.Disk()
-	template, err := r.patchTemplate(vmCID, manifest.TemplateChange{RemoveDisk: diskCID})
+	template, err := r.changeTemplate(vmCID, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+		return manifest.TemplateChange{RemoveDisk: diskCID}, r.checkNotAttachedAgain(attachment)
+	})
 	if err != nil {
 		return err
 	}
@@ -220,12 +254,34 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.Attachmen
 		return err
 	}
 	if slices.Contains(vmPod.DiskCIDs(), diskCID) {
-		return call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry", diskCID, vmCID)
+		return attachedAgainError(attachment)
 	}
 	if err := r.s.deleteAndRelease(attachment); err != nil {
 		return err
 	}
 	return r.waitUntilReady(vmPod, template)
+}
+
+// checkNotAttachedAgain fails if a concurrent call attached the disk to the VM with another attachment Pod. A Pod that still has its
+// scheduling gate is not from an earlier attachment: its call was interrupted before the Pod became the owner.
+func (r recreateStrategy) checkNotAttachedAgain(attachment manifest.AttachmentPod) error {
+	pvc, err := r.s.PVCs.Get(r.s.Ctx, attachment.Disk()) // which may be being deleted
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	owner, _ := manifest.DiskPVC{PVC: pvc}.Owner()
+	if owner.VM == attachment.VM() && owner.Pod != attachment.UID && !manifest.DiskPod(attachment).IsGated() {
+		return attachedAgainError(attachment)
+	}
+	return nil
+}
+
+func attachedAgainError(attachment manifest.AttachmentPod) error {
+	return call.CodeDiskBusy.Errorf("cannot detach disk %s: a concurrent call attached it to VM %s again; retry",
+		attachment.Disk(), attachment.VM())
 }
 
 // restartVM recreates the VM Pod without changes.

@@ -14,7 +14,7 @@ import (
 )
 
 // ensurePodFromTemplate creates the Pod of the PodTemplate, and replaces a Pod that has other disks or is finished. Before that, it
-// creates the missing attachment Pods of the disks. It fails without creating the Pod if another VM has one of the disks.
+// creates the missing attachment Pods of the disks.
 func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (manifest.VMPod, error) {
 	desired, err := r.preparePod(template)
 	if err != nil {
@@ -69,7 +69,7 @@ func (r recreateStrategy) startPod(vmPod manifest.VMPod) (manifest.VMPod, error)
 }
 
 // preparePod returns the Pod of the PodTemplate, for the node to which the VM's disks are attached, and creates the missing attachment
-// Pods.
+// Pods. It first removes disks of other VMs from the PodTemplate.
 func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMPod, error) {
 	found, _, err := r.s.ListVMPods(template.Name)
 	if err != nil {
@@ -92,7 +92,33 @@ func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMP
 	}
 	scheduled := manifest.VMPod{Pod: desired.DeepCopy()}
 	scheduled.Spec.NodeName = node
-	return desired, r.ensureAttachments(scheduled, attachments)
+	diskOfOtherVM, err := r.ensureAttachments(scheduled, attachments)
+	if diskOfOtherVM == "" || err != nil {
+		return desired, err
+	}
+	if template, err = r.removeDiskOfOtherVM(template.Name, diskOfOtherVM); err != nil {
+		return desired, err
+	}
+	return r.preparePod(template)
+}
+
+// removeDiskOfOtherVM removes a disk from the PodTemplate that another VM owns. The owner record decides which VM has a disk. An
+// interrupted attach_disk adds the disk later if its request is delayed, and nothing else changed the PodTemplate in the meantime.
+func (r recreateStrategy) removeDiskOfOtherVM(vmCID, diskCID string) (*corev1.PodTemplate, error) {
+	r.s.Log.Warn("the PodTemplate has a disk of another VM; removing it", "disk", diskCID, "vm", vmCID)
+	return r.changeTemplate(vmCID, func(*corev1.PodTemplate) (change manifest.TemplateChange, err error) {
+		pvc, err := r.s.diskSession().GetPVC(diskCID)
+		if err == nil && isOfOtherVM(pvc, vmCID) {
+			change.RemoveDisk = diskCID
+		}
+		return change, err
+	})
+}
+
+// isOfOtherVM reports whether another VM owns the disk.
+func isOfOtherVM(pvc manifest.DiskPVC, vmCID string) bool {
+	owner, ok := pvc.Owner()
+	return ok && owner.VM != "" && owner.VM != vmCID
 }
 
 // resolveDiskNode returns the node to which the disks of a VM without a running Pod are attached, or "". If that node is out of service,
@@ -119,18 +145,21 @@ func (r recreateStrategy) resolveDiskNode(attachments []manifest.AttachmentPod) 
 	return "", nil
 }
 
-// ensureAttachments creates the missing attachment Pods of the VM's disks.
-func (r recreateStrategy) ensureAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
+// ensureAttachments creates the missing attachment Pods of the VM's disks. It stops at a disk of another VM, and returns its CID.
+func (r recreateStrategy) ensureAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) (diskOfOtherVM string, err error) {
 	for _, diskCID := range unattachedDisks(vmPod, attachments) {
 		pvc, err := r.s.diskSession().GetPVC(diskCID)
 		if err != nil {
-			return err
+			return "", err
+		}
+		if isOfOtherVM(pvc, vmPod.Name) {
+			return diskCID, nil
 		}
 		if _, _, _, err := r.s.ensureAttachment(pvc, vmPod); err != nil {
-			return err
+			return "", err
 		}
 	}
-	return nil
+	return "", nil
 }
 
 // unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod whose attachment Pod does not exist or is finished.

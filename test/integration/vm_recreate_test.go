@@ -287,6 +287,22 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		handlers.Wait() // the failed call may have left a request
 	})
 
+	It("does not get a disk by a late attach_disk after the disk was attached to another VM", func(ctx context.Context) {
+		disk := env.createUsedDisk(ctx, vm, nil)
+		other := env.createVM(ctx, "two", disk) // on the node with the volume
+		patchArrived, allow := holdRequests(func(_ int, r *http.Request) bool {
+			return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/podtemplates/"+vm)
+		})
+		late := startCall(ctx, env.Director, "attach_disk", vm, disk)
+		Eventually(patchArrived).WithContext(ctx).Should(BeClosed())
+		env.mustCallAsAdmin(ctx, "detach_disk", vm, disk)
+		env.mustCallAsAdmin(ctx, "attach_disk", other, disk)
+		allow()
+		Expect((<-late).Error).To(HaveField("Message", ContainSubstring("was detached by a concurrent call")))
+		env.mustCall(ctx, "reboot_vm", vm)
+		Expect(manifest.DiskCIDs(getPod(ctx).Spec)).To(BeEmpty())
+	})
+
 	It("keeps the PodTemplate adopted by a retried create_vm when the first one fails", func(ctx context.Context) {
 		arguments := []any{"two", stemcellCID, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{}}
 		createStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
