@@ -59,7 +59,7 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 	if err := s.waitForSnapshot(snapshots, snapshot); err != nil {
 		return err
 	}
-	patch, err := manifest.FinishSnapshotPatch()
+	patch, err := manifest.FinishSnapshotPatch(snapshot)
 	if err != nil {
 		return err
 	}

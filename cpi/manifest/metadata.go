@@ -66,11 +66,6 @@ func (m Metadata) applyTo(labels, annotations map[string]string) {
 	maps.Copy(annotations, m.Annotations)
 }
 
-// SetLabelPatch returns the strategic merge patch that sets an object's label, or removes it if value is nil.
-func SetLabelPatch(key string, value *string) ([]byte, error) {
-	return metadataPatch(map[string]any{"labels": map[string]*string{key: value}})
-}
-
 func metadataPatch(metadata any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
 }

@@ -70,16 +70,6 @@ func applyPVCPatch(pvc manifest.DiskPVC, patch []byte, err error) manifest.DiskP
 var _ = Describe("The PVC of a disk", func() {
 	disk := manifest.Disk{Name: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock}
 
-	It("gets a label, and loses it again", func() {
-		pvc := disk.PVC()
-		patch, err := manifest.SetLabelPatch("team", new("a"))
-		updated := applyPVCPatch(pvc, patch, err)
-		Expect(updated.Labels).To(HaveKeyWithValue("team", "a"))
-		Expect(updated.Labels).To(HaveKeyWithValue(manifest.LabelRole, manifest.RoleDisk))
-		patch, err = manifest.SetLabelPatch("team", nil)
-		Expect(applyPVCPatch(updated, patch, err).Labels).To(Equal(pvc.Labels))
-	})
-
 	It("keeps its labels if only annotations are requested, and vice versa", func() {
 		pvc := disk.PVC()
 		desired := disk

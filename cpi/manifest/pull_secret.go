@@ -16,8 +16,10 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 	}
 }
 
-// UpdatePullSecretPatch returns the strategic merge patch that replaces the content of the existing Secret. If the Secret were deleted
-// and created, a pull in between would fail.
+// UpdatePullSecretPatch returns the strategic merge patch that replaces the content of the existing Secret, if it is unchanged since it
+// was read. If the Secret were deleted and created, a pull in between would fail.
 func UpdatePullSecretPatch(existing, desired *corev1.Secret) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{"uid": existing.UID}, "data": desired.Data})
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion}, "data": desired.Data,
+	})
 }

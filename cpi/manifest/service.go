@@ -69,8 +69,9 @@ func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
 	return meta
 }
 
-// JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports. Fields that are
-// not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with the same names.
+// JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports, if the Service is
+// unchanged since it was read. Fields that are not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with
+// the same names.
 func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string) ([]byte, error) {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}
@@ -101,7 +102,7 @@ func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string)
 	for key, value := range meta.Annotations {
 		annotations[key] = value
 	}
-	changed := map[string]any{"uid": existing.UID, "labels": meta.Labels, "annotations": annotations}
+	changed := map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion, "labels": meta.Labels, "annotations": annotations}
 	if s.Keep {
 		changed["ownerReferences"] = []any{map[string]any{"$patch": "replace"}}
 	} else {

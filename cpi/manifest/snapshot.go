@@ -21,5 +21,8 @@ func VolumeSnapshot(name, director string, disk DiskPVC, metadata Metadata) *ext
 	return snapshot
 }
 
-// FinishSnapshotPatch returns the strategic merge patch that marks a snapshot as complete, before its call returns it to the director.
-func FinishSnapshotPatch() ([]byte, error) { return SetLabelPatch(LabelIncomplete, nil) }
+// FinishSnapshotPatch returns the JSON merge patch that marks exactly this snapshot, by UID, as complete, before its call returns it to
+// the director.
+func FinishSnapshotPatch(snapshot *extension.VolumeSnapshot) ([]byte, error) {
+	return metadataPatch(map[string]any{"uid": snapshot.UID, "labels": map[string]*string{LabelIncomplete: nil}})
+}

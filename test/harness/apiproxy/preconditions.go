@@ -23,6 +23,35 @@ var recordKeys = []string{
 	manifest.AnnotationSize, manifest.AnnotationFormatted, manifest.AnnotationCall,
 }
 
+// uidSuffices contains the resources of which a patch requires only the UID, with the reason. Other patches also require the
+// resourceVersion that the call read.
+var uidSuffices = map[string]string{
+	"pods":                     "nodes change the status at any time; a call changes a Pod for what it is, or changes only keys of its own",
+	"pods/ephemeralcontainers": "the state of the Pod does not matter when a check starts",
+	"volumesnapshots":          "the snapshot controller changes the status at any time; one call knows the snapshot",
+}
+
+// patchMetadata is the part of a merge patch that decides whether it requires a precondition.
+type patchMetadata struct {
+	UID, ResourceVersion string
+	Labels, Annotations  map[string]*string
+}
+
+// unconditional contains the patches of metadata that require no precondition, by resource. The name of the object is unique, and the
+// patch changes only keys on which no decision depends.
+var unconditional = map[string]func(patchMetadata) bool{
+	// set_vm_metadata
+	"pods": func(patch patchMetadata) bool { _, ok := patch.Annotations[manifest.AnnotationMetadata]; return ok },
+	// set_disk_metadata, and labels and annotations in update_disk
+	"persistentvolumeclaims": func(patch patchMetadata) bool {
+		return !slices.ContainsFunc(recordKeys, func(key string) bool {
+			_, label := patch.Labels[key]
+			_, annotation := patch.Annotations[key]
+			return label || annotation
+		})
+	},
+}
+
 // missingPrecondition returns the reason to reject the request, or "". It rejects changes and deletions without a precondition on the
 // state that the CPI read. The request's body stays readable.
 func missingPrecondition(r *http.Request) string {
@@ -39,12 +68,13 @@ func missingPrecondition(r *http.Request) string {
 	switch {
 	case r.Method == http.MethodDelete:
 		return missingDeletePrecondition(body, resource == "persistentvolumeclaims" && strings.HasPrefix(name, "disk-"))
-	case resource == "persistentvolumeclaims":
-		return missingPatchPrecondition(r.Header.Get("Content-Type"), body)
-	case resource == "pods/ephemeralcontainers" && !bytes.Contains(body, []byte(`"uid"`)):
-		return "an ephemeral container is added without the Pod's UID"
+	case r.Header.Get("Content-Type") == string(types.JSONPatchType):
+		if bytes.Contains(body, []byte(`"op":"test"`)) {
+			return ""
+		}
+		return "a JSON patch of " + resource + " has no test operation"
 	}
-	return ""
+	return missingPatchPrecondition(resource, body)
 }
 
 // missingDeletePrecondition returns the reason to reject a deletion, or "". A deletion requires the UID of the object, and for a disk
@@ -65,36 +95,21 @@ func missingDeletePrecondition(body []byte, disk bool) string {
 	return ""
 }
 
-// missingPatchPrecondition returns the reason to reject a patch of a PVC, or "". A patch of recordKeys requires a precondition.
-func missingPatchPrecondition(contentType string, body []byte) string {
-	if contentType == string(types.JSONPatchType) {
-		if bytes.Contains(body, []byte(`"op":"test"`)) {
-			return ""
-		}
-		return "a JSON patch of a disk has no test operation"
-	}
+// missingPatchPrecondition returns the reason to reject a merge patch, or "".
+func missingPatchPrecondition(resource string, body []byte) string {
 	var patch struct {
-		Metadata struct {
-			ResourceVersion     string
-			Labels, Annotations map[string]*string
-		}
-		Spec json.RawMessage
+		Metadata patchMetadata
+		Spec     json.RawMessage
 	}
 	if err := json.Unmarshal(body, &patch); err != nil {
 		return fmt.Sprintf("cannot parse the patch: %v", err)
 	}
-	if patch.Metadata.ResourceVersion != "" {
+	_, onlyUID := uidSuffices[resource]
+	if patch.Metadata.UID != "" && (onlyUID || patch.Metadata.ResourceVersion != "") {
 		return ""
 	}
-	if len(patch.Spec) > 0 {
-		return "a patch changes the spec of a disk without its resourceVersion"
+	if allowed := unconditional[resource]; allowed != nil && len(patch.Spec) == 0 && allowed(patch.Metadata) {
+		return ""
 	}
-	for _, keys := range []map[string]*string{patch.Metadata.Labels, patch.Metadata.Annotations} {
-		for key := range keys {
-			if slices.Contains(recordKeys, key) {
-				return "a patch changes " + key + " of a disk without its resourceVersion"
-			}
-		}
-	}
-	return ""
+	return "a patch of " + resource + " has no precondition"
 }

@@ -42,8 +42,7 @@ func New(kubeconfig string) (*Proxy, error) {
 	return p, err
 }
 
-// NewStrict is like New, but the proxy also rejects requests without a precondition that change the record of a disk or delete an
-// object.
+// NewStrict is like New, but the proxy also rejects requests without a precondition that change or delete an object.
 func NewStrict(kubeconfig string) (*Proxy, error) {
 	p, err := newProxy(kubeconfig)
 	if err == nil {
