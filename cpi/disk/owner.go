@@ -145,8 +145,8 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (remaining manif
 
 // release is like Release. released is false if the record was gone already, or if the response to the request that removed it was lost.
 //
-// A conflict does not mean that the disk has another owner: a webhook may have caused it. While the disk has this owner, release tries
-// again until the context ends.
+// A conflict does not mean that the disk has another owner: a webhook may have caused it, or the record only names the VM, because somebody
+// removed the annotation. While the disk has this owner, release tries again until the context ends.
 func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, remaining manifest.DiskOwner, err error) {
 	patch, err := manifest.ReleaseDiskPatch(owner)
 	if err != nil {
@@ -163,6 +163,11 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 		}
 		current, ok := pvc.Owner()
 		switch {
+		case current != owner && current == manifest.DiskOwner{VM: owner.VM} && owner.VM != "":
+			owner = current
+			if patch, err = manifest.ReleaseDiskPatch(owner); err != nil {
+				return false, current, err
+			}
 		case current != owner && !ok:
 			return false, current, s.invalidRecordError(pvc)
 		case current != owner:

@@ -109,6 +109,20 @@ var _ = Describe("The owner of a disk", func() {
 		Entry("the status of a failed test", int32(http.StatusUnprocessableEntity), metav1.StatusReasonInvalid),
 	)
 
+	It("is released although the record no longer names the Pod", func() {
+		attachment := env.attach(cid, vm)
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { delete(pvc.Annotations, manifest.AnnotationOwner) })
+		Expect(env.Release(cid, attachment.OwnerRecord())).To(BeZero())
+		Expect(env.pvc(cid).Labels).NotTo(HaveKey(manifest.LabelVM))
+	})
+
+	It("is not released by a late request for a record without Pod", func() {
+		env.attach(cid, vm)
+		Expect(env.Release(cid, manifest.DiskOwner{VM: "vm-1"})).To(HaveField("VM", "vm-1"))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner.VM).To(Equal("vm-1"))
+	})
+
 	It("is not released, which is an error, if a webhook rejects each request", func() {
 		attachment := env.attach(cid, vm)
 		rejectRelease(-1, http.StatusConflict, metav1.StatusReasonConflict)

@@ -53,12 +53,8 @@ func AssignCopyPatch(pvc DiskPVC, successor string, pod types.UID) ([]byte, erro
 // ReleaseDiskPatch returns the JSON patch that removes this owner record, which may be invalid, if the PVC still has it.
 func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
 	var patch jsonPatch
-	if owner.VM != "" {
-		patch.remove("/metadata/labels/"+LabelVM, owner.VM)
-	}
-	if owner.Pod != "" {
-		patch.remove("/metadata/annotations/"+AnnotationOwner, string(owner.Pod))
-	}
+	patch.remove("/metadata/labels/"+LabelVM, owner.VM)
+	patch.remove("/metadata/annotations/"+AnnotationOwner, string(owner.Pod))
 	return json.Marshal(patch)
 }
 
@@ -144,6 +140,7 @@ type jsonOperation struct {
 	Value     string `json:"value,omitempty"`
 }
 
+// test requires this value at path. With "", it requires that path has no value.
 func (p *jsonPatch) test(path, value string) {
 	*p = append(*p, jsonOperation{"test", jsonPointer(path), value})
 }
@@ -152,9 +149,12 @@ func (p *jsonPatch) add(path, value string) {
 	*p = append(*p, jsonOperation{"add", jsonPointer(path), value})
 }
 
-// remove removes the value at path if it is this one.
+// remove removes the value at path if it is this one. With "", it only requires that path has no value.
 func (p *jsonPatch) remove(path, value string) {
 	p.test(path, value)
+	if value == "" {
+		return
+	}
 	*p = append(*p, jsonOperation{Operation: "remove", Path: jsonPointer(path)})
 }
 
