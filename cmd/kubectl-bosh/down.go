@@ -94,7 +94,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 // listDeployedResources lists the VMs and disks in the namespace that create-env did not create.
 func (r *environmentRun) listDeployedResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
-	selector := manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "="
+	selector := manifest.ManagedSelector + "," + manifest.LabelRole + "="
 	pods, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
 	if err != nil {
 		return nil, err

@@ -86,6 +86,7 @@ var (
 	CodeNetworkAttachmentNotFound = newCode("network-attachment-not-found", VMCreationFailed)
 	CodeServiceExists             = newCode("service-exists", VMCreationFailed)
 	CodeAddressNotAssigned        = newCode("address-not-assigned", VMCreationFailed)
+	CodeAddressInUse              = newCode("address-in-use", VMCreationFailed)
 	CodeInvalidMultusStatus       = newCode("invalid-multus-status", VMCreationFailed)
 )
 
@@ -94,7 +95,7 @@ var (
 	CodeDiskNotFound            = newCode("disk-not-found", DiskNotFound)
 	CodeDiskNotAttached         = newCode("disk-not-attached", DiskNotAttached)
 	CodeDiskInUse               = newCode("disk-in-use", CloudError)
-	CodeDiskBusy                = newCode("disk-busy", CloudError) // another call is changing the same disk
+	CodeDiskBusy                = newCode("disk-busy", CloudError)          // another call is changing the same disk
 	CodeDiskNotManaged          = newCode("disk-not-managed", CloudError)
 	CodeDiskOwnerMissing        = newCode("disk-owner-missing", CloudError)
 	CodeDiskOwnerInvalid        = newCode("disk-owner-invalid", CloudError)

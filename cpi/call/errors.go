@@ -1,6 +1,7 @@
 package call
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -84,6 +85,12 @@ func VMNotFoundError(cid string) *Error {
 // DiskNotFoundError returns the error for a disk that does not exist.
 func DiskNotFoundError(cid string) *Error {
 	return CodeDiskNotFound.Errorf("disk %s not found: no PVC has this name", cid)
+}
+
+// DeleteVMCommand returns the BOSH command that deletes the VM, for messages. It also works for a VM that the director does not know.
+// Without the name of a deployment, the command contains a placeholder.
+func DeleteVMCommand(deployment, vmCID string) string {
+	return fmt.Sprintf("`bosh -d %s delete-vm %s`", cmp.Or(deployment, "DEPLOYMENT"), vmCID)
 }
 
 // IsBOSHError reports whether the error is, or wraps, an *Error.

@@ -131,12 +131,21 @@ const AnnotationKeep = Prefix + "keep"
 // such a label.
 const servicePrefix = "service." + Prefix
 
-// AnnotationVMInstanceID and AnnotationDiskInstanceID are the ID of the BOSH instance, on VMs and on disks. The director's
-// metadata contains it under these names.
+// Annotations that contain the director's metadata. The ID of the BOSH instance has different names on VMs and on disks.
 const (
 	AnnotationVMInstanceID   = Prefix + "id"
 	AnnotationDiskInstanceID = Prefix + "instance_id"
+	// AnnotationVMGroup and AnnotationVMIndex are the name of the instance group and the index of the instance, on VMs.
+	AnnotationVMGroup = Prefix + "job"
+	AnnotationVMIndex = Prefix + "index"
+	// AnnotationDeployment is the name of the deployment, on VMs and disks.
+	AnnotationDeployment = Prefix + "deployment"
+	// AnnotationDirector is the name of the director, on VMs and disks. The BOSH CLI sets CreateEnvDirector.
+	AnnotationDirector = Prefix + "director"
 )
+
+// CreateEnvDirector is the name of the director in the metadata of VMs that `bosh create-env` creates.
+const CreateEnvDirector = "bosh-init"
 
 // reservedKeys are the labels and annotations that the CPI itself uses; names_test.go checks that none is missing. Operators could
 // set a missing one, and a VM's metadata could overwrite it.
@@ -184,9 +193,12 @@ func BelongsTo(object metav1.Object, director string) bool {
 	return labels[LabelManagedBy] == ManagedBy && labels[LabelDirector] == director
 }
 
+// ManagedSelector is the label selector of all objects of the CPI, of any director.
+const ManagedSelector = LabelManagedBy + "=" + ManagedBy
+
 // DirectorSelector returns the label selector of all objects of this director.
 func DirectorSelector(director string) string {
-	return LabelManagedBy + "=" + ManagedBy + "," + LabelDirector + "=" + director
+	return ManagedSelector + "," + LabelDirector + "=" + director
 }
 
 // VMName returns the name of a VM's Pod, PodTemplate and Secret, which is the VM's CID.

@@ -16,7 +16,9 @@ import (
 )
 
 // directorKeys are the constants for keys that only the director's metadata sets.
-var directorKeys = []string{"AnnotationVMInstanceID", "AnnotationDiskInstanceID"}
+var directorKeys = []string{
+	"AnnotationVMInstanceID", "AnnotationDiskInstanceID", "AnnotationVMGroup", "AnnotationVMIndex", "AnnotationDeployment", "AnnotationDirector",
+}
 
 // keyConstants returns the constants of the package for labels, annotations and roles, by their name prefix: the file and the
 // value of each.

@@ -34,6 +34,18 @@ func (vm VMPod) DiskCIDs() []string { return DiskCIDs(vm.Spec) }
 // Instance returns the ID of the instance, from set_vm_metadata.
 func (vm VMPod) Instance() string { return vm.Annotations[AnnotationVMInstanceID] }
 
+// Deployment returns the name of the VM's deployment, from set_vm_metadata.
+func (vm VMPod) Deployment() string { return vm.Annotations[AnnotationDeployment] }
+
+// Describe returns the VM's CID and, after set_vm_metadata, its instance: "agent-1 (web/0 of deployment cf)".
+func (vm VMPod) Describe() string {
+	group, index := vm.Annotations[AnnotationVMGroup], vm.Annotations[AnnotationVMIndex]
+	if group == "" || index == "" {
+		return vm.Name
+	}
+	return vm.Name + " (" + group + "/" + index + " of deployment " + vm.Deployment() + ")"
+}
+
 // HasMetadata reports whether the director has set the VM's metadata.
 func (vm VMPod) HasMetadata() bool { return HasMetadata(vm.Annotations) }
 
@@ -198,6 +210,9 @@ func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem
 
 // Instance returns the ID of the instance that uses the disk, from set_disk_metadata.
 func (d DiskPVC) Instance() string { return d.Annotations[AnnotationDiskInstanceID] }
+
+// Deployment returns the name of the deployment that uses the disk, from set_disk_metadata.
+func (d DiskPVC) Deployment() string { return d.Annotations[AnnotationDeployment] }
 
 // CopyState returns the value of LabelCopy.
 func (d DiskPVC) CopyState() string { return d.Labels[LabelCopy] }

@@ -36,7 +36,7 @@ type clusterState struct {
 
 func newClusterState(config cpi.Config, client *kube.Client, image string) *clusterState {
 	s := &clusterState{config: config, client: client, requestedImage: image}
-	cpiObjects := kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
+	cpiObjects := kube.Selection{Labels: manifest.ManagedSelector}
 	s.server = memoize(client.GetServerInfo)
 	s.nodes = memoize(func(ctx context.Context) ([]*corev1.Node, error) {
 		return listUpTo(ctx, client.Nodes.Find, kube.Selection{}, maxObjects)

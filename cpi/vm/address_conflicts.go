@@ -1,16 +1,21 @@
 package vm
 
 import (
+	"cmp"
+	"fmt"
+	"strings"
+
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
-// removeAddressConflicts deletes orphaned VMs that request the addresses of the new VM.
+// removeAddressConflicts deletes orphaned VMs that request the addresses of the new VM, and fails if another VM requests them: the new
+// VM would wait for its addresses until create_vm times out.
 //
 // The director assigns an address only if none of its VMs has it. But a director that is killed during create_vm leaves a VM that
-// it does not know. The orphaned VM lacks the metadata that the director sets after create_vm. It keeps the address, and the new VM
-// would wait for it.
+// it does not know. The orphaned VM lacks the metadata that the director sets after create_vm. A director whose database was restored from
+// a backup does not know VMs with metadata, either. Only the operator can decide whether these are still necessary.
 func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	address := manifest.AddressLabel(vm.Addresses)
 	if address == "" {
@@ -18,21 +23,23 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	}
 	found, err := s.Pods.List(
 		s.Ctx,
-		kube.Selection{Labels: manifest.DirectorSelector(s.Director) + "," + manifest.LabelRequestedAddresses + "=" + address},
+		kube.Selection{Labels: manifest.ManagedSelector + "," + manifest.LabelRequestedAddresses + "=" + address},
 	)
 	if err != nil {
 		return err
 	}
 	for _, pod := range manifest.VMPods(found.Items) {
-		// A later call created the VM: this call is a late attempt that the director no longer waits for.
-		if pod.Name == vm.Name || pod.HasMetadata() || s.StartedBeforeOwner(pod) {
+		if pod.Name == vm.Name {
 			continue
 		}
-		hasMetadata, err := s.templateHasMetadata(pod)
-		if err != nil {
+		orphaned, err := s.isOrphaned(pod)
+		switch {
+		case err != nil:
 			return err
-		}
-		if hasMetadata {
+		case !orphaned && kube.IsActive(pod.Pod):
+			return s.addressInUseError(vm, pod)
+		// A later call created the VM: this call is a late attempt that the director no longer waits for.
+		case !orphaned || s.StartedBeforeOwner(pod):
 			continue
 		}
 		s.Log.Warn("deleting an orphaned VM, because its address was assigned to another VM", "vm", pod.Name, "address", address)
@@ -43,14 +50,33 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	return nil
 }
 
-// templateHasMetadata reports whether the PodTemplate of a VM with disk_strategy: recreate has the director's metadata.
-func (s *Session) templateHasMetadata(pod manifest.VMPod) (bool, error) {
-	if !pod.HasRecreateStrategy() {
+// isOrphaned reports whether this director created the VM but did not set its metadata, neither on the Pod nor on the PodTemplate of a VM
+// with disk_strategy: recreate.
+func (s *Session) isOrphaned(pod manifest.VMPod) (bool, error) {
+	if s.Director == "" || !manifest.BelongsTo(pod, s.Director) || pod.HasMetadata() {
 		return false, nil
+	}
+	if !pod.HasRecreateStrategy() {
+		return true, nil
 	}
 	template, err := s.GetPodTemplate(pod.Name)
 	if call.VMNotFound.Is(err) {
-		return false, nil
+		return true, nil
 	}
-	return err == nil && manifest.HasMetadata(template.Template.Annotations), err
+	return err == nil && !manifest.HasMetadata(template.Template.Annotations), err
+}
+
+// addressInUseError returns the error for a VM whose addresses an existing VM requests. The director does not retry the call.
+func (s *Session) addressInUseError(vm manifest.VM, existing manifest.VMPod) error {
+	owner, remedy := "", "if `bosh vms` does not show that VM, delete it with "+call.DeleteVMCommand(existing.Deployment(), existing.Name)
+	director := existing.Annotations[manifest.AnnotationDirector]
+	switch {
+	case !manifest.BelongsTo(existing, s.Director):
+		owner = fmt.Sprintf(" of another director, %s,", cmp.Or(strings.TrimSpace(director+" "+manifest.DirectorOf(existing)), "without a UUID"))
+		remedy = "choose another address, or delete that VM with its director"
+	case director == manifest.CreateEnvDirector:
+		remedy = "if the state file of create-env does not contain that VM, run `kubectl delete pod " + existing.Name + "`"
+	}
+	return call.CodeAddressInUse.Errorf("cannot create VM %s with address %s: VM %s%s has it; %s",
+		vm.Name, strings.Join(vm.Addresses, ", "), existing.Describe(), owner, remedy)
 }

@@ -167,8 +167,17 @@ var _ = Describe("create_vm", func() {
 		Expect(env.api.Names("pods")).To(ConsistOf("agent-next"))
 		Expect(env.SetMetadata("agent-next", map[string]any{"job": "web"})).To(Succeed())
 		_, err := env.Create(static("third"))
+		Expect(err).To(haveCode(call.CodeAddressInUse))
+		Expect(env.api.Names("pods")).To(ConsistOf("agent-next"))
+	})
+
+	It("fails if the VM of create-env has the address, and names a remedy without a director", func() {
+		_, err := env.Create(static("first"))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.api.Names("pods")).To(ConsistOf("agent-next", "agent-third"))
+		Expect(env.SetMetadata("agent-first", map[string]any{"director": "bosh-init", "deployment": "bosh", "job": "bosh", "index": "0"})).To(Succeed())
+		_, err = env.Create(static("next"))
+		Expect(err).To(MatchError(HaveSuffix("VM agent-first (bosh/0 of deployment bosh) has it; " +
+			"if the state file of create-env does not contain that VM, run `kubectl delete pod agent-first`")))
 	})
 
 	It("avoids a node that cannot attach the volumes of the VM's disks", func() {

@@ -97,7 +97,7 @@ func (env testEnv) listManagedObjects(ctx context.Context) []unstructured.Unstru
 				continue
 			}
 			list, err := dynamicClient.Resource(version.WithResource(kind.Name)).Namespace(env.namespace).List(ctx,
-				metav1.ListOptions{LabelSelector: manifest.LabelManagedBy + "=" + manifest.ManagedBy})
+				metav1.ListOptions{LabelSelector: manifest.ManagedSelector})
 			Expect(err).NotTo(HaveOccurred())
 			for _, object := range list.Items {
 				if metav1.GetControllerOf(&object) == nil {

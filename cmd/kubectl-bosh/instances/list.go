@@ -28,7 +28,7 @@ func (f Filter) matches(i Instance) bool {
 }
 
 // managedByCPI selects all objects of the CPI in the namespace.
-var managedByCPI = kube.Selection{Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy}
+var managedByCPI = kube.Selection{Labels: manifest.ManagedSelector}
 
 // List returns the selected instances with their disks and Services, sorted by namespace, director, deployment, group
 // and index.

@@ -51,7 +51,7 @@ type Finder struct {
 
 // allVMs selects the VMs of all directors in the namespace.
 var allVMs = kube.Selection{
-	Labels: manifest.LabelManagedBy + "=" + manifest.ManagedBy + "," + manifest.LabelRole + "=" + manifest.RoleVM,
+	Labels: manifest.ManagedSelector + "," + manifest.LabelRole + "=" + manifest.RoleVM,
 }
 
 // Find returns the VM behind this port of the host, which is an IP address or the DNS name of a Service. It ignores Pods with excluded
