@@ -340,7 +340,7 @@ func (s *Session) ensureCopyPod(desired manifest.Copy) (manifest.CopyPod, error)
 			if superseded, err := s.DeleteSuperseded(existing); superseded || err != nil {
 				return false, err
 			}
-			return false, AttachedError(manifest.AttachmentPod(existing))
+			return false, s.AttachedError(manifest.AttachmentPod(existing))
 		case manifest.CopyPod(existing).Failed() || !slices.Equal(existing.OwnerReferences, desiredPod.OwnerReferences):
 			return false, s.DeletePodAndWait(pod)
 		}

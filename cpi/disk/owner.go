@@ -237,7 +237,8 @@ func (s *Session) OwningVM(pvc manifest.DiskPVC) (string, error) {
 	switch {
 	case call.VMNotFound.Is(err):
 		return "", call.CodeDiskOwnerMissing.Errorf("disk %s is recorded as attached to VM %s, which does not exist; "+
-			"remove the record with `bosh delete-vm %s`, or release the disk with %s", pvc.Name, vmCID, vmCID, s.repairCommand())
+			"remove the record with %s, or release the disk with %s",
+			pvc.Name, vmCID, call.DeleteVMCommand(pvc.Deployment(), vmCID), s.repairCommand())
 	case err != nil:
 		return "", err
 	case slices.Contains(manifest.DiskCIDs(template.Template.Spec), pvc.Name):
@@ -272,7 +273,7 @@ func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
 	if err != nil || owningVM == "" {
 		return err
 	}
-	return attachedToError(pvc.Name, owningVM)
+	return s.attachedToError(pvc.Name, owningVM)
 }
 
 // checkUnattached returns an error if a VM has the disk, or if a copy Pod is reading it.
@@ -295,7 +296,7 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 	case superseded:
 		return s.CheckFreeFor(pvc, "")
 	}
-	return AttachedError(manifest.AttachmentPod(pod))
+	return s.AttachedError(manifest.AttachmentPod(pod))
 }
 
 // WaitForRemoval waits, for at most StartTimeout, until the kubelet has removed the Pod of a detached disk, and its volume.
@@ -356,12 +357,20 @@ func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) 
 }
 
 // AttachedError returns the error for a disk that this attachment Pod attaches.
-func AttachedError(attachment manifest.AttachmentPod) error {
-	return attachedToError(attachment.Disk(), attachment.VM())
+func (s *Session) AttachedError(attachment manifest.AttachmentPod) error {
+	return s.attachedToError(attachment.Disk(), attachment.VM())
 }
 
-func attachedToError(disk, vmCID string) error {
-	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; detach it first", disk, vmCID)
+// attachedToError names the instance of the VM if its Pod exists. A director whose database was restored from a backup may not know the
+// VM.
+func (s *Session) attachedToError(disk, vmCID string) error {
+	vm, deployment := vmCID, ""
+	if pod, err := s.Pods.Get(s.Ctx, vmCID); err == nil {
+		vmPod := manifest.VMPod{Pod: pod}
+		vm, deployment = vmPod.Describe(), vmPod.Deployment()
+	}
+	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; detach it first, or, if `bosh vms` does not show that VM, delete it with %s",
+		disk, vm, call.DeleteVMCommand(deployment, vmCID))
 }
 
 // isReading reports whether the copy Pod is reading the disk. A copy Pod that is not reading can be deleted at any time.

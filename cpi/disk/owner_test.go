@@ -147,7 +147,7 @@ var _ = Describe("The owner of a disk", func() {
 		env.attach(cid, vm)
 		Expect(env.Pods.Delete(env.Ctx, vm.Pod)).To(Succeed())
 		_, err := env.OwningVM(env.pvc(cid))
-		Expect(err).To(And(haveCode(call.CodeDiskOwnerMissing), MatchError(ContainSubstring("bosh delete-vm vm-1"))))
+		Expect(err).To(And(haveCode(call.CodeDiskOwnerMissing), MatchError(ContainSubstring("bosh -d DEPLOYMENT delete-vm vm-1"))))
 	})
 
 	It("is reported as an error with the repair command if the record is invalid", func() {

@@ -184,7 +184,7 @@ func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmP
 		if manifest.DiskPod(existing).IsCopy() {
 			return false, disk.CopyingError(manifest.CopyPod(existing))
 		}
-		return false, disk.AttachedError(existing)
+		return false, s.diskSession().AttachedError(existing)
 	case exclusivityCheckRunning(existing) && !kube.IsFinished(existing.Pod):
 		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(existing)

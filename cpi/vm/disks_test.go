@@ -40,8 +40,19 @@ var _ = Describe("attach_disk", func() {
 		_, err = env.Attach(other, cid)
 		Expect(err).NotTo(HaveOccurred())
 		_, err = env.Attach(vm, cid)
-		Expect(err).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring(other))))
+		Expect(err).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("VM "+other+"; detach it first"))))
 		Expect(env.GetDisks(vm)).To(BeEmpty())
+	})
+
+	It("names the instance of another VM that has the disk, and how to delete a VM that the director does not know", func() {
+		other, err := env.Create(request("two", `{}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.SetMetadata(other, map[string]any{"deployment": "cf", "job": "web", "index": 0})).To(Succeed())
+		_, err = env.Attach(other, cid)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = env.Attach(vm, cid)
+		Expect(err).To(MatchError(And(ContainSubstring("VM "+other+" (web/0 of deployment cf)"),
+			ContainSubstring("if `bosh vms` does not show that VM, delete it with `bosh -d cf delete-vm "+other+"`"))))
 	})
 
 	It("deletes an attachment Pod that does not start in time, and frees the disk", func() {
