@@ -126,9 +126,11 @@ func describeDisks(to io.Writer, d instances.Details) {
 func describePVCs(to io.Writer, d instances.Details) {
 	fmt.Fprintln(to, "PersistentVolumeClaims:"+noneIf(len(d.PVCs) == 0))
 	for _, pvc := range d.PVCs {
-		capacity := pvc.Status.Capacity[corev1.ResourceStorage]
-		fmt.Fprintf(to, "  %s\t%s\t%s, volume %s\n",
-			pvc.Name, capacity.String(), pvc.Status.Phase, cmp.Or(pvc.Spec.VolumeName, "<none>"))
+		capacity, state := pvc.Status.Capacity[corev1.ResourceStorage], string(pvc.Status.Phase)
+		if pvc.DeletionTimestamp != nil {
+			state = "Terminating"
+		}
+		fmt.Fprintf(to, "  %s\t%s\t%s, volume %s\n", pvc.Name, capacity.String(), state, cmp.Or(pvc.Spec.VolumeName, "<none>"))
 	}
 }
 

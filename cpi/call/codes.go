@@ -95,6 +95,7 @@ var (
 	CodeDiskNotFound            = newCode("disk-not-found", DiskNotFound)
 	CodeDiskNotAttached         = newCode("disk-not-attached", DiskNotAttached)
 	CodeDiskInUse               = newCode("disk-in-use", CloudError)
+	CodeDiskBeingDeleted        = newCode("disk-being-deleted", CloudError) // another client deleted the PVC of a disk in use
 	CodeDiskBusy                = newCode("disk-busy", CloudError)          // another call is changing the same disk
 	CodeDiskNotManaged          = newCode("disk-not-managed", CloudError)
 	CodeDiskOwnerMissing        = newCode("disk-owner-missing", CloudError)

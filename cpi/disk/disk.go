@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -57,13 +58,74 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	return disk.Name, nil
 }
 
-// GetPVC returns the PVC of the disk. If there is no such disk, or its PVC is being deleted, the error is DiskNotFound.
+// GetPVC returns the PVC of the disk. If there is no such disk, or its PVC is being deleted and no VM has it, the error is DiskNotFound. If
+// a VM has it, the code of the error is CodeDiskBeingDeleted: the disk exists, but Kubernetes does not start a Pod with its PVC, take a
+// snapshot or expand the volume.
 func (s *Session) GetPVC(cid string) (manifest.DiskPVC, error) {
 	pvc, err := s.read(cid)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && (pvc.DeletionTimestamp != nil || !isDisk(pvc)) {
+	switch {
+	case errors.Is(err, kube.ErrNotFound) || err == nil && !exists(pvc):
 		return manifest.DiskPVC{}, call.DiskNotFoundError(cid)
+	case err == nil && pvc.DeletionTimestamp != nil:
+		return manifest.DiskPVC{}, beingDeletedError(pvc)
 	}
 	return pvc, err
+}
+
+// exists reports whether the PVC is a disk for the director. If someone deletes the PVC while a VM has the disk, the disk exists until the
+// VM releases it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
+func exists(pvc manifest.DiskPVC) bool {
+	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != "")
+}
+
+// beingDeletedError returns the error for a disk that a VM has, and whose PVC is being deleted.
+func beingDeletedError(pvc manifest.DiskPVC) error {
+	return call.CodeDiskBeingDeleted.Errorf("disk %s is being deleted: another client deleted its PVC, and VM %s still has it; "+
+		"to keep its data when the VM releases it, set the reclaim policy of PersistentVolume %s to Retain",
+		pvc.Name, manifest.VMOf(pvc), pvc.Spec.VolumeName)
+}
+
+// CheckReleasable returns an error if the data of a disk of a VM would be lost when its last Pod is deleted, because another client deleted
+// its PVC. BOSH requests the deletion of data only with delete_disk.
+func (s *Session) CheckReleasable(cid string) error {
+	pvc, err := s.read(cid)
+	if errors.Is(err, kube.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.checkReleasable(pvc)
+}
+
+// CheckAllReleasable is CheckReleasable for all disks that the VM has.
+func (s *Session) CheckAllReleasable(vmCID string) error {
+	disks, err := s.ListOwnedBy(vmCID)
+	if err != nil {
+		return err
+	}
+	for _, pvc := range disks {
+		if err := s.checkReleasable(pvc); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Session) checkReleasable(pvc manifest.DiskPVC) error {
+	if !exists(pvc) || pvc.DeletionTimestamp == nil || pvc.Spec.VolumeName == "" {
+		return nil
+	}
+	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
+	switch {
+	case errors.Is(err, kube.ErrNotFound):
+		return nil
+	case err != nil:
+		return err
+	case volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain:
+		return nil
+	}
+	return beingDeletedError(pvc)
 }
 
 // read returns the PVC of this name, which may be being deleted, or may not be a disk.
@@ -89,8 +151,7 @@ func isDisk(pvc manifest.DiskPVC) bool {
 	return manifest.HasRole(pvc, manifest.RoleDisk)
 }
 
-// Has reports whether the disk exists. If someone deletes the PVC while a VM has the disk, the disk exists until the VM releases
-// it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
+// Has reports whether the disk exists.
 func (s *Session) Has(cid string) (bool, error) {
 	pvc, err := s.read(cid)
 	if errors.Is(err, kube.ErrNotFound) {
@@ -99,7 +160,7 @@ func (s *Session) Has(cid string) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != ""), nil
+	return exists(pvc), nil
 }
 
 // Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC is unchanged since the
@@ -116,7 +177,11 @@ func (s *Session) Delete(cid string) error {
 			return err
 		}
 		s.SetSubject(s.PVCs.Reference(pvc.PVC))
-		if err := s.checkUnattached(pvc); err != nil {
+		err = s.checkUnattached(pvc)
+		if call.CodeDiskInUse.Is(err) && pvc.DeletionTimestamp != nil && exists(pvc) {
+			return beingDeletedError(pvc)
+		}
+		if err != nil {
 			return err
 		}
 		if pvc, err = s.resolveForDeletion(pvc); err != nil {
@@ -169,14 +234,14 @@ func (s *Session) resolveForDeletion(pvc manifest.DiskPVC) (manifest.DiskPVC, er
 	return pvc, err
 }
 
-// SetMetadata sets the director's metadata on the disk's PVC. If the PVC is being deleted, the error is DiskNotFound.
+// SetMetadata sets the director's metadata on the disk's PVC.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	desired, err := manifest.BuildMetadata(metadata)
 	if err != nil {
 		return err
 	}
 	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, desired)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && pvc.DeletionTimestamp != nil {
+	if errors.Is(err, kube.ErrNotFound) || err == nil && !exists(manifest.DiskPVC{PVC: pvc}) {
 		return call.DiskNotFoundError(cid)
 	}
 	return err

@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -90,17 +91,51 @@ var _ = Describe("A disk", func() {
 		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
 	})
 
-	It("exists while a VM has it, even if its PVC is being deleted", func() {
-		cid := env.createDisk(fast)
-		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{"kubernetes.io/pvc-protection"} })
-		env.attach(cid, env.createVM("vm-1"))
-		Expect(env.PVCs.Delete(env.Ctx, env.pvc(cid).PVC)).To(Succeed())
-		Expect(env.Has(cid)).To(BeTrue())
-		_, err := env.GetPVC(cid)
-		Expect(err).To(haveCode(call.CodeDiskNotFound))
-		_, err = env.ReleaseAll("vm-1")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(env.Has(cid)).To(BeFalse())
+	Describe("that a VM has, and whose PVC another client deleted,", func() {
+		var cid string
+		BeforeEach(func() {
+			cid = env.createDisk(fast)
+			env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+			env.attach(cid, env.createVM("vm-1"))
+			Expect(env.PVCs.Delete(env.Ctx, env.pvc(cid).PVC)).To(Succeed())
+		})
+		// addVolume adds the volume of the disk.
+		addVolume := func(policy corev1.PersistentVolumeReclaimPolicy) {
+			env.api.Add("persistentvolumes", "", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: env.pvc(cid).Spec.VolumeName},
+				Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: policy}})
+		}
+
+		It("exists until the VM releases it", func() {
+			Expect(env.Has(cid)).To(BeTrue())
+			Expect(env.SetMetadata(cid, map[string]any{"deployment": "cf"})).To(Succeed())
+			_, err := env.ReleaseAll("vm-1")
+			Expect(err).NotTo(HaveOccurred())
+			Expect(env.Has(cid)).To(BeFalse())
+			Expect(env.SetMetadata(cid, map[string]any{})).To(haveCode(call.CodeDiskNotFound))
+			Expect(env.CheckReleasable(cid)).To(Succeed())
+		})
+
+		DescribeTable("is reported with the remedy by", func(method func() error) {
+			addVolume(corev1.PersistentVolumeReclaimDelete)
+			Expect(method()).To(And(haveCode(call.CodeDiskBeingDeleted),
+				MatchError(And(ContainSubstring("VM vm-1 still has it"), ContainSubstring("PersistentVolume volume-"+cid+" to Retain")))))
+		},
+			Entry("GetPVC", func() error { _, err := env.GetPVC(cid); return err }),
+			Entry("snapshot_disk", func() error { _, err := env.Snapshot(cid, map[string]any{}); return err }),
+			Entry("resize_disk", func() error { return env.Resize(cid, 128) }),
+			Entry("update_disk", func() error { _, err := env.Update(cid, 64, json.RawMessage(fixed)); return err }),
+			Entry("delete_disk", func() error { return env.Delete(cid) }),
+			Entry("CheckReleasable", func() error { return env.CheckReleasable(cid) }),
+			Entry("CheckAllReleasable", func() error { return env.CheckAllReleasable("vm-1") }),
+		)
+
+		It("can be released if its volume stays", func() {
+			addVolume(corev1.PersistentVolumeReclaimRetain)
+			Expect(env.CheckReleasable(cid)).To(Succeed())
+			Expect(env.CheckAllReleasable("vm-1")).To(Succeed())
+		})
+
+		It("can be released if its volume does not exist", func() { Expect(env.CheckReleasable(cid)).To(Succeed()) })
 	})
 
 	It("is not deleted while a VM has it", func() {

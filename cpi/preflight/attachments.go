@@ -8,7 +8,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// inspectAttachments checks the attachment Pods of disks in use, of all directors.
+// inspectAttachments checks the attachment Pods and the PVCs of disks in use, of all directors.
 func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	pvcs, err := s.pvcs(ctx)
 	if err != nil {
@@ -18,19 +18,26 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	if err != nil {
 		return errorFinding(err, callPermissionsFile)
 	}
-	var lost, terminating []string
+	var lost, terminating, deleted []string
 	for _, pvc := range pvcs {
 		if !manifest.HasRole(pvc, manifest.RoleDisk) || manifest.VMOf(pvc) == "" {
 			continue
 		}
 		vmPod := manifest.FindVMPod(pods, manifest.VMOf(pvc))
 		attachment := manifest.FindAttachment(pods, pvc.Name)
+		if pvc.DeletionTimestamp != nil {
+			deleted = append(deleted, pvc.Name+" of VM "+manifest.VMOf(pvc)+" (PersistentVolume "+pvc.Spec.VolumeName+")")
+		}
 		switch isLost, isTerminating := disk.InspectAttachment(vmPod, attachment); {
 		case isLost:
 			lost = append(lost, pvc.Name+" of VM "+vmPod.Name)
 		case isTerminating:
 			terminating = append(terminating, pvc.Name+" of VM "+vmPod.Name)
 		}
+	}
+	if len(deleted) > 0 {
+		return fail("disks in use whose PVCs are being deleted: "+strings.Join(deleted, ", "),
+			"to keep their data, set the reclaim policy of these PersistentVolumes to Retain (docs/guides/disks.md#deleted-pvcs)")
 	}
 	var messages []string
 	if len(lost) > 0 {

@@ -18,6 +18,8 @@ import (
 // Delete deletes the VM Pod first, so that nothing uses its disks. Then it deletes the attachment Pods and releases the disks. It
 // does not delete the disks. The garbage collector of Kubernetes deletes the Secret.
 //
+// If another client deleted the PVC of a disk, Delete fails before it changes anything, because Kubernetes would delete the data.
+//
 // If the node is lost, Delete requests the deletion of the Pod, and fails. Kubernetes removes the Pod when the node is back, or when
 // the operator marks it as out of service.
 func (s *Session) Delete(vmCID string) error {
@@ -37,6 +39,11 @@ func (s *Session) Delete(vmCID string) error {
 		return err
 	}
 	s.setDeleteSubject(manifest.VMPods(found.Items), template, manifest.AttachmentPods(found.Items))
+	if len(manifest.AttachmentPods(found.Items)) > 0 {
+		if err := s.diskSession().CheckAllReleasable(vmCID); err != nil {
+			return err
+		}
+	}
 	s.waitForKilledAttachments(selection, found)
 	deletion := vmDeletion{session: s, template: template, requested: map[types.UID]bool{}}
 	remaining := found.Items

@@ -31,6 +31,8 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 		if owner, valid := pvc.Owner(); valid && owner.VM != vmCID {
 			return notAttachedError(diskCID, vmCID)
 		}
+	} else if err := s.diskSession().CheckReleasable(diskCID); err != nil {
+		return err
 	}
 	s.SetSubject(attachment.OwnerReference())
 	s.SetDetail("disk " + diskCID)

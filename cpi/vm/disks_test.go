@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
@@ -379,6 +380,44 @@ var _ = Describe("get_disks", func() {
 		Entry("hot-plug", `{}`),
 		Entry("recreate", recreate),
 	)
+})
+
+var _ = Describe("A disk in use with a PVC that another client deleted", func() {
+	for name, properties := range map[string]string{"by a VM with hot-plugged disks": `{}`, "by a VM with disk_strategy: recreate": recreate} {
+		Describe(name, func() {
+			var env *testEnv
+			var vm, cid string
+			BeforeEach(func() {
+				env = newTestEnv()
+				vm, cid = env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				_, err := env.Attach(vm, cid)
+				Expect(err).NotTo(HaveOccurred())
+				env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+				env.api.Add("persistentvolumes", "", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: env.pvc(cid).Spec.VolumeName},
+					Spec: corev1.PersistentVolumeSpec{PersistentVolumeReclaimPolicy: corev1.PersistentVolumeReclaimDelete}})
+				Expect(env.PVCs.Delete(env.Ctx, env.pvc(cid).PVC)).To(Succeed())
+				env.Session = env.newSession(time.Minute)
+			})
+
+			It("stays attached", func() {
+				previous := env.objects()
+				Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskBeingDeleted))
+				Expect(env.Delete(vm)).To(haveCode(call.CodeDiskBeingDeleted))
+				_, err := env.Attach(vm, cid)
+				Expect(err).To(haveCode(call.CodeDiskBeingDeleted))
+				Expect(env.objects()).To(ConsistOf(previous))
+				Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+			})
+
+			It("can be detached if its volume stays", func() {
+				memoryapi.Update(env.api, "persistentvolumes", "", env.pvc(cid).Spec.VolumeName, &corev1.PersistentVolume{}, func(pv *corev1.PersistentVolume) {
+					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain
+				})
+				Expect(env.Detach(vm, cid)).To(Succeed())
+				Expect(env.Delete(vm)).To(Succeed())
+			})
+		})
+	}
 })
 
 var _ = Describe("A failed attach_disk of a disk that the VM has, after another client deleted the attachment Pod,", func() {

@@ -47,10 +47,11 @@ var _ = Describe("The number of requests", func() {
 		expectAtMost(ctx, 4+2+1+eventRequests, "attach_disk", vm, disk)
 		expectAtMost(ctx, 1+1, "get_disks", vm)
 		expectAtMost(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
-		expectAtMost(ctx, 4+1+eventRequests, "detach_disk", vm, disk)
+		// One request checks that the PVC is not being deleted, because its data would then be lost.
+		expectAtMost(ctx, 4+1+1+eventRequests, "detach_disk", vm, disk)
 		expectAtMost(ctx, 4+2+eventRequests, "attach_disk", vm, disk)
-		// The call lists the disks of the VM, and releases each one.
-		expectAtMost(ctx, 3+1+2+eventRequests, "delete_vm", vm)
+		// The call lists the disks of the VM to check the same, lists them again, and releases each one.
+		expectAtMost(ctx, 3+1+1+2+eventRequests, "delete_vm", vm)
 	})
 
 	It("stays within the budget if a disk is resized", func(ctx context.Context) {

@@ -297,14 +297,6 @@ var _ = Describe("A disk", func() {
 		})
 	}
 
-	It("exists for has_disk while its VM uses it, although its PVC is being deleted", func(ctx context.Context) {
-		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
-		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
-		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
-		Expect(env.getPVC(ctx, disk).DeletionTimestamp).NotTo(BeNil(), "the attachment Pod keeps the PVC")
-		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("true"))
-	})
-
 	It("is replaced by its successor although the response to its deletion is lost", func(ctx context.Context) {
 		env, vm := newTestEnvWithVM(ctx)
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})

@@ -2,12 +2,16 @@ package integration
 
 import (
 	"context"
+	"maps"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 var _ = Describe("The volume of a disk", func() {
@@ -124,5 +128,63 @@ var _ = Describe("The volume of a disk", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(pod.Spec.NodeName).To(Equal(node))
 		}
+	})
+})
+
+var _ = Describe("A disk in use with a PVC that another client deleted", func() {
+	var (
+		env      testEnv
+		vm, disk string
+	)
+	setReclaimPolicy := func(ctx context.Context, policy string) (volume string) {
+		GinkgoHelper()
+		volume = env.getPVC(ctx, disk).Spec.VolumeName
+		_, err := cluster.CoreV1().PersistentVolumes().Patch(ctx, volume, types.MergePatchType,
+			[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"`+policy+`"}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		return volume
+	}
+	BeforeEach(func(ctx context.Context) {
+		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		setReclaimPolicy(ctx, "Delete")
+		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
+		Expect(env.getPVC(ctx, disk).DeletionTimestamp).NotTo(BeNil(), "the attachment Pod keeps the PVC")
+	})
+
+	It("exists, and stays attached, in all calls", func(ctx context.Context) {
+		objects := env.listObjects(ctx)
+		env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"job": "web"})
+		for method, arguments := range map[string][]any{
+			"attach_disk": {vm, disk}, "detach_disk": {vm, disk}, "delete_vm": {vm}, "snapshot_disk": {disk, map[string]any{}},
+			"resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS}, "delete_disk": {disk},
+		} {
+			Expect(env.mustFail(ctx, method, arguments...)).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message",
+				And(ContainSubstring("PersistentVolume "+env.getPVC(ctx, disk).Spec.VolumeName+" to Retain"), HaveSuffix("[disk-being-deleted]")))), method)
+		}
+		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("true"))
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		Expect(env.listObjects(ctx)).To(ConsistOf(objects))
+	})
+
+	It("can be detached when its volume is retained, and restored", func(ctx context.Context) {
+		saved := env.getPVC(ctx, disk)
+		volumes, name := cluster.CoreV1().PersistentVolumes(), setReclaimPolicy(ctx, "Retain")
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Eventually(env.listDisks).WithContext(ctx).Should(BeEmpty())
+		Eventually(func() (*corev1.PersistentVolume, error) { return volumes.Get(ctx, name, metav1.GetOptions{}) }).WithContext(ctx).Should(
+			And(HaveField("Status.Phase", corev1.VolumeReleased), HaveField("DeletionTimestamp", BeNil())))
+
+		_, err := volumes.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"claimRef":null}}`), metav1.PatchOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		restored := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: disk, Labels: saved.Labels, Annotations: saved.Annotations}, Spec: saved.Spec}
+		delete(restored.Labels, manifest.LabelVM)
+		maps.DeleteFunc(restored.Annotations, func(key, _ string) bool {
+			return key == manifest.AnnotationOwner || strings.HasPrefix(key, "pv.kubernetes.io/")
+		})
+		_, err = cluster.CoreV1().PersistentVolumeClaims(env.namespace).Create(ctx, restored, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		env.waitBound(ctx, disk)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(env.getPVC(ctx, disk).Spec.VolumeName).To(Equal(name))
 	})
 })

@@ -208,4 +208,12 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			matchResult(preflight.Fails, "disks in use with an attachment Pod that is being deleted: "+detachingDisk+" of VM "+vm, "")))
 		Expect(env.annotatePod(ctx, detachingDisk+"-attachment", "test/stays", nil)).To(Succeed())
 	})
+
+	It("name disks in use if their PVCs are being deleted", func(ctx context.Context) {
+		vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
+		Expect(runCheck(ctx, env.Director).results["attachments"]).To(matchResult(preflight.Fails,
+			"disks in use whose PVCs are being deleted: "+disk+" of VM "+vm+" (PersistentVolume volume-", "to Retain"))
+	})
 })

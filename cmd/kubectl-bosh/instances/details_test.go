@@ -70,6 +70,16 @@ var _ = ginkgo.Describe("Instances", func() {
 		Expect(list[1].Disks).To(BeEmpty())
 	})
 
+	ginkgo.It("are listed with a disk whose PVC is being deleted", func(ctx context.Context) {
+		addDisk(ctx, "disk-1", addVM(ctx, "cf", 0))
+		memoryapi.Update(api, "persistentvolumeclaims", namespace, "disk-1", &corev1.PersistentVolumeClaim{}, func(pvc *corev1.PersistentVolumeClaim) {
+			pvc.DeletionTimestamp = new(metav1.Now())
+		})
+		list, err := List(ctx, client, Filter{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(list).To(HaveExactElements(HaveField("Disks", HaveExactElements(HaveField("State", "Terminating")))))
+	})
+
 	ginkgo.It("are listed in all namespaces, each with objects of its own namespace", func(ctx context.Context) {
 		vm := addVM(ctx, "cf", 0)
 		addDisk(ctx, "disk-1", vm)

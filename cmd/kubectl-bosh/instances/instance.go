@@ -42,8 +42,8 @@ type Disk struct {
 	CID          string `json:"cid"` // name of the PVC
 	Size         string `json:"size"`
 	StorageClass string `json:"class,omitempty"`
-	// State is Attached; Attaching until the attachment Pod is ready; Detaching while that Pod is being deleted; Lost if that Pod is
-	// finished, for example after an eviction; or Unattached without an attachment Pod.
+	// State is Terminating while the PVC is being deleted; Attached; Attaching until the attachment Pod is ready; Detaching while that Pod
+	// is being deleted; Lost if that Pod is finished, for example after an eviction; or Unattached without an attachment Pod.
 	State string `json:"state"`
 	// Attachment is the name of the attachment Pod, and Node is its node.
 	Attachment string `json:"attachment,omitempty"`

@@ -125,6 +125,9 @@ func disksOf(vm manifest.VMPod, pods []*corev1.Pod, pvcs []*corev1.PersistentVol
 		if attachment.Pod != nil {
 			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attachmentState(attachment)
 		}
+		if pvc.DeletionTimestamp != nil {
+			disk.State = "Terminating"
+		}
 		found = append(found, disk)
 	}
 	return found
