@@ -2,6 +2,8 @@ package main_test
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -64,6 +66,17 @@ var _ = Describe("kubectl bosh collect", func() {
 		output := env.mustRun("collect", "--namespace", env.namespace, "--min-age", "1ms")
 		Expect(output).To(And(ContainSubstring("Pod "+env.namespace+"/agent-old "), ContainSubstring("Pod "+env.namespace+"/agent-new ")))
 		Expect(output).To(HaveSuffix("\nnothing was changed; to delete or repair these resources, run with --confirm\n"))
+	})
+
+	It("lists VMs that the director does not know", func(ctx SpecContext) {
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		known := filepath.Join(GinkgoT().TempDir(), "known.json")
+		Expect(os.WriteFile(known, []byte(`{"Tables": null}{"Tables": [{"Content": "orphaned_vms"}]}{"Tables": null}{"Tables": [{"Content": "disks"}]}`), 0o600)).To(Succeed())
+		Expect(env.mustRun("collect", "--namespace", env.namespace, "--director", director.UUID, "--known", known)).To(
+			ContainSubstring("run `bosh -d cf delete-vm agent-old`: kept"))
+		session := env.run("collect", "--namespace", env.namespace, "--known", known)
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("--known requires --director"))
 	})
 
 	It("requires a director if none has a VM in the namespace", func() {

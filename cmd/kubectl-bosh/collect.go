@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/spf13/cobra"
@@ -22,7 +23,7 @@ func addConfigFlag(flags *pflag.FlagSet, path *string) {
 
 func newCollectCommand(conn *connection) *cobra.Command {
 	var collector collect.Collector
-	var configPath, output, directorUUID string
+	var configPath, output, directorUUID, knownPath string
 	command := &cobra.Command{
 		Use:   "collect",
 		Short: "List or delete resources orphaned by interrupted calls",
@@ -33,7 +34,11 @@ func newCollectCommand(conn *connection) *cobra.Command {
   kubectl bosh collect -n bosh
 
   # Delete or repair them
-  kubectl bosh collect -n bosh --confirm`,
+  kubectl bosh collect -n bosh --confirm
+
+  # Also list VMs and disks that the director does not know, for example after it was restored from a backup
+  { bosh vms --json; bosh orphaned-vms --json; bosh instances --details --json; bosh disks --orphaned --json; } >known.json
+  kubectl bosh collect -n bosh --director UUID --known known.json`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := validateOutput(output); err != nil {
@@ -44,6 +49,9 @@ func newCollectCommand(conn *connection) *cobra.Command {
 				return err
 			}
 			collector.ConfigAssumed = configPath == ""
+			if collector.Known, err = loadKnown(knownPath, directorUUID); err != nil {
+				return err
+			}
 			client, _, err := conn.newClient()
 			if err != nil {
 				return err
@@ -70,9 +78,31 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	flags.BoolVar(&collector.Confirm, "confirm", false, "Delete the listed resources, and repair the listed disks")
 	flags.DurationVar(&collector.MinAge, "min-age", 0, "Minimum age before a resource counts as orphaned, for example 30m "+
 		"(default: the longest configured timeout)")
+	flags.StringVar(&knownPath, "known", "",
+		"`file` with the VMs and disks that the director knows, as printed by `bosh`; others are listed (requires --director)")
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)
 	return command
+}
+
+// loadKnown reads the file of --known. Without a path, the result is nil.
+func loadKnown(path, directorUUID string) (collect.Known, error) {
+	if path == "" {
+		return nil, nil
+	}
+	if directorUUID == "" {
+		return nil, errors.New("--known requires --director; set it to the UUID that `bosh env` prints")
+	}
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	known, err := collect.ReadKnown(file)
+	if err != nil {
+		return nil, fmt.Errorf("--known %s: %w", path, err)
+	}
+	return known, nil
 }
 
 // listDirectors returns the UUIDs of the directors with VMs in the namespace. A director's own VM has the UUID of

@@ -31,6 +31,7 @@ type Collector struct {
 	ConfigAssumed bool
 	Director      string // the director's UUID
 	Confirm       bool
+	Known         Known         // VMs and disks that the director knows; all others are listed, but never deleted
 	MinAge        time.Duration // younger objects may belong to a running call; default: the longest timeout of a call
 	Out           io.Writer     // receives a line for each orphaned resource: object, age, reason and outcome
 }
@@ -183,6 +184,7 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration, copyTimeou
 	inv.addVMOrphans(scan)
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
+	inv.addUnknown(scan)
 	for _, set := range inv.obsoletePrefetches {
 		scan.add(set, "prefetches the image of stemcell "+manifest.StemcellOf(set)+
 			", but stemcell.prefetch is disabled", deleteDaemonSet(set))

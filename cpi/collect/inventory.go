@@ -21,7 +21,9 @@ type inventory struct {
 	// podTemplates are the PodTemplates of VMs with disk_strategy: recreate.
 	podTemplates     []*corev1.PodTemplate
 	incompleteCopies []manifest.DiskPVC
+	disks            []manifest.DiskPVC
 	ownedDisks       []manifest.DiskPVC // disks with an owner record
+	known            Known
 	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
 	// obsoletePrefetches are prefetch DaemonSets that exist although stemcell.prefetch is disabled.
@@ -48,7 +50,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	owned := slices.DeleteFunc(manifest.NewDiskPVCs(disks.Items), func(pvc manifest.DiskPVC) bool {
+	allDisks := manifest.NewDiskPVCs(disks.Items)
+	owned := slices.DeleteFunc(slices.Clone(allDisks), func(pvc manifest.DiskPVC) bool {
 		owner, _ := pvc.Owner()
 		return owner == manifest.DiskOwner{}
 	})
@@ -69,7 +72,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	return inventory{
-		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, ownedDisks: owned,
+		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, disks: allDisks, ownedDisks: owned, known: c.Known,
 		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
 	}, nil
 }

@@ -3,6 +3,7 @@ package collect
 import (
 	"bytes"
 	"context"
+	"maps"
 	"net/http"
 	"strings"
 	"time"
@@ -125,6 +126,59 @@ var _ = Describe("Collect", func() {
 		collector.Confirm = true
 		Expect(collect(ctx)).To(Equal(map[string]string{"PersistentVolumeClaim/disk-1": "attached again"}))
 		Expect(api.Names("pods")).To(ConsistOf("agent-a", "disk-1-attachment"))
+	})
+
+	Describe("with the VMs and disks that the director knows", func() {
+		addVM := func(cid string) {
+			vm := manifest.VM{Name: cid, Director: "d"}.Pod()
+			maps.Copy(vm.Annotations, map[string]string{manifest.AnnotationMetadata: "{}", manifest.AnnotationVMGroup: "web",
+				manifest.AnnotationVMIndex: "0", manifest.AnnotationDeployment: "cf"})
+			add("pods", vm.Pod)
+		}
+		addDisk := func(disk manifest.Disk) {
+			disk.Director = "d"
+			add("persistentvolumeclaims", disk.PVC().PVC)
+		}
+		collectReasons := func(ctx context.Context) map[string]string {
+			GinkgoHelper()
+			client, err := kube.NewForConfig(api.Config(), "bosh", 0)
+			Expect(err).NotTo(HaveOccurred())
+			results, err := collector.Collect(ctx, client)
+			Expect(err).NotTo(HaveOccurred())
+			reasons := map[string]string{}
+			for _, result := range results {
+				reasons[result.Name] = result.Reason + ": " + result.Outcome
+			}
+			return reasons
+		}
+		BeforeEach(func() {
+			collector.Known, collector.Confirm = Known{"agent-known": true, "disk-known": true}, true
+			for _, cid := range []string{"agent-known", "agent-unknown"} {
+				addVM(cid)
+			}
+			template := manifest.VM{Name: "agent-recreated", Director: "d"}.PodTemplate()
+			template.Template.Annotations[manifest.AnnotationMetadata] = "{}"
+			add("podtemplates", template)
+			addDisk(manifest.Disk{Name: "disk-known"})
+			addDisk(manifest.Disk{Name: "disk-unknown"})
+			addDisk(manifest.Disk{Name: "disk-dynamic", DynamicDisk: "logs"})
+		})
+
+		It("lists all others with the remedy, and keeps them", func(ctx context.Context) {
+			Expect(collectReasons(ctx)).To(Equal(map[string]string{
+				"agent-unknown": "the director does not know VM agent-unknown (web/0 of deployment cf); " +
+					"to delete it, run `bosh -d cf delete-vm agent-unknown`: kept",
+				"agent-recreated": "the director does not know VM agent-recreated; " +
+					"to delete it, run `bosh -d DEPLOYMENT delete-vm agent-recreated`: kept",
+				"disk-unknown": "the director does not know the disk; to use it, run `bosh attach-disk`; " +
+					"if its data is not necessary, delete the PVC: kept",
+			}))
+		})
+
+		It("is not done without them", func(ctx context.Context) {
+			collector.Known = nil
+			Expect(collectReasons(ctx)).To(BeEmpty())
+		})
 	})
 
 	It("reports a failure, and continues with the other resources", func(ctx context.Context) {

@@ -72,6 +72,12 @@ func (d Disk) PVC() DiskPVC {
 	return DiskPVC{pvc}
 }
 
+// IsDynamic reports whether the disk is a dynamic disk.
+func (d DiskPVC) IsDynamic() bool {
+	_, dynamic := d.Annotations[LabelDynamicDisk]
+	return dynamic
+}
+
 // IsPreallocated reports whether the disk's image file is allocated in full size: see AnnotationPreallocate.
 func (d DiskPVC) IsPreallocated() bool {
 	return d.Annotations[AnnotationPreallocate] == strconv.FormatBool(true)
