@@ -80,6 +80,14 @@ func isOtherUID(err error) bool {
 	return ok && cause.Field == "metadata.uid"
 }
 
+// isMissingQuota reports whether the API server rejected a Pod because the namespace has no ResourceQuota for its PriorityClass, which
+// the server's configuration requires. The server then responds with 500 and without a reason
+// (apiserver/pkg/admission/plugin/resourcequota, CheckRequest).
+func isMissingQuota(err error) bool {
+	const message = "insufficient quota to match these scopes"
+	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && strings.Contains(err.Error(), message)
+}
+
 // translate converts an error of a Kubernetes library to an *Error.
 func translate(action string, err error) error {
 	if err == nil {
@@ -102,7 +110,7 @@ func translate(action string, err error) error {
 	case apierrors.IsUnauthorized(err), isClientCertRejected(err):
 		kind = ErrUnauthorized
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
-		apierrors.IsMethodNotSupported(err):
+		apierrors.IsMethodNotSupported(err), isMissingQuota(err):
 		kind = ErrDenied
 	case errors.Is(err, context.DeadlineExceeded):
 		kind = ErrTimeout

@@ -71,6 +71,8 @@ var _ = Describe("A request's error", func() {
 		Entry("a field of another field manager", apierrors.NewApplyConflict(nil, "conflict with kubectl"), final, ErrConflict),
 		Entry("invalid credentials", apierrors.NewUnauthorized("no"), final, ErrUnauthorized, ErrDenied),
 		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrDenied),
+		Entry("a PriorityClass that requires a ResourceQuota", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
+			Code: http.StatusInternalServerError, Message: "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]"}}, final, ErrDenied),
 		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrDenied),
 		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrDenied),
 		Entry("an unsupported verb", apierrors.NewMethodNotSupported(pods, "patch"), final, ErrDenied),
