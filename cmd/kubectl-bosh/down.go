@@ -29,8 +29,8 @@ func newDownCommand(conn *connection) *cobra.Command {
 		Short: "Delete a BOSH director created by up",
 		Long: "Delete the BOSH director that `kubectl bosh up` created from an environment directory, including the director's disk.\n\n" +
 			"down asks for confirmation, and runs `bosh delete-env` with the files in the directory. Then it deletes the Services that\n" +
-			"outlive the director's VM, the RBAC objects, and the namespace if it is empty. It keeps objects that up did not create.\n" +
-			"It also keeps the directory, which contains passwords and keys.\n\n" +
+			"outlive the director's VM, the RBAC objects and the ResourceQuota, and the namespace if it is empty. It keeps objects that\n" +
+			"up did not create. It also keeps the directory, which contains passwords and keys.\n\n" +
 			"down fails if the namespace has VMs or disks other than the director's own. Delete the deployments first, or use --force.",
 		Example: `  # Delete the director created from the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,

@@ -83,7 +83,7 @@ func startNode(ctx context.Context) {
 	Expect(kwok.Start()).To(Succeed())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-a","labels":`+
-		`{"kubernetes.io/os":"linux","kubernetes.io/arch":"amd64"}}}`)).To(Succeed())
+		`{"kubernetes.io/hostname":"node-a","kubernetes.io/os":"linux","kubernetes.io/arch":"amd64"}}}`)).To(Succeed())
 	Eventually(func(g Gomega) {
 		node, err := cluster.CoreV1().Nodes().Get(ctx, "node-a", metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())

@@ -301,6 +301,9 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 	if err := run.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err
 	}
+	if err := run.cluster.WaitForQuota(ctx, cluster.AttachmentQuota); err != nil {
+		return err
+	}
 	if err := run.writeCredentials(ctx); err != nil {
 		return err
 	}

@@ -184,7 +184,7 @@ var _ = Describe("kubectl bosh up --print-permissions", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`permissions +sufficient\n`))
 		Expect(session.Out).To(gbytes.Say(`kube-dns\)\n`))
-		for _, kind := range []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"} {
+		for _, kind := range []string{"Namespace", "ServiceAccount", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "ResourceQuota"} {
 			Expect(session.Out).To(gbytes.Say(kind + ` \S+, `))
 		}
 		Expect(session.Out).To(gbytes.Say(`Secret \S+: unchanged\n`))

@@ -170,13 +170,18 @@ func (p provisioner) createNamespace(ctx context.Context, root string, labels, l
 			}
 		}
 	}
-	// The controller manager creates this service account a moment after the namespace. Without it, no Pod is admitted.
+	// The controller manager creates this service account, and counts the Pods of the ResourceQuota, a moment after the namespace. Before,
+	// no Pod, or no attachment Pod, is admitted.
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		_, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Get(ctx, "default", metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
-		return err == nil, err
+		if err != nil {
+			return false, err
+		}
+		quota, err := p.cluster.CoreV1().ResourceQuotas(p.namespace).Get(ctx, "bosh-attachments", metav1.GetOptions{})
+		return err == nil && len(quota.Status.Used) > 0, err
 	})
 }
 

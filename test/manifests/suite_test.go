@@ -12,6 +12,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -86,6 +87,10 @@ func startCluster(ctx context.Context) {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
+	Eventually(func() (corev1.ResourceList, error) { // the controller manager counts Pods; attachment Pods are not admitted before
+		quota, err := cluster.CoreV1().ResourceQuotas(namespace).Get(ctx, "bosh-attachments", metav1.GetOptions{})
+		return quota.Status.Used, err
+	}).WithContext(ctx).ShouldNot(BeEmpty())
 }
 
 // applyRBAC runs the commands of an administrator in docs/guides/install.md.
@@ -103,15 +108,15 @@ func applyRBAC(ctx context.Context) {
 const nodeManifests = `
 apiVersion: v1
 kind: Node
-metadata: {name: node-a, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-a}}
+metadata: {name: node-a, labels: {kubernetes.io/hostname: node-a, kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-a}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-b, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-b}}
+metadata: {name: node-b, labels: {kubernetes.io/hostname: node-b, kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-b}}
 ---
 apiVersion: v1
 kind: Node
-metadata: {name: node-c, labels: {kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-c}}
+metadata: {name: node-c, labels: {kubernetes.io/hostname: node-c, kubernetes.io/os: linux, topology.kubernetes.io/zone: zone-c}}
 `
 
 // emptyNamespace deletes the objects created by the tests, without grace periods.

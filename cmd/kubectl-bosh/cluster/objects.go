@@ -31,6 +31,7 @@ var resourcesByKind = map[string]schema.GroupVersionResource{
 	"Namespace":          {Version: "v1", Resource: "namespaces"},
 	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
 	"Secret":             {Version: "v1", Resource: "secrets"},
+	"ResourceQuota":      {Version: "v1", Resource: "resourcequotas"},
 	"Role":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
 	"RoleBinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 	"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
@@ -191,6 +192,25 @@ func (c *Cluster) WaitForDefaultServiceAccount(ctx context.Context) error {
 	if err != nil && !apierrors.IsForbidden(err) {
 		return fmt.Errorf("cannot find ServiceAccount %s/%s, which the controller manager creates in each namespace: %w",
 			c.Client.Namespace, name, err)
+	}
+	return nil
+}
+
+// WaitForQuota waits until the controller manager has counted the objects of a ResourceQuota in the client's namespace. The API server
+// rejects Pods that count until then. If the ResourceQuota does not exist, or without permission to get it, the method returns
+// immediately.
+func (c *Cluster) WaitForQuota(ctx context.Context, name string) error {
+	client := c.dynamicClient.Resource(resourcesByKind["ResourceQuota"]).Namespace(c.Client.Namespace)
+	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		quota, err := client.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return true, err
+		}
+		used, _, err := unstructured.NestedMap(quota.Object, "status", "used")
+		return len(used) > 0, err
+	})
+	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cannot wait for ResourceQuota %s/%s, whose status the controller manager sets: %w", c.Client.Namespace, name, err)
 	}
 	return nil
 }

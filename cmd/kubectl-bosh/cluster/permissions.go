@@ -11,10 +11,12 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Account is the CPI's service account, and TokenSecret is the Secret with its token that does not expire.
+// Account is the CPI's service account, TokenSecret is the Secret with its token that does not expire, and AttachmentQuota is the
+// ResourceQuota that admits attachment Pods.
 const (
-	Account     = "bosh-cpi"
-	TokenSecret = "bosh-cpi-token"
+	Account         = "bosh-cpi"
+	TokenSecret     = "bosh-cpi-token"
+	AttachmentQuota = "bosh-attachments"
 )
 
 // retryTimeout bounds how long requests are retried while the API server is unreachable.
@@ -32,6 +34,7 @@ var (
 	setupPermissions = []kube.Permission{
 		{Resource: "namespaces", Verb: "create", ClusterScoped: true},
 		{Resource: "serviceaccounts", Verb: "create"},
+		{Resource: "resourcequotas", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "roles", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "rolebindings", Verb: "create"},
 		{Group: "rbac.authorization.k8s.io", Resource: "clusterroles", Verb: "create", ClusterScoped: true},

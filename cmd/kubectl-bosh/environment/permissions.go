@@ -115,7 +115,7 @@ var (
 	// namespaceReference matches the namespace in manifests/rbac*.yaml, also at the end of another name.
 	namespaceReference = regexp.MustCompile(`(?m)([- ])bosh$`)
 	// namespacedObject matches objects of namespaced kinds.
-	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding)\nmetadata:\n {2}name: \S+\n`)
+	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding|ResourceQuota)\nmetadata:\n {2}name: \S+\n`)
 	// headComment matches the comments before the first object of a file.
 	headComment = regexp.MustCompile(`^(?:#.*\n)+`)
 )
