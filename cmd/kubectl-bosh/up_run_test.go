@@ -185,6 +185,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		env.mustCall(ctx, "delete_vm", "agent-old")
 		session = ws.down()
 		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("ResourceQuota " + env.namespace + "/bosh-attachments: deleted\n"))
 		Expect(session.Out).To(gbytes.Say("Role " + env.namespace + "/bosh-cpi: deleted\n"))
 	})
 

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"encoding/json"
 	"path"
 	"slices"
@@ -18,6 +19,11 @@ import (
 // still have its filesystem mounted.
 const attachmentGracePeriod = 10 * 365 * 24 * 60 * 60 // seconds
 
+// AttachmentPriorityClass is the default PriorityClass of attachment Pods. The kubelet never evicts or preempts a Pod of this class,
+// which every cluster has, and ends it after VM Pods if the node shuts down. It would kill another attachment Pod, of any priority
+// below system-cluster-critical, within a second, while the VM has its filesystem mounted.
+const AttachmentPriorityClass = "system-node-critical"
+
 // Attachment attaches one disk to one running VM.
 type Attachment struct {
 	Disk        string // the disk's CID
@@ -30,7 +36,7 @@ type Attachment struct {
 	Reattached  bool // the VM already has the disk, see AnnotationReattached
 	VM          VMPod
 	Director    string
-	// PriorityClass is the PriorityClass of the attachment Pod. If empty, the Pod gets the PriorityClass of the VM Pod.
+	// PriorityClass is the PriorityClass of the attachment Pod. The default is AttachmentPriorityClass.
 	PriorityClass string
 }
 
@@ -68,18 +74,29 @@ func (a Attachment) Pod() AttachmentPod {
 		markers := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "markers", VolumeSource: markers})
 	}
-	if a.PriorityClass != "" {
-		pod.Spec.PriorityClassName = a.PriorityClass
-	}
+	pod.Spec.PriorityClassName = cmp.Or(a.PriorityClass, AttachmentPriorityClass)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(attachmentGracePeriod))
 	addOwnerGate(pod)
-	if a.VM.Spec.NodeName != "" {
-		pod.Spec.Affinity = nodeAffinityTo(a.VM.Spec.NodeName)
-	} else {
-		pod.Spec.Affinity = podAffinityTo(a.VM.Pod)
-	}
+	pod.Spec.Affinity = a.affinity()
 	return AttachmentPod{pod}
+}
+
+// affinity requires the node of the VM, and the VM Pod on it. With the node alone, the scheduler would preempt Pods on a full node, such
+// as another VM or even this one. It preempts no Pod for a Pod with an affinity to a Pod of a lower priority (SelectVictimsOnNode in
+// pkg/scheduler/framework/plugins/defaultpreemption). The API server rejects preemptionPolicy: Never for AttachmentPriorityClass.
+//
+// The attachments of a VM Pod that is recreated are created first, on the node of the previous VM Pod: they cannot require it.
+func (a Attachment) affinity() *corev1.Affinity {
+	toVM := podAffinityTo(a.VM.Pod)
+	if a.VM.Spec.NodeName == "" {
+		return toVM
+	}
+	affinity := nodeAffinityTo(a.VM.Spec.NodeName)
+	if a.VM.UID != "" {
+		affinity.PodAffinity = toVM.PodAffinity
+	}
+	return affinity
 }
 
 // hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
@@ -101,7 +118,7 @@ func (a Attachment) container() corev1.Container {
 			{Name: "FORMATTED", Value: strconv.FormatBool(a.Formatted)},
 			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
 		},
-		Resources: corev1.ResourceRequirements{Requests: helperRequests()},
+		Resources: corev1.ResourceRequirements{Requests: a.requests()},
 		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: node.WaitAttached()},
 		}},
@@ -129,6 +146,18 @@ func (a Attachment) container() corev1.Container {
 		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: "markers", MountPath: "/markers"})
 	}
 	return container
+}
+
+// requests returns the resource requests of the container. Under disk pressure, the kubelet first evicts Pods that use more ephemeral
+// storage than they request, of any priority but a critical one: with another PriorityClass, the Pod would be evicted before a VM that
+// requests its ephemeral disk. If the VM does not request any, its node may have no capacity for it: a kubelet with
+// localStorageCapacityIsolation: false reports none, and the scheduler finds no node for a Pod that requests it.
+func (a Attachment) requests() corev1.ResourceList {
+	requests := helperRequests()
+	if _, requested := OwnContainer(a.VM.Pod).Resources.Requests[corev1.ResourceEphemeralStorage]; requested {
+		requests[corev1.ResourceEphemeralStorage] = mebibytes(16)
+	}
+	return requests
 }
 
 // preallocateEnv makes the program allocate the full size of the disk's image file on the volume.

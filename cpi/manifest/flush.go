@@ -30,6 +30,8 @@ func FlushPodName(disk string) string { return disk + "-flush" }
 // FlushPod returns the Pod that writes all cached data of the attachment's node to its disks before a snapshot: sync(2) is not
 // limited to a mount namespace.
 func FlushPod(attachment AttachmentPod, director string) HelperPod {
-	return newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, attachment.Pod,
+	pod := newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, attachment.Pod,
 		corev1.Container{Command: []string{"/bin/sync"}})
+	pod.Spec.PriorityClassName = "" // not AttachmentPriorityClass, with which it would preempt Pods on a full node
+	return pod
 }

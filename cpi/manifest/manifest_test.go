@@ -167,6 +167,25 @@ var _ = Describe("A disk", func() {
 		}.Pod().Pod))
 	})
 
+	It("is attached by a Pod with another PriorityClass if the configuration names one", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM()), PriorityClass: "other"}.Pod()
+		Expect(attachment.Spec.PriorityClassName).To(Equal("other"))
+	})
+
+	It("is flushed by a Pod without the PriorityClass of its attachment Pod", func() {
+		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1")
+		Expect(flush.Spec.PriorityClassName).To(BeEmpty())
+	})
+
+	It("is attached by a Pod that requests ephemeral storage only if the VM does: other nodes may report no capacity for it", func() {
+		vm := testVM()
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(vm)}
+		Expect(attachment.Pod().Spec.Containers[0].Resources.Requests).NotTo(HaveKey(corev1.ResourceEphemeralStorage))
+		vm.Resources.Requests = corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("1Gi")}
+		attachment.VM = runningPod(vm)
+		Expect(attachment.Pod().Spec.Containers[0].Resources.Requests).To(HaveKeyWithValue(corev1.ResourceEphemeralStorage, resource.MustParse("16Mi")))
+	})
+
 	It("is a device in the attachment Pod with volumeMode Block", func() {
 		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",

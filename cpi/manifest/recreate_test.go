@@ -79,6 +79,14 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(manifest.RequiredNode(pod.Pod)).To(Equal("node-1"))
 	})
 
+	It("has attachments that require its node, and not the Pod that is created after them", func() {
+		vmPod := manifest.PodFromTemplate(template(), "node-1")
+		vmPod.Spec.NodeName = "node-1"
+		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod}.Pod()
+		Expect(manifest.RequiredNode(attachment.Pod)).To(Equal("node-1"))
+		Expect(attachment.Spec.Affinity.PodAffinity).To(BeNil())
+	})
+
 	It("has attachments without a directory on the node", func() {
 		expectGolden("attachment-recreated", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock,

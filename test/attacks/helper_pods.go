@@ -135,6 +135,11 @@ func helperPodSpecAttacks() []Attack {
 		rejected("containers|images", "helper Pod without the CPI's container", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Name = "more" }))),
 		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "a token that processes on the node can read", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
 		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
+		rejected("priority-class", "helper Pod other than an attachment Pod with the priority class of attachment Pods", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
+			pod := manifest.RebootPod(a.existingVM, "").Pod
+			pod.Spec.PriorityClassName = manifest.AttachmentPriorityClass
+			return a.createPod(ctx, pod)
+		}),
 		rejected("node-name", "helper Pod with a node name", "", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
 		})),
@@ -225,7 +230,7 @@ func podUpdateAttacks() []Attack {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			pod := a.newAttachmentPod()
 			podTemplate.Template.Labels, podTemplate.Template.Spec = pod.Labels, pod.Spec
-			podTemplate.Template.Spec.HostNetwork, podTemplate.Template.Spec.HostPID = false, false
+			podTemplate.Template.Spec.HostNetwork, podTemplate.Template.Spec.HostPID, podTemplate.Template.Spec.PriorityClassName = false, false, ""
 			return a.createTemplate(ctx, podTemplate)
 		}),
 	}

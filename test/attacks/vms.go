@@ -195,7 +195,10 @@ func vmIdentity() []Attack {
 		rejected("containers", "VM Pod without the CPI's container", "", "a container to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Containers = []corev1.Container{{Name: "more", Image: sidecarImage}}
 		})).withLimit("sidecars", sidecarImage),
-		rejected("priority-class", "VM Pod with a system priority class", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-node-critical" })),
+		rejected("priority-class", "VM Pod with a system priority class", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
+		rejected("priority-class", "VM Pod with the priority class of attachment Pods, even if `priority_classes` contains it", "", "preemption of other Pods", tryVMPod(func(pod *corev1.Pod) {
+			pod.Spec.PriorityClassName = manifest.AttachmentPriorityClass
+		})).withLimit("priority_classes", manifest.AttachmentPriorityClass),
 		possible("VM Pod with another user's Secret in its environment", "RBAC: listing secrets", dedicatedNamespace, tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Env = append(c.Env, corev1.EnvVar{Name: "STOLEN", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "password"}}})
 		}))),

@@ -47,7 +47,6 @@ func (p PodFaults) Faults() []Weighted[Fault] {
 		onPod(2, "an attachment Pod is killed", manifest.RoleAttachment, p.killPod),
 		onPod(4, "an attachment Pod is evicted", manifest.RoleAttachment, p.evictPod),
 		onPod(2, "a VM is evicted", manifest.RoleVM, p.evictPod),
-		onPod(3, "an attachment Pod is preempted", manifest.RoleAttachment, p.preemptPod),
 		onPod(2, "a VM is preempted", manifest.RoleVM, p.preemptPod),
 		Weigh(2, Fault{"a webhook denies all Pods for some seconds", p.denyPods}),
 	}

@@ -31,7 +31,8 @@ var (
 func createServiceAccount(ctx context.Context, namespace string) string {
 	GinkgoHelper()
 	applyRBAC(ctx, namespace, readRBACFiles(rbacFiles...))
-	// RBAC objects take effect with a delay.
+	// RBAC objects and the ResourceQuota for attachment Pods take effect with a delay.
+	waitForQuota(ctx, namespace, attachmentQuota)
 	waitForPermissions(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
 		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})

@@ -8,6 +8,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // createQuota creates a ResourceQuota in the namespace, and waits until it takes effect.
@@ -16,11 +18,32 @@ func (env testEnv) createQuota(ctx context.Context, hard corev1.ResourceList) {
 	quotas := cluster.CoreV1().ResourceQuotas(env.namespace)
 	_, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
+	waitForQuota(ctx, env.namespace, "small")
+}
+
+// removeAttachmentQuota deletes the ResourceQuota that admits attachment Pods, and waits until the API server no longer admits them.
+func (env testEnv) removeAttachmentQuota(ctx context.Context) {
+	GinkgoHelper()
+	Expect(cluster.CoreV1().ResourceQuotas(env.namespace).Delete(ctx, attachmentQuota, metav1.DeleteOptions{})).To(Succeed())
+	critical := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{GenerateName: "try-"}, Spec: corev1.PodSpec{
+		PriorityClassName: manifest.AttachmentPriorityClass, Containers: []corev1.Container{{Name: "try", Image: "i:1"}}}}
+	Eventually(func() error {
+		_, err := cluster.CoreV1().Pods(env.namespace).Create(ctx, critical, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithContext(ctx).Should(MatchError(ContainSubstring("insufficient quota")))
+}
+
+// attachmentQuota is the ResourceQuota in manifests/rbac.yaml.
+const attachmentQuota = "bosh-attachments"
+
+// waitForQuota waits until the ResourceQuota takes effect.
+func waitForQuota(ctx context.Context, namespace, name string) {
+	GinkgoHelper()
 	Eventually(func(g Gomega) {
-		found, err := quotas.Get(ctx, "small", metav1.GetOptions{})
+		found, err := cluster.CoreV1().ResourceQuotas(namespace).Get(ctx, name, metav1.GetOptions{})
 		g.Expect(err).NotTo(HaveOccurred())
 		g.Expect(found.Status.Hard).NotTo(BeEmpty())
-		g.Expect(found.Status.Used).To(HaveLen(len(hard)))
+		g.Expect(found.Status.Used).To(HaveLen(len(found.Spec.Hard)))
 	}).WithContext(ctx).Should(Succeed())
 }
 
@@ -56,6 +79,15 @@ var _ = Describe("A namespace with a ResourceQuota", func() {
 		Entry("for Pods", resourceList("pods", "1"), "exceeded quota: small"),
 		Entry("for memory limits", resourceList("limits.memory", "512Mi"), "exceeded quota: small"),
 	)
+
+	It("only for other Pods than attachment Pods makes attach_disk fail at once, if the cluster requires one for their PriorityClass", func(ctx context.Context) {
+		env, vm, disk := newTestEnvWithDisk(ctx)
+		env.removeAttachmentQuota(ctx)
+		previous := env.listObjects(ctx)
+		failed := env.mustFail(ctx, "attach_disk", vm, disk)
+		Expect(failed.Message).To(SatisfyAll(ContainSubstring("insufficient quota to match these scopes"), HaveSuffix("[request-denied]")))
+		Expect(env.listObjects(ctx)).To(ConsistOf(previous))
+	})
 
 	It("that is used up for PVCs makes create_disk fail at once", func(ctx context.Context) {
 		env := newTestEnv(ctx)

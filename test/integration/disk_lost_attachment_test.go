@@ -3,7 +3,6 @@ package integration
 import (
 	"context"
 	"net/http"
-	"os"
 	"strings"
 	"sync"
 
@@ -152,7 +151,7 @@ var _ = Describe("A disk that is deleted and attached at the same time", func() 
 })
 
 var _ = Describe("A disk for a VM on a node without capacity for another Pod", func() {
-	It("makes attach_disk fail at once, and the error quotes the scheduler", func(ctx context.Context) {
+	It("makes attach_disk fail at once, and the error quotes the scheduler, which preempts no VM", func(ctx context.Context) {
 		node := "full"
 		createNode(ctx, node)
 		env := newTestEnv(ctx)
@@ -162,38 +161,36 @@ var _ = Describe("A disk for a VM on a node without capacity for another Pod", f
 		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
 		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("did not start: the VM's node has no capacity: "), ContainSubstring("Too many pods")))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
+		Expect(env.preemptedPods(ctx)).To(BeEmpty())
 	})
 })
 
+// preemptedPods returns the names of Pods in the namespace that the scheduler preempted.
+func (env testEnv) preemptedPods(ctx context.Context) (names []string) {
+	GinkgoHelper()
+	events, err := cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
+	Expect(err).NotTo(HaveOccurred())
+	for _, event := range events.Items {
+		names = append(names, event.InvolvedObject.Name)
+	}
+	return names
+}
+
 var _ = Describe("A Pod with a higher priority than a VM, on the full node of the VM,", func() {
-	It("preempts the VM Pod, and not its attachment Pod, if attachment Pods have their own PriorityClass", func(ctx context.Context) {
-		class, err := os.ReadFile("../../manifests/priority-class.yaml")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(plane.Apply(ctx, string(class))).To(Succeed())
+	It("preempts the VM Pod, and not its attachment Pod", func(ctx context.Context) {
 		Expect(plane.Apply(ctx, `{"apiVersion":"scheduling.k8s.io/v1","kind":"PriorityClass","metadata":{"name":"important"},"value":1000}`)).To(Succeed())
 		node := "preempting"
 		createNode(ctx, node)
 		env := newTestEnv(ctx)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
 		disk := env.createDisk(ctx)
-		env.Director = env.directorWithConfig("disk", map[string]any{"attachment_priority_class": "bosh-attachment"})
 		env.mustCall(ctx, "attach_disk", "agent-one", disk)
 		limitNodePods(ctx, node, 2)
 
 		Expect(plane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"other","namespace":"`+env.namespace+`"},"spec":{
 			"priorityClassName":"important","nodeSelector":{"test/name":"`+node+`"},"tolerations":[{"operator":"Exists"}],
 			"containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
-		preempted := func(ctx context.Context) []string {
-			GinkgoHelper()
-			events, err := cluster.CoreV1().Events(env.namespace).List(ctx, metav1.ListOptions{FieldSelector: "reason=Preempted"})
-			Expect(err).NotTo(HaveOccurred())
-			var names []string
-			for _, event := range events.Items {
-				names = append(names, event.InvolvedObject.Name)
-			}
-			return names
-		}
-		Eventually(preempted).WithContext(ctx).Should(Equal([]string{"agent-one"}))
+		Eventually(env.preemptedPods).WithContext(ctx).Should(Equal([]string{"agent-one"}))
 	})
 })
 

@@ -63,6 +63,9 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 
 	plane, err = embedded.NewTestControlPlane(filepath.Join(shared, "control-plane"))
 	Expect(err).NotTo(HaveOccurred())
+	admissionConfig := filepath.Join(shared, "admission.yaml")
+	Expect(os.WriteFile(admissionConfig, []byte(limitedPriorityClasses), 0o600)).To(Succeed())
+	plane.APIServerFlags = []string{"--admission-control-config-file=" + admissionConfig}
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
 	initClients(shared)
@@ -121,6 +124,22 @@ func initClients(shared string) {
 	dynamicClient, err = dynamic.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 }
+
+// limitedPriorityClasses configures the API server as that of GKE: it admits Pods with a system PriorityClass only in namespaces with a
+// ResourceQuota for it.
+const limitedPriorityClasses = `
+apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: ResourceQuota
+  configuration:
+    apiVersion: apiserver.config.k8s.io/v1
+    kind: ResourceQuotaConfiguration
+    limitedResources:
+    - resource: pods
+      matchScopes:
+      - {scopeName: PriorityClass, operator: In, values: [system-node-critical, system-cluster-critical]}
+`
 
 const nodeManifests = `
 apiVersion: v1

@@ -22,7 +22,7 @@ var testNodeTaint = corev1.Taint{Key: "test/dedicated", Effect: corev1.TaintEffe
 func createNode(ctx context.Context, name string) {
 	GinkgoHelper()
 	_, err := cluster.CoreV1().Nodes().Create(ctx, &corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name, corev1.LabelOSStable: "linux"}},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"test/name": name, corev1.LabelHostname: name, corev1.LabelOSStable: "linux"}},
 		Spec:       corev1.NodeSpec{Taints: []corev1.Taint{testNodeTaint}},
 	}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())

@@ -28,7 +28,7 @@ func readRepoFile(path string) string {
 var suiteAdmissionLimits = map[string]string{
 	"images":           "registry.example.com/\nregistry.local/\nsc-\nmirror.example.org/\n",
 	"sidecars":         "proxy:1\nmirror.example.org/proxy:1\n",
-	"priority_classes": "bosh-attachment\nimportant\nlow-priority\nnone\n",
+	"priority_classes": "important\nlow-priority\nnone\n",
 	"service_accounts": "none\n",
 	"storage_classes":  "standard\nimmediate\ngrowing\nnone\nvanished\nof-driver\n",
 	"external_ips":     "true",
