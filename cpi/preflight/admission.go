@@ -3,6 +3,7 @@ package preflight
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,32 +16,23 @@ import (
 // admissionChecks returns a check for each kind of object that calls create: a dry run with all admission control of the API
 // server, which stores nothing.
 func admissionChecks() []Check {
-	podCheck := func(build func(sampleObjects, manifest.VMPod) *corev1.Pod) func(context.Context, *clusterState) finding {
-		return func(ctx context.Context, s *clusterState) finding {
-			return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod manifest.VMPod) (string, error) {
-				desired := build(samples, vmPod)
-				_, err := s.client.Pods.DryRunCreate(ctx, desired)
-				return desired.Spec.Containers[0].Image, err
-			})
-		}
-	}
 	return []Check{
-		{"create-vm", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod { return withoutNode(vmPod).Pod })},
-		{"create-attachment", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+		{"create-vm", Required, podCheck("VM Pods", func(_ sampleObjects, vmPod manifest.VMPod) *corev1.Pod { return withoutNode(vmPod).Pod })},
+		{"create-attachment", Required, podCheck("attachment Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.buildAttachmentPod(vmPod).Pod
 		})},
-		{"create-copy", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+		{"create-copy", Advised, podCheck("copy Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.buildCopyPod(vmPod).Pod
 		})},
-		{"create-reboot", Required, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+		{"create-reboot", Required, podCheck("reboot Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, "").Pod)
 		})},
-		{"create-flush", Advised, podCheck(func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
+		{"create-flush", Advised, podCheck("flush Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			attachmentPod := samples.buildAttachmentPod(vmPod)
 			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
 			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, "").Pod)
 		})},
-		{"create-settings", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
+		{"create-settings", Required, objectCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			vm, err := samples.buildVM()
 			if err != nil {
 				return err
@@ -48,16 +40,16 @@ func admissionChecks() []Check {
 			_, err = samples.client.Secrets.DryRunCreate(ctx, vm.SettingsSecret(map[string][]byte{"settings.json": []byte("{}")}, vmPod))
 			return err
 		})},
-		{"create-disk", Required, dryRunCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
+		{"create-disk", Required, objectCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
 			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id).PVC)
 			return err
 		})},
-		{"create-service", Advised, dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
+		{"create-service", Advised, objectCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			_, err := samples.client.Services.DryRunCreate(ctx, samples.buildService().Object(vmPod, ""))
 			return err
 		})},
-		{"create-budget", Advised, dryRunCheck(dryRunPDBs)},
-		{"create-template", Advised, dryRunCheck(dryRunPodTemplate)},
+		{"create-budget", Advised, objectCheck(dryRunPDBs)},
+		{"create-template", Advised, objectCheck(dryRunPodTemplate)},
 		{"create-snapshot", Advised, inspectSnapshot},
 	}
 }
@@ -69,29 +61,56 @@ func withoutNode(vmPod manifest.VMPod) manifest.VMPod {
 	return manifest.VMPod{Pod: pod}
 }
 
-func dryRunCheck(create func(context.Context, sampleObjects, manifest.VMPod) error) func(context.Context, *clusterState) finding {
-	return func(ctx context.Context, s *clusterState) finding {
-		return s.dryRunCreate(ctx, func(samples sampleObjects, vmPod manifest.VMPod) (string, error) {
-			return "", create(ctx, samples, vmPod)
-		})
-	}
+// podCheck returns a check that creates a Pod in a dry run, and compares it with the admitted Pod. pods describes Pods of this kind.
+func podCheck(pods string, build func(sampleObjects, manifest.VMPod) *corev1.Pod) func(context.Context, *clusterState) finding {
+	return dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) (finding, error) {
+		sent := build(samples, vmPod)
+		admitted, err := samples.client.Pods.DryRunCreate(ctx, sent)
+		if err != nil {
+			return finding{}, err
+		}
+		if changes := admissionChanges(pods, sent, admitted); len(changes) > 0 {
+			return fail("a webhook or policy of the cluster "+strings.Join(changes, "; and "),
+				"exempt Pods with the label "+manifest.LabelManagedBy+"="+manifest.ManagedBy+" from the webhook or policy, or the namespace"), nil
+		}
+		priority := admitted.Spec.Priority
+		if manifest.HasRole(sent, manifest.RoleAttachment) && priority != nil && *priority < criticalPriority {
+			return warn(fmt.Sprintf("the PriorityClass %s of attachment Pods has value %d; the kubelet may evict them while their disks are in use",
+				admitted.Spec.PriorityClassName, *priority),
+				"remove disk.attachment_priority_class, unless the cluster does not admit "+manifest.AttachmentPriorityClass), nil
+		}
+		return pass("would be admitted, with image " + manifest.OwnContainer(sent).Image), nil
+	})
 }
 
-// dryRunCreate creates an object in a dry run. create returns the object's image, or "" if it has none.
-func (s *clusterState) dryRunCreate(ctx context.Context, create func(sampleObjects, manifest.VMPod) (string, error)) finding {
-	samples := s.newSamples(ctx)
-	vmPod, err := samples.buildVMPod()
-	if err != nil {
-		return fail(err.Error(), "correct the configuration")
+// criticalPriority is the lowest priority of Pods that the kubelet never evicts (SystemCriticalPriority in
+// k8s.io/kubernetes/pkg/apis/scheduling).
+const criticalPriority = 2_000_000_000
+
+// objectCheck returns a check that creates an object in a dry run.
+func objectCheck(create func(context.Context, sampleObjects, manifest.VMPod) error) func(context.Context, *clusterState) finding {
+	return dryRunCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) (finding, error) {
+		return pass("would be admitted"), create(ctx, samples, vmPod)
+	})
+}
+
+// dryRunCheck returns a check with the finding of create, or with the reason for which the API server rejects the object.
+func dryRunCheck(
+	create func(context.Context, sampleObjects, manifest.VMPod) (finding, error),
+) func(context.Context, *clusterState) finding {
+
+	return func(ctx context.Context, s *clusterState) finding {
+		samples := s.newSamples(ctx)
+		vmPod, err := samples.buildVMPod()
+		if err != nil {
+			return fail(err.Error(), "correct the configuration")
+		}
+		found, err := create(ctx, samples, vmPod)
+		if err != nil {
+			return s.rejectionFinding(err)
+		}
+		return found
 	}
-	image, err := create(samples, vmPod)
-	if err != nil {
-		return s.rejectionFinding(err)
-	}
-	if image != "" {
-		return pass("would be admitted, with image " + image)
-	}
-	return pass("would be admitted")
 }
 
 func dryRunPDBs(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
@@ -145,8 +164,10 @@ func (s *clusterState) rejectionFinding(err error) finding {
 	}
 	for _, hint := range []struct{ words, remedy string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
+		{"insufficient quota to match these scopes", "apply " + callPermissionsFile + ", whose ResourceQuota bosh-attachments admits " +
+			"system-node-critical in the namespace, or set disk.attachment_priority_class to a PriorityClass that the cluster admits"},
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
-		{"no PriorityClass with name", "create the PriorityClass (manifests/priority-class.yaml), or correct disk.attachment_priority_class"},
+		{"no PriorityClass with name", "create the PriorityClass, or correct disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
 		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
 			"see docs/explanation/security.md; if it restricts images, set -image to the image of a stemcell"},

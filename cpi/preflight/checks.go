@@ -69,7 +69,6 @@ func Checks() []Check {
 		Check{"nodes", Required, inspectNodes},
 		Check{"pod-slots", Advised, inspectPodSlots},
 		Check{"attach-limits", Advised, withDefaultStorageClass(inspectAttachLimits)},
-		Check{"priority-class", Required, inspectPriorityClass},
 		Check{"addresses", Advised, inspectAddresses},
 		Check{"address-pools", Advised, inspectAddressPools},
 		Check{"registry", Required, inspectRegistry},

@@ -19,8 +19,9 @@ const lowCapacity = 10
 
 // demand is the quota usage of one kind of Pod.
 type demand struct {
-	name      string // plural
-	resources corev1.ResourceList
+	name          string // plural
+	priorityClass string
+	resources     corev1.ResourceList
 }
 
 // demands returns the demands of a small VM and of an attachment Pod.
@@ -32,8 +33,8 @@ func (s *clusterState) demands(ctx context.Context) ([]demand, error) {
 	}
 	attachment := samples.buildAttachmentPod(vmPod)
 	return []demand{
-		{"small VMs", quotaUsage(manifest.OwnContainer(vmPod.Pod).Resources)},
-		{"attachment Pods", quotaUsage(manifest.OwnContainer(attachment.Pod).Resources)},
+		{"small VMs", vmPod.Spec.PriorityClassName, quotaUsage(manifest.OwnContainer(vmPod.Pod).Resources)},
+		{"attachment Pods", attachment.Spec.PriorityClassName, quotaUsage(manifest.OwnContainer(attachment.Pod).Resources)},
 	}, nil
 }
 
@@ -63,14 +64,15 @@ func inspectQuotas(ctx context.Context, s *clusterState) finding {
 	var messages []string
 	least := int64(-1)
 	for _, quota := range found.Items {
-		if len(quota.Spec.Scopes) > 0 || quota.Spec.ScopeSelector != nil {
+		classes, scoped := priorityClassScope(quota)
+		if scoped && classes == nil {
 			messages = append(messages, quota.Name+" has scopes and is not evaluated")
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(quota.Status.Hard)) {
 			for _, demand := range demands {
 				capacity, counted := quotaCapacity(quota, name, demand.resources)
-				if !counted {
+				if !counted || scoped && !slices.Contains(classes, demand.priorityClass) {
 					continue
 				}
 				if least < 0 || capacity < least {
@@ -92,6 +94,20 @@ func inspectQuotas(ctx context.Context, s *clusterState) finding {
 		return warn(detail, "raise the ResourceQuota before it is used up; a VM requires one Pod, and one more for each disk")
 	}
 	return pass(detail)
+}
+
+// priorityClassScope returns the PriorityClasses of the Pods that the quota counts, if these are its only scope. Otherwise it returns nil,
+// and whether the quota has scopes.
+func priorityClassScope(quota *corev1.ResourceQuota) (classes []string, scoped bool) {
+	selector := quota.Spec.ScopeSelector
+	if len(quota.Spec.Scopes) > 0 || selector == nil || len(selector.MatchExpressions) != 1 {
+		return nil, len(quota.Spec.Scopes) > 0 || selector != nil
+	}
+	scope := selector.MatchExpressions[0]
+	if scope.ScopeName != corev1.ResourceQuotaScopePriorityClass || scope.Operator != corev1.ScopeSelectorOpIn {
+		return nil, true
+	}
+	return scope.Values, true
 }
 
 // quotaCapacity returns for how many more Pods with this usage the quota has capacity. counted is whether they use the quota's

@@ -130,8 +130,8 @@ var _ = Describe("Preflight checks", func() {
 				imperfect[result.Check] = result.Verdict
 			}
 		}
-		// The cluster has no reserved range, and the configuration no priority class.
-		Expect(imperfect).To(Equal(map[string]Verdict{"address-pools": Warns, "priority-class": Warns}))
+		// The cluster has no reserved range.
+		Expect(imperfect).To(Equal(map[string]Verdict{"address-pools": Warns}))
 		Expect(results).To(HaveLen(len(Checks())))
 	})
 
@@ -181,6 +181,17 @@ var _ = Describe("Preflight checks", func() {
 			cluster.Add("resourcequotas", namespace, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
 				Status: corev1.ResourceQuotaStatus{Hard: quota, Used: quota}})
 		}),
+		Entry(nil, "quotas", Fails, "q: 1 of 1 pods used, capacity for 0 more attachment Pods", "raise the ResourceQuota", func() {
+			quota := corev1.ResourceList{corev1.ResourcePods: resource.MustParse("1")}
+			cluster.Add("resourcequotas", namespace, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+				Spec: corev1.ResourceQuotaSpec{ScopeSelector: &corev1.ScopeSelector{MatchExpressions: []corev1.ScopedResourceSelectorRequirement{
+					{ScopeName: corev1.ResourceQuotaScopePriorityClass, Operator: corev1.ScopeSelectorOpIn, Values: []string{manifest.AttachmentPriorityClass}}}}},
+				Status: corev1.ResourceQuotaStatus{Hard: quota, Used: quota}})
+		}),
+		Entry(nil, "quotas", OK, "q has scopes and is not evaluated", "", func() {
+			cluster.Add("resourcequotas", namespace, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "q"},
+				Spec: corev1.ResourceQuotaSpec{Scopes: []corev1.ResourceQuotaScope{corev1.ResourceQuotaScopeBestEffort}}})
+		}),
 		Entry(nil, "limit-ranges", Warns, "VMs without cpu", "set cpu and memory", func() {
 			cluster.Add("limitranges", namespace, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "l"}, Spec: corev1.LimitRangeSpec{
 				Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Default: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}},
@@ -198,10 +209,6 @@ var _ = Describe("Preflight checks", func() {
 				}
 				return rejected
 			}
-		}),
-		Entry(nil, "priority-class", Fails, "urgent", "", func() {
-			cluster.config.Disk.AttachmentPriorityClass = "urgent"
-			cluster.deny("/priorityclasses")
 		}),
 	)
 

@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
@@ -147,6 +148,31 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(runCheck(ctx, env.Director).results["create-vm"].Verdict).To(Equal(preflight.OK))
 	})
 
+	It("name the ResourceQuota that a cluster requires for the PriorityClass of attachment Pods", func(ctx context.Context) {
+		env.removeAttachmentQuota(ctx)
+		Expect(runCheck(ctx, env.Director).results["create-attachment"]).To(
+			matchResult(preflight.Fails, "insufficient quota to match these scopes", "apply manifests/rbac.yaml, whose ResourceQuota bosh-attachments"))
+	})
+
+	It("name what a webhook changes in Pods, and the consequence", func(ctx context.Context) {
+		env.mutatePods(ctx, func(pod *corev1.Pod) {
+			if pod.Labels == nil {
+				pod.Labels = map[string]string{}
+			}
+			pod.Labels["changed-by"] = "webhook"
+			podMutations["inserts a container before the others"](pod)
+			if manifest.HasRole(pod, manifest.RoleAttachment) {
+				pod.Spec.TerminationGracePeriodSeconds = new(int64(60))
+			}
+		})
+		results := runCheck(ctx, env.Director).results
+		Expect(results["create-attachment"]).To(matchResult(preflight.Fails,
+			"changed terminationGracePeriodSeconds of attachment Pods from 315360000 to 60: the kubelet kills the Pod", "exempt Pods with the label"))
+		for _, name := range []string{"create-vm", "create-copy", "create-reboot", "create-flush"} {
+			Expect(results[name].Verdict).To(Equal(preflight.OK), "%s: %s", name, results[name].Detail)
+		}
+	})
+
 	It("name missing permissions, and the file that grants them", func(ctx context.Context) {
 		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
@@ -168,7 +194,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 
 	It("report what a ResourceQuota leaves, and what a LimitRange forbids", func(ctx context.Context) {
 		env.grantCheckPermissions(ctx)
-		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.OK, "no ResourceQuota", ""))
+		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.OK, "bosh-attachments: 0 of 1M pods used, capacity for 1000000 more attachment Pods", ""))
 		env.createQuota(ctx, corev1.ResourceList{"pods": quantity("5"), "limits.memory": quantity("2Gi")})
 		Expect(runCheck(ctx, env.Director).results["quotas"]).To(matchResult(preflight.Warns, "0 of 2Gi limits.memory used, capacity for 2 more attachment Pods", "raise the ResourceQuota"))
 		_, err := cluster.CoreV1().LimitRanges(env.namespace).Create(ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "bounds"},

@@ -201,20 +201,17 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "pull, push and delete", "correct stemcell.registry"))
 	})
 
-	It("compare the priority of attachment Pods with the priority of VM Pods", func(ctx context.Context) {
-		Expect(runCheck(ctx, env.Director).results["priority-class"]).To(matchResult(preflight.Warns, "is not set", "manifests/priority-class.yaml"))
+	It("compare the priority of attachment Pods with the priority of critical Pods", func(ctx context.Context) {
 		classes := cluster.SchedulingV1().PriorityClasses()
 		const low = "low-priority"
 		_, err := classes.Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: low}, Value: -5}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) { Expect(classes.Delete(ctx, low, metav1.DeleteOptions{})).To(Succeed()) })
-		checkPriorityClass := func(priorityClass string) map[string]preflight.Result {
-			return runCheck(ctx, env.directorWithConfig("disk", map[string]any{"attachment_priority_class": priorityClass})).results
+		checkPriorityClass := func(priorityClass string) preflight.Result {
+			return runCheck(ctx, env.directorWithConfig("disk", map[string]any{"attachment_priority_class": priorityClass})).results["create-attachment"]
 		}
-		Eventually(checkPriorityClass).WithArguments(low).Should(HaveKeyWithValue("priority-class", matchResult(preflight.Fails, "has value -5; highest value of VMs: 0 (VMs without a priority_class)", "raise the value")))
-		results := checkPriorityClass("none")
-		Expect(results["priority-class"]).To(matchResult(preflight.Fails, "no PriorityClass with name none", "create the PriorityClass"))
-		Expect(results["create-attachment"].Verdict).To(Equal(preflight.Fails))
+		Eventually(checkPriorityClass).WithArguments(low).Should(matchResult(preflight.Warns, "PriorityClass "+low+" of attachment Pods has value -5", "remove disk.attachment_priority_class"))
+		Expect(checkPriorityClass("none")).To(matchResult(preflight.Fails, "no PriorityClass with name none", "create the PriorityClass"))
 	})
 
 	It("create Pods in a dry run, with the image of an existing VM or of -image", func(ctx context.Context) {
