@@ -14,6 +14,9 @@ func RoleOf(object metav1.Object) string { return object.GetLabels()[LabelRole] 
 // DirectorOf returns the UUID of the object's director.
 func DirectorOf(object metav1.Object) string { return object.GetLabels()[LabelDirector] }
 
+// DirectorNameOf returns the name of the director of a VM or disk, or "" if the director has not set it.
+func DirectorNameOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationDirector] }
+
 // VMOf returns the CID of the VM to which a Pod belongs, or which has a disk.
 func VMOf(object metav1.Object) string { return object.GetLabels()[LabelVM] }
 

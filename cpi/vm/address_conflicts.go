@@ -69,7 +69,7 @@ func (s *Session) isOrphaned(pod manifest.VMPod) (bool, error) {
 // addressInUseError returns the error for a VM whose addresses an existing VM requests. The director does not retry the call.
 func (s *Session) addressInUseError(vm manifest.VM, existing manifest.VMPod) error {
 	owner, remedy := "", "if `bosh vms` does not show that VM, delete it with "+call.DeleteVMCommand(existing.Deployment(), existing.Name)
-	director := existing.Annotations[manifest.AnnotationDirector]
+	director := manifest.DirectorNameOf(existing)
 	switch {
 	case !manifest.BelongsTo(existing, s.Director):
 		owner = fmt.Sprintf(" of another director, %s,", cmp.Or(strings.TrimSpace(director+" "+manifest.DirectorOf(existing)), "without a UUID"))
