@@ -251,7 +251,9 @@ func releasedGracePeriod(attachment manifest.AttachmentPod, containerName string
 	status := attachment.Status
 	containers := slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)
 	own := manifest.OwnContainerName(attachment.Pod)
-	isOther := func(container corev1.ContainerStatus) bool { return container.Name != own && container.State.Running != nil }
+	isOther := func(container corev1.ContainerStatus) bool {
+		return container.Name != own && container.State.Running != nil
+	}
 	if containerName == "" || !slices.ContainsFunc(containers, isOther) {
 		return nil
 	}
