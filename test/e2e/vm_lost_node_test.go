@@ -21,11 +21,11 @@ func (env *testEnv) ensureSecondNode(ctx context.Context) *embedded.Node {
 	GinkgoHelper()
 	cluster := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 2)
 	second := cluster.Nodes[1]
-	if second.Kubelet().Running() {
-		return second
+	wasRunning := second.Kubelet().Running()
+	Expect(cluster.AddNode(ctx, second)).To(Succeed()) // imports images that a kubelet under disk pressure deleted
+	if !wasRunning {
+		DeferCleanup(func(ctx context.Context) { Expect(cluster.RemoveNode(ctx, second)).To(Succeed()) })
 	}
-	Expect(cluster.AddNode(ctx, second)).To(Succeed())
-	DeferCleanup(func(ctx context.Context) { Expect(cluster.RemoveNode(ctx, second)).To(Succeed()) })
 	return second
 }
 
