@@ -12,7 +12,7 @@ build: go
 go:
 	@bash -c '. scripts/environment; need_go'
 
-# Run unit and integration tests, without root and without a cluster. KUBERNETES=1.33 runs only tests with a control plane, with that
+# Run unit and integration tests, without root and without a cluster. KUBERNETES=1.35 runs only tests with a control plane, with that
 # version. LABEL=each-version runs only those that depend most on the version.
 test:
 	KUBERNETES=$(KUBERNETES) LABEL=$(LABEL) scripts/test

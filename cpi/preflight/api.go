@@ -12,7 +12,7 @@ import (
 
 const (
 	// oldestMinor and newestMinor are the oldest and newest supported minor versions of Kubernetes 1.
-	oldestMinor, newestMinor = 33, 36
+	oldestMinor, newestMinor = 35, 37
 	// expiryWarningPeriod is how long before the expiration of credentials the check warns.
 	expiryWarningPeriod = 30 * 24 * time.Hour
 	// maxClockSkew is the accepted difference between the clocks of the API server and this host.

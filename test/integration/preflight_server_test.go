@@ -148,10 +148,10 @@ var _ = Describe("Preflight checks of the API server", func() {
 			}))
 			Expect(runCheck(ctx, env.Director).results["api-version"]).To(matchResult(verdict, "v1."+minor, remedy))
 		},
-		Entry("too old", "32", preflight.Fails, "upgrade the cluster"),
-		Entry("oldest supported", "33", preflight.OK, ""),
-		Entry("with a suffix of a provider", "34+", preflight.OK, ""),
-		Entry("newer than the CPI", "37", preflight.Warns, "a newer release"),
+		Entry("too old", "34", preflight.Fails, "upgrade the cluster"),
+		Entry("oldest supported", "35", preflight.OK, ""),
+		Entry("with a suffix of a provider", "36+", preflight.OK, ""),
+		Entry("newer than the CPI", "38", preflight.Warns, "a newer release"),
 	)
 
 	It("report by how much its clock differs", func(ctx context.Context) {

@@ -13,7 +13,7 @@ require (
 	golang.org/x/sys v0.47.0
 	google.golang.org/grpc v1.84.0
 	google.golang.org/protobuf v1.36.12
-	k8s.io/kubelet v0.36.3
+	k8s.io/kubelet v0.37.2
 )
 
 require (

@@ -127,7 +127,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 func (s *Server) Handle(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/version":
-		respond(w, http.StatusOK, map[string]string{"gitVersion": "v1.36.3", "major": "1", "minor": "36"})
+		respond(w, http.StatusOK, map[string]string{"gitVersion": "v1.37.2", "major": "1", "minor": "37"})
 		return
 	case "/api", "/apis":
 		respond(w, http.StatusOK, metav1.APIGroupList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupList", APIVersion: "v1"}, Groups: s.Groups})
