@@ -1,5 +1,5 @@
-// Command bench measures the cost of the CPI's calls and of similar programs, and writes docs/bench/results.json and an HTML page. It
-// exits with status 1 if a call takes more requests or CPU time than in the previous results, beyond noise.
+// Command bench measures the cost of the CPI's calls and of similar programs, and writes docs/bench/results.json. It exits
+// with status 1 if a call takes more requests or CPU time than in the previous results, beyond noise.
 package main
 
 import (
@@ -8,32 +8,24 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
 
 	"bosh-kubernetes-cpi/test/bench/benchenv"
-	"bosh-kubernetes-cpi/test/bench/page"
 	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 func main() {
-	out := flag.String("out", "docs/bench", "`directory` of results.json and index.html")
+	out := flag.String("out", "docs/bench", "`directory` of results.json")
 	baselinePath := flag.String("baseline", "docs/bench/results.json", "`file` with the results to compare with")
 	parts := flag.String("parts", strings.Join(partNames, ","), "comma-separated `parts` to measure")
 	quick := flag.Bool("quick", false, "run the small benchmark, which takes a minute or two")
-	pageOnly := flag.Bool("page", false, "only regenerate the page from the existing results")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if *pageOnly {
-		if err := writePage(*out); err != nil {
-			fmt.Fprintln(os.Stderr, "bench:", err)
-			os.Exit(2)
-		}
-		return
-	}
 	regressions, err := run(ctx, bench{out: *out, parts: strings.Split(*parts, ","), sizes: sizesFor(*quick), start: time.Now()}, *baselinePath)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
@@ -106,44 +98,17 @@ func run(ctx context.Context, b bench, baselinePath string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	if baseline != nil && len(b.parts) == len(partNames) {
-		results.History = append(slices.Clone(baseline.History), baseline.Summary())
+	if err := os.MkdirAll(b.out, 0o755); err != nil {
+		return nil, err
 	}
-	if err := writeResults(results, b.out); err != nil {
+	if err := results.Write(filepath.Join(b.out, "results.json")); err != nil {
 		return nil, err
 	}
 	for _, goal := range results.Goals() {
 		fmt.Fprintln(os.Stdout, goal)
 	}
-	b.logf("see %s/index.html", b.out)
 	if baseline == nil {
 		return nil, nil
 	}
 	return report.Regressions(baseline, results), nil
-}
-
-func writeResults(results *report.Results, dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	if err := results.Write(dir + "/results.json"); err != nil {
-		return err
-	}
-	return writePage(dir)
-}
-
-// writePage generates the page from the results in the directory.
-func writePage(dir string) error {
-	results, err := report.Read(dir + "/results.json")
-	if err != nil {
-		return err
-	}
-	if results == nil {
-		return fmt.Errorf("%s/results.json does not exist; run make bench", dir)
-	}
-	html, err := page.Render(results)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(dir+"/index.html", html, 0o644)
 }

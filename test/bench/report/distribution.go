@@ -27,9 +27,6 @@ func (d Distribution) Median() float64 { return d.Quantile(0.5) }
 // Quartiles returns the first and the third quartile.
 func (d Distribution) Quartiles() (lower, upper float64) { return d.Quantile(0.25), d.Quantile(0.75) }
 
-// Max returns the largest value.
-func (d Distribution) Max() float64 { return d.Quantile(1) }
-
 // Add appends a value, rounded to three decimals.
 func (d *Distribution) Add(value float64) { *d = append(*d, math.Round(value*1000)/1000) }
 

@@ -81,16 +81,6 @@ var _ = Describe("Results", func() {
 		Expect(os.ReadFile(path)).To(ContainSubstring("\n  { \"name\": \"VM Pod\", \"bytes\": 1, \"scripts\": 2 }\n"))
 	})
 
-	It("have a summary for the history", func() {
-		results := &Results{
-			Runs:          map[string]Run{"calls": {Taken: "2026-11-27 00:05:13", Commit: "bc3d676"}},
-			BinarySizeMiB: 11, Calls: []ProgramCost{{Curl, Cost{Wall: Distribution{10}}}},
-			Deploys: []Deploy{{VMs: 20, Seconds: 5, Bare: 3}},
-		}
-		Expect(results.Summary()).To(And(HaveField("Commit", "bc3d676"), HaveField("Date", "2026-11-27"),
-			HaveField("Values", HaveKeyWithValue("deploy_20/client_wall", 1.667))))
-	})
-
 	It("reports which goals are met", func() {
 		cost := func(wall, cpu, peak float64) Cost {
 			return Cost{Distribution{wall}, Distribution{cpu}, Distribution{peak}}

@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"io/fs"
-	"math"
 	"os"
 	"regexp"
-	"strings"
 )
 
 // Results are the results of the benchmark. Parts that were not run are empty.
@@ -25,27 +23,6 @@ type Results struct {
 	Objects       []Object      `json:"objects"`
 	Deploys       []Deploy      `json:"deploys"`
 	Node          *Node         `json:"node,omitempty"`
-	// History contains earlier results of the full benchmark, oldest first.
-	History []Earlier `json:"history,omitempty"`
-}
-
-// Earlier is a summary of earlier results.
-type Earlier struct {
-	Commit string `json:"commit"`
-	Date   string `json:"date"`
-	// Values are the values of the goals, by name.
-	Values map[string]float64 `json:"values"`
-}
-
-// Summary returns the summary of the results.
-func (r *Results) Summary() Earlier {
-	run := r.Runs["calls"]
-	date, _, _ := strings.Cut(run.Taken, " ")
-	summary := Earlier{Commit: run.Commit, Date: date, Values: map[string]float64{}}
-	for _, goal := range r.Goals() {
-		summary.Values[goal.Name] = math.Round(1000*goal.Value) / 1000
-	}
-	return summary
 }
 
 // Host is the host of the benchmark.
