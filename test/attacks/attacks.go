@@ -16,7 +16,6 @@ import (
 // Attack is an attempt to misuse the token.
 type Attack struct {
 	Name   string // what the attacker creates or does
-	Group  string // heading of its table in docs/development/attacks.md
 	Source string // "LIST: ENTRY" of the published list that describes it, or empty
 	Note   string // what the attacker gains, or the reason or mitigation of a possible attack
 
@@ -124,26 +123,12 @@ func (a Attack) withoutDefaultStorageClass() Attack {
 
 // All returns all attacks with the token.
 func All() []Attack {
-	var attacks []Attack
-	for _, group := range []struct {
-		name    string
-		attacks [][]Attack
-	}{
-		{"VM Pods", [][]Attack{vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement()}},
-		{"Helper Pods", [][]Attack{helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks()}},
-		{"DaemonSets", [][]Attack{daemonSetAttacks()}},
-		{"Storage", [][]Attack{pvcAttacks(), snapshotAttacks()}},
-		{"Services, PodDisruptionBudgets and other objects", [][]Attack{
-			serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(), networkAttacks(),
-		}},
-		{"Permissions", [][]Attack{permissionsEscalation(), permissionsPods(), permissionsCluster(), permissionsWorkloads()}},
-	} {
-		for _, attack := range slices.Concat(group.attacks...) {
-			attack.Group = group.name
-			attacks = append(attacks, attack)
-		}
-	}
-	return attacks
+	return slices.Concat(
+		vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement(),
+		helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks(), daemonSetAttacks(),
+		pvcAttacks(), snapshotAttacks(), serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(), networkAttacks(),
+		permissionsEscalation(), permissionsPods(), permissionsCluster(), permissionsWorkloads(),
+	)
 }
 
 // Count returns the numbers of all, of failing and of succeeding attacks, including those by root in a VM.

@@ -2,7 +2,7 @@ package attacks
 
 import (
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -29,29 +29,19 @@ func LimitableTable() string {
 	return markdownTable([]string{"possible attack", "limit that prevents it (example)", "gain"}, rows)
 }
 
-// RejectedTables returns the tables in docs/development/attacks.md of the attacks that fail, with a heading for each group.
-func RejectedTables() string {
-	var groups []string
-	rows := map[string][][]string{}
+// RejectedTable returns the table in docs/development/attacks.md with the numbers of attacks that fail.
+func RejectedTable() string {
+	rejected, forbidden := 0, 0
 	for _, attack := range All() {
-		if attack.Possible() {
-			continue
+		switch {
+		case attack.Forbidden:
+			forbidden++
+		case !attack.Possible():
+			rejected++
 		}
-		if !slices.Contains(groups, attack.Group) {
-			groups = append(groups, attack.Group)
-		}
-		withoutPolicy, rejectedBy := "possible", "rule `"+strings.Join(attack.Rules, "` or `")+"`"
-		if attack.Forbidden {
-			withoutPolicy, rejectedBy = "forbidden", "RBAC"
-		}
-		rows[attack.Group] = append(rows[attack.Group], []string{attack.Name, withoutPolicy, rejectedBy, attack.Note, attack.Source})
 	}
-	var tables strings.Builder
-	header := []string{"attack", "without the policy", "rejected by", "gain", "source"}
-	for _, group := range groups {
-		fmt.Fprintf(&tables, "### %s\n\n%s\n", group, markdownTable(header, rows[group]))
-	}
-	return strings.TrimSuffix(tables.String(), "\n")
+	return markdownTable([]string{"rejected by", "attacks"},
+		[][]string{{"a rule of the policy", strconv.Itoa(rejected)}, {"missing permissions", strconv.Itoa(forbidden)}})
 }
 
 // EscapesTable returns the table in docs/development/attacks.md of the escapes by root in a VM.
