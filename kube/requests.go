@@ -2,7 +2,6 @@ package kube
 
 import (
 	"context"
-	"io"
 	"net/url"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -35,13 +34,9 @@ func (r requests[T, L]) forObject(request *rest.Request, name string) *rest.Requ
 	return request
 }
 
-// URL returns the URL of the object's subresource, for protocols such as exec and port-forward that upgrade the connection.
+// URL returns the URL of the object's subresource, for protocols such as port-forward that upgrade the connection.
 func (r requests[T, L]) URL(name, subresource string) *url.URL {
 	return r.forObject(r.client.Get(), name).SubResource(subresource).URL()
-}
-
-func (r requests[T, L]) stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
-	return r.forObject(r.client.Get(), name).SubResource(subresource).VersionedParams(options, r.codec).Stream(ctx)
 }
 
 func (r requests[T, L]) get(ctx context.Context, name string) (T, error) {

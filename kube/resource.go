@@ -3,7 +3,6 @@ package kube
 import (
 	"context"
 	"errors"
-	"io"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,15 +38,6 @@ func (r *Resource[T, L]) action(verb, name string) string {
 // Get returns the object of this name. It returns ErrNotFound if there is none.
 func (r *Resource[T, L]) Get(ctx context.Context, name string) (T, error) {
 	return r.send(ctx, "get", name, func(ctx context.Context) (T, error) { return r.get(ctx, name) })
-}
-
-// Stream opens a subresource of the object, such as its log, as a stream. The stream ends with the context. Stream does not retry.
-func (r *Resource[T, L]) Stream(ctx context.Context, name, subresource string, options runtime.Object) (io.ReadCloser, error) {
-	if !isValidName(name) {
-		return nil, invalidNameError(r.action("get "+subresource+" of", name))
-	}
-	stream, err := r.stream(ctx, name, subresource, options)
-	return stream, r.translate(r.action("get "+subresource+" of", name), err)
 }
 
 // Create creates the object, and returns it as stored by the API server. It returns ErrExists if the name exists. That object may

@@ -4,21 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"net/url"
 	"os"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/term"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/remotecommand"
-	"k8s.io/client-go/util/exec"
-	"k8s.io/streaming/pkg/httpstream"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/instances"
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/kube"
 )
 
 // execOptions are the flags of `kubectl bosh exec` and `kubectl bosh ssh`.
@@ -33,7 +26,8 @@ func newExecCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "exec INSTANCE [flags] -- COMMAND [ARGUMENT...]",
 		Short: "Run a command as root in an instance's VM",
-		Long:  "Run a command as root in an instance's VM, and exit with the command's status. Requires permission to create pods/exec.",
+		Long: "Run a command as root in an instance's VM with `kubectl exec`, and exit with the command's status. Requires permission to\n" +
+			"create pods/exec.",
 		Example: `  # Show the state of the instance's jobs
   kubectl bosh exec -n bosh web/0 -- monit summary
 
@@ -61,8 +55,8 @@ func newSSHCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Log in to an instance's VM as root",
-		Long: "Open a login shell as root in an instance's VM, or run a command there. The connection goes through the API server, as with\n" +
-			"`kubectl exec`. This requires permission to create pods/exec, but no sshd, no SSH key and no running BOSH agent.",
+		Long: "Open a login shell as root in an instance's VM, or run a command there, with `kubectl exec` through the API server.\n" +
+			"This requires permission to create pods/exec, but no sshd, no SSH key and no running BOSH agent.",
 		Example: `  # Open a login shell
   kubectl bosh ssh -n bosh web/0`,
 		ValidArgsFunction: completeInstance(conn, &options.filter),
@@ -87,85 +81,57 @@ func newSSHCommand(conn *connection) *cobra.Command {
 
 // run runs the command in the instance. If its exit status is not 0, the error is an exitStatus.
 func (o execOptions) run(command *cobra.Command, conn *connection, name string, remoteCommand []string) error {
-	client, config, err := conn.newClient()
-	if err != nil {
-		return err
-	}
-	ctx := command.Context()
-	instance, err := instances.Find(ctx, client, o.filter, name)
-	if err != nil {
-		return err
-	}
-	executor, err := newExecutor(config, o.execURL(client, instance.Pod, remoteCommand))
-	if err != nil {
-		return err
-	}
-	streams := remotecommand.StreamOptions{Stdout: command.OutOrStdout(), Stderr: command.ErrOrStderr(), Tty: o.tty}
+	arguments := []string{"exec"}
 	if o.stdin || o.tty {
-		streams.Stdin = command.InOrStdin()
+		arguments = append(arguments, "--stdin")
 	}
 	if o.tty {
-		err = streamTerminal(ctx, executor, streams)
-	} else {
-		err = executor.StreamWithContext(ctx, streams)
+		arguments = append(arguments, "--tty")
 	}
-	if status, ok := errors.AsType[exec.CodeExitError](err); ok {
-		return exitStatus(status.Code)
-	}
-	return err
+	return runKubectl(command, conn, o.filter, name, arguments, remoteCommand...)
 }
 
-func (o execOptions) execURL(client *kube.Client, pod string, remoteCommand []string) *url.URL {
-	location := client.Pods.URL(pod, "exec")
-	query := url.Values{"container": {manifest.VMContainer}, "command": remoteCommand, "stdout": {"true"}}
-	if o.stdin || o.tty {
-		query.Set("stdin", "true")
+// runKubectl runs kubectl with the arguments for the container of the instance's VM, and with the flags of this command that select the
+// cluster, the user and the namespace. If its exit status is not 0, the error is an exitStatus.
+func runKubectl(
+	command *cobra.Command, conn *connection, filter instances.Filter, name string, arguments []string, remoteCommand ...string,
+) error {
+	client, _, err := conn.newClient()
+	if err != nil {
+		return err
 	}
-	if o.tty {
-		query.Set("tty", "true") // a terminal has no separate stderr
-	} else {
-		query.Set("stderr", "true")
+	instance, err := instances.Find(command.Context(), client, filter, name)
+	if err != nil {
+		return err
 	}
-	location.RawQuery = query.Encode()
-	return location
+	arguments = append(append([]string{"kubectl"}, arguments...), changedFlags(command.InheritedFlags())...)
+	arguments = append(arguments, instance.Pod, "--container", manifest.VMContainer)
+	if len(remoteCommand) > 0 {
+		arguments = append(append(arguments, "--"), remoteCommand...)
+	}
+	return runCommand(context.WithoutCancel(command.Context()), arguments) // kubectl receives signals itself
 }
 
-// newExecutor returns an executor that uses WebSocket, and falls back to SPDY, like kubectl.
-func newExecutor(config *rest.Config, location *url.URL) (remotecommand.Executor, error) {
-	spdyExecutor, err := remotecommand.NewSPDYExecutor(config, "POST", location)
-	if err != nil {
-		return nil, err
-	}
-	webSocketExecutor, err := remotecommand.NewWebSocketExecutor(config, "GET", location.String())
-	if err != nil {
-		return nil, err
-	}
-	return remotecommand.NewFallbackExecutor(webSocketExecutor, spdyExecutor, func(err error) bool {
-		return httpstream.IsUpgradeFailure(err) || httpstream.IsHTTPSProxyError(err)
+// changedFlags returns the flags that are set.
+func changedFlags(flags *pflag.FlagSet) (changed []string) {
+	flags.VisitAll(func(flag *pflag.Flag) { // Visit omits inherited flags
+		if !flag.Changed {
+			return
+		}
+		values := []string{flag.Value.String()}
+		if list, ok := flag.Value.(pflag.SliceValue); ok {
+			values = list.GetSlice()
+		}
+		for _, value := range values {
+			changed = append(changed, "--"+flag.Name+"="+value)
+		}
 	})
-}
-
-// streamTerminal runs the command with this process's terminal in raw mode.
-func streamTerminal(ctx context.Context, executor remotecommand.Executor, streams remotecommand.StreamOptions) error {
-	terminal := int(os.Stdin.Fd())
-	if !term.IsTerminal(terminal) {
-		return errors.New("stdin is not a terminal; omit -t")
-	}
-	oldState, err := term.MakeRaw(terminal)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = term.Restore(terminal, oldState) }()
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	streams.TerminalSizeQueue = newTerminalSizes(ctx, terminal)
-	streams.Stderr = nil
-	return executor.StreamWithContext(ctx, streams)
+	return changed
 }
 
 func newLogsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
-	var options corev1.PodLogOptions
+	var follow, previous bool
 	var tail int64
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
@@ -180,32 +146,16 @@ jobs write their logs to files in the VM.`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
-			client, _, err := conn.newClient()
-			if err != nil {
-				return err
+			arguments := []string{"logs", fmt.Sprintf("--follow=%t", follow), fmt.Sprintf("--previous=%t", previous)}
+			if command.Flags().Changed("tail") {
+				arguments = append(arguments, fmt.Sprintf("--tail=%d", tail))
 			}
-			instance, err := instances.Find(command.Context(), client, filter, args[0])
-			if err != nil {
-				return err
-			}
-			options.Container = manifest.VMContainer
-			if command.Flags().Changed("tail") && tail >= 0 {
-				options.TailLines = &tail
-			}
-			log, err := client.Pods.Stream(command.Context(), instance.Pod, "log", &options)
-			if err != nil {
-				return err
-			}
-			defer log.Close()
-			if _, err := io.Copy(command.OutOrStdout(), log); err != nil && command.Context().Err() == nil {
-				return fmt.Errorf("read the log of Pod %s: %w", instance.Pod, err)
-			}
-			return nil
+			return runKubectl(command, conn, filter, args[0], arguments)
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
-	command.Flags().BoolVarP(&options.Follow, "follow", "f", false, "Follow the log")
-	command.Flags().BoolVarP(&options.Previous, "previous", "p", false, "Print the log of the previous container")
+	command.Flags().BoolVarP(&follow, "follow", "f", false, "Follow the log")
+	command.Flags().BoolVarP(&previous, "previous", "p", false, "Print the log of the previous container")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

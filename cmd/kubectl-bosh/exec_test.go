@@ -25,6 +25,10 @@ var _ = Describe("An instance", func() {
 		Expect(session.Err.Contents()).To(BeEquivalentTo("aside\n"))
 	})
 
+	It("exits with the status of the command", func() {
+		Expect(env.run("exec", "web/0", "--", "bash", "-c", "exit 3")).To(gexec.Exit(3))
+	})
+
 	It("passes stdin with -i", func() {
 		command := exec.Command(program, "exec", "--kubeconfig", env.kubeconfig, "web/0", "-i", "--", "head", "-c", "4")
 		command.Stdin = strings.NewReader("loud")
