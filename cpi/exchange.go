@@ -15,7 +15,8 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// apiVersion is the newest version of the CPI API that the director, the CLI and this CPI share.
+// apiVersion is the version of the CPI API that this CPI implements. Directors and CLIs select it after they called info, without a
+// version or with version 1.
 const apiVersion = 2
 
 // exchange handles one request. It implements both interfaces that bosh-cpi-go's dispatcher requires: ActionFactory, which returns
@@ -70,8 +71,10 @@ func (e *exchange) Call(action any, _ []any) (any, error) {
 
 // serve creates the session for the request, and calls the method in it.
 func (e *exchange) serve(name string, requested requestedCall) (any, error) {
-	if requested.version > apiVersion {
-		return nil, call.CodeInvalidRequest.Errorf("api_version %d is not supported; this CPI supports up to %d", requested.version, apiVersion)
+	if requested.version != apiVersion && name != "info" {
+		const defaultVersion = 1 // of a request without api_version
+		return nil, call.CodeAPIVersionUnsupported.Errorf("cannot call %s: api_version %d is not supported; "+
+			"use a director and a BOSH CLI with version %d", name, max(requested.version, defaultVersion), apiVersion)
 	}
 	session, err := e.newSession(requested)
 	if err != nil {
@@ -119,16 +122,14 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 			ID: call.NewID(), Started: time.Now(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
 		},
 		config:      config,
-		version:     requested.version,
 		stemcellAPI: fields.VM.Stemcell.APIVersion,
 	}, nil
 }
 
-// requestSession contains what the method of one request uses: the call, the configuration and the API versions.
+// requestSession contains what the method of one request uses: the call, the configuration and the stemcell's API version.
 type requestSession struct {
 	*call.Call
 	config      Config
-	version     int  // api_version of the request
 	stemcellAPI *int // api_version of the call's stemcell; nil if the director does not send it
 }
 

@@ -78,11 +78,11 @@ func FuzzRequest(f *testing.F) {
 	}
 	for _, unusual := range []string{
 		``, `{`, `[]`, `null`, `{"method":null}`, `{"method":"info","arguments":null,"context":null}`,
-		`{"method":"has_vm","arguments":["../../nodes/n"],"context":{}}`,
-		`{"method":"delete_disk","arguments":["vol-0a1b2c3d4e5f"],"context":{}}`,
-		`{"method":"has_vm","arguments":["agent-a;rm -rf /\u0000"],"context":{"request_id":"\n"}}`,
-		`{"method":"create_vm","arguments":["a","r/s:1",{"services":[{"ports":["1-9",{"port":1}]}]},{"v":{"type":"vip","ip":"::1","cloud_properties":{"ports":[1]}}},[],{}],"context":{}}`,
-		`{"method":"create_vm","arguments":["a","r/s:1",{"memory":"1Ei","resources":{"limits":{"cpu":"1n"}}},{"n":{"type":"manual","ip":"10.0.0.1","netmask":"255.255.255.0"}},[],{}],"context":{}}`,
+		`{"method":"has_vm","arguments":["../../nodes/n"],"context":{},"api_version":2}`,
+		`{"method":"delete_disk","arguments":["vol-0a1b2c3d4e5f"],"context":{},"api_version":2}`,
+		`{"method":"has_vm","arguments":["agent-a;rm -rf /\u0000"],"context":{"request_id":"\n"},"api_version":2}`,
+		`{"method":"create_vm","arguments":["a","r/s:1",{"services":[{"ports":["1-9",{"port":1}]}]},{"v":{"type":"vip","ip":"::1","cloud_properties":{"ports":[1]}}},[],{}],"context":{},"api_version":2}`,
+		`{"method":"create_vm","arguments":["a","r/s:1",{"memory":"1Ei","resources":{"limits":{"cpu":"1n"}}},{"n":{"type":"manual","ip":"10.0.0.1","netmask":"255.255.255.0"}},[],{}],"context":{},"api_version":2}`,
 		`{"method":"info","arguments":[],"context":{"kubernetes":{"kubeconfig":"users: [{name: u, user: {exec: {command: x}}}]"}}}`,
 	} {
 		f.Add([]byte(unusual))

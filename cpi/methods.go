@@ -49,7 +49,7 @@ var methods = map[string]method{
 	"set_vm_metadata": {needsCluster: true, handler: func(s *requestSession) any { return s.vmSession().SetMetadata }},
 	"attach_disk": {needsCluster: true, event: eventReasons{"DiskAttached", "Attach"},
 		timeout: methodTimeout{10 * time.Minute, func(t *Timeouts) *metav1.Duration { return &t.AttachDisk }},
-		handler: (*requestSession).attachDisk},
+		handler: func(s *requestSession) any { return s.vmSession().Attach }},
 	"detach_disk": {needsCluster: true, event: eventReasons{"DiskDetached", "Detach"},
 		timeout: methodTimeout{5 * time.Minute, func(t *Timeouts) *metav1.Duration { return &t.DetachDisk }},
 		handler: func(s *requestSession) any { return s.vmSession().Detach }},
@@ -103,32 +103,13 @@ func getInfo() (info, error) {
 	return info{APIVersion: apiVersion, StemcellFormats: images.Formats()}, nil
 }
 
-// createVM returns the handler of create_vm. Its result is the VM's CID and, from API version 2 on, the networks of the request.
+// createVM returns the handler of create_vm. Its result is the VM's CID and the networks of the request.
 func (s *requestSession) createVM() any {
-	create := func(agentID, stemcellCID string, properties json.RawMessage,
+	return func(agentID, stemcellCID string, properties json.RawMessage,
 		networks network.Networks, disks []string, env json.RawMessage) (string, network.Networks, error) {
 		cid, err := s.vmSession().Create(vm.Request{
 			AgentID: agentID, Stemcell: stemcellCID, Properties: properties, Networks: networks, Disks: disks, Env: env,
 		})
 		return cid, networks, err
-	}
-	if s.version >= 2 {
-		return create
-	}
-	return func(agentID, stemcellCID string, properties json.RawMessage,
-		networks network.Networks, disks []string, env json.RawMessage) (string, error) {
-		cid, _, err := create(agentID, stemcellCID, properties, networks, disks, env)
-		return cid, err
-	}
-}
-
-// attachDisk returns the handler of attach_disk. Its result is the disk hint for the agent, from API version 2 on.
-func (s *requestSession) attachDisk() any {
-	if s.version >= 2 {
-		return s.vmSession().Attach
-	}
-	return func(vmCID, diskCID string) error {
-		_, err := s.vmSession().Attach(vmCID, diskCID)
-		return err
 	}
 }

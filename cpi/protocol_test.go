@@ -77,10 +77,10 @@ type response struct {
 	Log *string `json:"log"`
 }
 
-// send returns the response to a request. extra is added to the top level of the request.
-func (u *unreachableCPI) send(method, arguments, extra string) response {
+// send returns the response to a request.
+func (u *unreachableCPI) send(method, arguments string) response {
 	GinkgoHelper()
-	return u.sendRaw(fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"}%s}`, method, arguments, extra))
+	return u.sendRaw(fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{"director_uuid":"d-1"},"api_version":2}`, method, arguments))
 }
 
 func (u *unreachableCPI) sendRaw(request string) response {
@@ -125,25 +125,34 @@ var _ = Describe("The protocol", func() {
 					if string(raw) == "[]" && len(valid) == 0 {
 						continue
 					}
-					got := newUnreachableCPI().send(name, string(raw), "")
+					got := newUnreachableCPI().send(name, string(raw))
 					Expect(got.Error.Type).To(Equal(call.CPIError))
 					Expect(got.Error.Message).To(ContainSubstring("takes %d arguments", len(valid)))
 				}
 			})
 
-			It("fails for an unknown API version, and for an invalid configuration", func() {
+			It("is not supported in other API versions, unless it is info, which the director and the CLI call first", func() {
+				for version, extra := range map[int]string{0: "", 1: `,"api_version":1`, 3: `,"api_version":3`} {
+					got := newUnreachableCPI().sendRaw(fmt.Sprintf(`{"method":%q,"arguments":%s,"context":{}%s}`, name, arguments, extra))
+					if name == "info" {
+						Expect(got.Error).To(BeNil())
+						continue
+					}
+					Expect(got.Error.Type).To(Equal(call.NotSupported))
+					Expect(got.Error.Message).To(And(ContainSubstring("api_version %d is not supported", max(version, 1)), HaveSuffix("[api-version-unsupported]")))
+				}
+			})
+
+			It("fails for an invalid configuration", func() {
 				u := newUnreachableCPI()
-				got := u.send(name, arguments, `,"api_version":3`)
-				Expect(got.Error.Type).To(Equal(call.CPIError))
-				Expect(got.Error.Message).To(ContainSubstring("api_version 3"))
 				u.configErr = errors.New("cpi.json: the cause")
-				got = u.send(name, arguments, "")
+				got := u.send(name, arguments)
 				Expect(got.Error.Type).To(Equal(call.CPIError))
 				Expect(got.Error.Message).To(ContainSubstring("cpi.json: the cause"))
 			})
 
 			It("reports an unreachable API server, unless it does not need the cluster", func() {
-				got := newUnreachableCPI().send(name, arguments, `,"api_version":2`)
+				got := newUnreachableCPI().send(name, arguments)
 				if !methods[name].needsCluster {
 					Expect(got.Error).To(BeNil())
 					return
@@ -164,7 +173,7 @@ var _ = Describe("The protocol", func() {
 				errors.Join(code.Errorf("the cause"), call.CodeDiskNotFound.Errorf("of the rollback")),
 			} {
 				registerMethod("test_error", func() error { return wrapped })
-				got := newUnreachableCPI().send("test_error", "[]", "")
+				got := newUnreachableCPI().send("test_error", "[]")
 				Expect(got.Error.Type).To(Or(Equal(code.Kind), Equal(call.VMCreationFailed)))
 				Expect(got.Error.Message).To(MatchRegexp(`the cause(?s:.*) \[%s\]$`, code.Name))
 				Expect(*got.Error.Retry).To(BeFalse())
@@ -176,13 +185,13 @@ var _ = Describe("The protocol", func() {
 		registerMethod("test_error", func() error {
 			return call.CodeDiskAttachFailed.Errorf("cannot attach disk disk-1: %s", "blank [volume-blank]")
 		})
-		Expect(newUnreachableCPI().send("test_error", "[]", "").Error.Message).To(Equal("cannot attach disk disk-1: blank [volume-blank]"))
+		Expect(newUnreachableCPI().send("test_error", "[]").Error.Message).To(Equal("cannot attach disk disk-1: blank [volume-blank]"))
 	})
 
 	DescribeTable("returns an error of the cluster as a CloudError with the remedy",
 		func(kind error, message string) {
 			registerMethod("test_error", func() error { return &kube.Error{Action: "get Pod bosh/a", Kind: kind, Err: errors.New("words")} })
-			got := newUnreachableCPI().send("test_error", "[]", "")
+			got := newUnreachableCPI().send("test_error", "[]")
 			Expect(got.Error.Type).To(Equal(call.CloudError))
 			Expect(got.Error.Message).To(And(ContainSubstring(message), ContainSubstring("get Pod bosh/a: words")))
 		},
@@ -210,25 +219,25 @@ var _ = Describe("The protocol", func() {
 
 	It("marks a create_vm that may be retried", func() {
 		registerMethod("test_error", func() error { return call.CodeVMCreateFailed.Wrap(errors.New("x"), true) })
-		Expect(*newUnreachableCPI().send("test_error", "[]", "").Error.Retry).To(BeTrue())
+		Expect(*newUnreachableCPI().send("test_error", "[]").Error.Retry).To(BeTrue())
 	})
 
 	It("returns null for no result, and a list for several results", func() {
 		registerMethod("test_none", func() error { return nil })
 		registerMethod("test_two", func() (string, int, error) { return "a", 2, nil })
-		Expect(newUnreachableCPI().send("test_none", "[]", "").Result).To(MatchJSON("null"))
-		Expect(newUnreachableCPI().send("test_two", "[]", "").Result).To(MatchJSON(`["a", 2]`))
+		Expect(newUnreachableCPI().send("test_none", "[]").Result).To(MatchJSON("null"))
+		Expect(newUnreachableCPI().send("test_two", "[]").Result).To(MatchJSON(`["a", 2]`))
 	})
 
 	It("keeps all digits of an integer", func() {
 		registerMethod("test_number", func(n int64) (int64, error) { return n, nil })
-		Expect(newUnreachableCPI().send("test_number", "[9007199254740993]", "").Result).To(MatchJSON("9007199254740993"))
+		Expect(newUnreachableCPI().send("test_number", "[9007199254740993]").Result).To(MatchJSON("9007199254740993"))
 	})
 
 	It("returns a panic as an error, and writes the stack trace only to the log", func() {
 		registerMethod("test_panic", func() error { panic("the cause") })
 		u := newUnreachableCPI()
-		got := u.send("test_panic", "[]", "")
+		got := u.send("test_panic", "[]")
 		Expect(got.Error.Type).To(Equal(call.CPIError))
 		Expect(got.Error.Message).To(ContainSubstring("the cause"))
 		Expect(got.Error.Message).NotTo(ContainSubstring("goroutine"))
@@ -236,14 +245,14 @@ var _ = Describe("The protocol", func() {
 	})
 
 	It("returns NotImplemented for an unknown method", func() {
-		Expect(newUnreachableCPI().send("make_coffee", "[]", "").Error.Type).To(BeEquivalentTo("Bosh::Clouds::NotImplemented"))
+		Expect(newUnreachableCPI().send("make_coffee", "[]").Error.Type).To(BeEquivalentTo("Bosh::Clouds::NotImplemented"))
 	})
 
 	It("writes no secret to the log at debug", func() {
 		u := newUnreachableCPI()
 		u.config.Log.Level = "debug"
 		arguments := `["a-1", "registry.example.com/stemcell:1", {}, {"n": {"type": "dynamic"}}, [], {"bosh": {"password": "SECRET"}}]`
-		u.send("create_vm", arguments, "")
+		u.send("create_vm", arguments)
 		Expect(u.log.String()).To(ContainSubstring("create_vm"))
 		Expect(u.log.String()).NotTo(ContainSubstring("SECRET"))
 	})

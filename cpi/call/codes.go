@@ -44,12 +44,13 @@ func newCode(name string, kind ErrorKind) Code {
 
 // Codes of invalid requests and settings, which fail before anything is changed. The message names the invalid key and the remedy.
 var (
-	CodeInvalidProperty = newCode("invalid-property", CPIError) // cloud_properties, networks, env
-	CodeInvalidStemcell = newCode("invalid-stemcell", CPIError)
-	CodeInvalidConfig   = newCode("invalid-config", CPIError) // the CPI's configuration, or a cpi-config
-	CodeInvalidRequest  = newCode("invalid-request", CPIError)
-	CodeUnknownMethod   = newCode("unknown-method", NotImplemented)
-	CodeInternalError   = newCode("internal-error", CPIError)
+	CodeInvalidProperty       = newCode("invalid-property", CPIError) // cloud_properties, networks, env
+	CodeInvalidStemcell       = newCode("invalid-stemcell", CPIError)
+	CodeInvalidConfig         = newCode("invalid-config", CPIError) // the CPI's configuration, or a cpi-config
+	CodeInvalidRequest        = newCode("invalid-request", CPIError)
+	CodeAPIVersionUnsupported = newCode("api-version-unsupported", NotSupported)
+	CodeUnknownMethod         = newCode("unknown-method", NotImplemented)
+	CodeInternalError         = newCode("internal-error", CPIError)
 )
 
 // Codes of the cluster.

@@ -41,18 +41,17 @@ var _ = Describe("Invalid input", func() {
 		Entry("a method without arguments", `{"method":"has_vm"}`, cpiError, "arguments"),
 		Entry("an unknown method", `{"method":"make_coffee","arguments":[]}`, notImplemented, "make_coffee"),
 		Entry("a method of the wrong type", `{"method":7,"arguments":[]}`, cpiError, "method"),
-		Entry("too few arguments", `{"method":"attach_disk","arguments":["vm"]}`, cpiError, "2 arguments"),
-		Entry("too many arguments", `{"method":"has_vm","arguments":["vm","vm"]}`, cpiError, "1 argument"),
-		Entry("a CID that is a number", `{"method":"has_vm","arguments":[7]}`, cpiError, "number"),
-		Entry("an empty CID", `{"method":"has_disk","arguments":[""]}`, cpiError, "the string is empty"),
-		Entry("null as a CID", `{"method":"delete_vm","arguments":[null]}`, cpiError, "the string is empty"),
-		Entry("a disk size that is a string", `{"method":"create_disk","arguments":["big",{},null]}`, cpiError, "string"),
-		Entry("a disk size of 0", `{"method":"create_disk","arguments":[0,{},null]}`, cpiError, "greater than 0"),
-		Entry("an unknown disk property", `{"method":"create_disk","arguments":[1,{"storage_clas":"x"},null]}`, cpiError, `did you mean "storage_class"?`),
-		Entry("an unknown volume mode", `{"method":"create_disk","arguments":[1,{"volume_mode":"Tape"},null]}`, cpiError, "volume_mode"),
-		Entry("an unknown filesystem", `{"method":"create_disk","arguments":[1,{"filesystem":"fat"},null]}`, cpiError, "filesystem"),
-		Entry("an API version that is too new", `{"method":"has_vm","arguments":["vm"],"api_version":7}`, cpiError, "api_version 7"),
-		Entry("a context that is an array", `{"method":"has_vm","arguments":["vm"],"context":[]}`, cpiError, "context"),
+		Entry("too few arguments", `{"method":"attach_disk","arguments":["vm"],"api_version":2}`, cpiError, "2 arguments"),
+		Entry("too many arguments", `{"method":"has_vm","arguments":["vm","vm"],"api_version":2}`, cpiError, "1 argument"),
+		Entry("a CID that is a number", `{"method":"has_vm","arguments":[7],"api_version":2}`, cpiError, "number"),
+		Entry("an empty CID", `{"method":"has_disk","arguments":[""],"api_version":2}`, cpiError, "the string is empty"),
+		Entry("null as a CID", `{"method":"delete_vm","arguments":[null],"api_version":2}`, cpiError, "the string is empty"),
+		Entry("a disk size that is a string", `{"method":"create_disk","arguments":["big",{},null],"api_version":2}`, cpiError, "string"),
+		Entry("a disk size of 0", `{"method":"create_disk","arguments":[0,{},null],"api_version":2}`, cpiError, "greater than 0"),
+		Entry("an unknown disk property", `{"method":"create_disk","arguments":[1,{"storage_clas":"x"},null],"api_version":2}`, cpiError, `did you mean "storage_class"?`),
+		Entry("an unknown volume mode", `{"method":"create_disk","arguments":[1,{"volume_mode":"Tape"},null],"api_version":2}`, cpiError, "volume_mode"),
+		Entry("an unknown filesystem", `{"method":"create_disk","arguments":[1,{"filesystem":"fat"},null],"api_version":2}`, cpiError, "filesystem"),
+		Entry("a context that is an array", `{"method":"has_vm","arguments":["vm"],"context":[],"api_version":2}`, cpiError, "context"),
 		Entry("an unknown VM property", createVMRequest(`{"memry":1}`, `{}`), cpiError, `did you mean "memory"?`),
 		Entry("an unknown key inside a structure of Kubernetes", createVMRequest(`{"affinity":{"nodeAfinity":{}}}`, `{}`), cpiError, `did you mean "nodeAffinity"?`),
 		Entry("memory without a unit in a string, which means bytes", createVMRequest(`{"memory":"1024"}`, `{}`), cpiError, "cloud_properties.memory 1024 is less than 1 MiB"),
@@ -103,8 +102,8 @@ var _ = Describe("Invalid input", func() {
 		Entry("two addresses of the same family", createVMRequest(`{}`, `{"n":{"type":"manual","ip":"10.0.0.1"},"m":{"type":"manual","ip":"10.0.0.2"}}`), "Bosh::Clouds::NotSupported", "m and n"),
 		Entry("an agent ID that is not valid in a Pod name", `{"method":"create_vm","arguments":["A_b","i:1",{},{},[],{}],"api_version":2}`, cpiError, "agent_id"),
 		Entry("a stemcell CID that is not an image reference", `{"method":"create_vm","arguments":["a","no image",{},{},[],{}],"api_version":2}`, cpiError, "no image"),
-		Entry("a stemcell with an invalid image reference", `{"method":"create_stemcell","arguments":["i",{"image":"UPPER CASE"}]}`, cpiError, "cloud_properties.image"),
-		Entry("vm_resources without a CPU", `{"method":"calculate_vm_cloud_properties","arguments":[{"ram":1}]}`, cpiError, "cpu"),
+		Entry("a stemcell with an invalid image reference", `{"method":"create_stemcell","arguments":["i",{"image":"UPPER CASE"}],"api_version":2}`, cpiError, "cloud_properties.image"),
+		Entry("vm_resources without a CPU", `{"method":"calculate_vm_cloud_properties","arguments":[{"ram":1}],"api_version":2}`, cpiError, "cpu"),
 	)
 
 	It("of a megabyte of random data leads to an error, too", func(ctx context.Context) {
@@ -180,7 +179,7 @@ var _ = Describe("A configuration", func() {
 		raw, err := os.ReadFile(filepath.Join(sharedDir, env.namespace+".kubeconfig"))
 		Expect(err).NotTo(HaveOccurred())
 		d := directorWithFile(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig_path":"/no/such/file"}}`)
-		response, err := d.CallRaw(ctx, fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"director_uuid":"d","kubernetes":{"kubeconfig":%q}}}`, raw))
+		response, err := d.CallRaw(ctx, fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"director_uuid":"d","kubernetes":{"kubeconfig":%q}},"api_version":2}`, raw))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(BeNil())
 	})
@@ -190,7 +189,7 @@ var _ = Describe("A configuration", func() {
 		kubeconfig := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"https://127.0.0.1:1"}}],
 			"contexts":[{"name":"c","context":{"cluster":"c","user":"u","namespace":"n"}}],"users":[{"name":"u","user":{"exec":{
 			"apiVersion":"client.authentication.k8s.io/v1","command":"touch","args":[%q],"interactiveMode":"Never"}}}]}`, ran)
-		request := fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"kubernetes":{"kubeconfig":%q}}}`, kubeconfig)
+		request := fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"kubernetes":{"kubeconfig":%q}},"api_version":2}`, kubeconfig)
 		callWith := func(setting string) *director.Error {
 			response, err := directorWithFile(`{"agent":{"mbus":"nats://a:1"},"timeouts":{"request":"100ms"}`+setting+`}`).CallRaw(ctx, request)
 			Expect(err).NotTo(HaveOccurred())

@@ -34,14 +34,6 @@ var _ = Describe("A VM", Label("each-version"), func() {
 		Expect(env.mustFail(ctx, "delete_vm", vm).Type).To(Equal("Bosh::Clouds::VMNotFound"))
 	})
 
-	It("is returned as a CID without networks in API version 1", func(ctx context.Context) {
-		env.APIVersion = 1
-		response := env.mustCall(ctx, "create_vm", "one", stemcellCID, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
-		Expect(response.Text()).To(Equal("agent-one"))
-		disk := env.createDisk(ctx)
-		Expect(string(env.mustCall(ctx, "attach_disk", "agent-one", disk).Result)).To(Equal("null"))
-	})
-
 	It("has the address of its manual network, and create_vm returns the network unchanged", func(ctx context.Context) {
 		network := map[string]any{"default": map[string]any{"type": "manual", "ip": "10.9.8.7", "prefix": "32", "netmask": "255.255.255.0", "gateway": "10.9.8.1",
 			"cloud_properties": map[string]any{"x": 1}, "dns": []any{"10.0.0.2"}, "default": []any{"dns", "gateway"}, "nic_group": "1"}}

@@ -20,10 +20,8 @@ const UUID = "71a22008-8304-4b12-988e-c12e3f3c92d9"
 type Director struct {
 	// CPI is the path of the CPI's program, Config the path of its cpi.json.
 	CPI, Config string
-	// APIVersion of the calls; 2 by default.
-	APIVersion int
-	wrapper    []string
-	onStart    func(*os.Process)
+	wrapper     []string
+	onStart     func(*os.Process)
 }
 
 // WithWrapper returns a copy of the director that runs the CPI through another program, such as nice: its path and arguments.
@@ -82,15 +80,11 @@ func (r Response) Text() string {
 // Call makes a call and returns the response. The returned error is about the process, for example if it was killed. An error of the CPI
 // is in the response.
 func (d *Director) Call(ctx context.Context, method string, arguments ...any) (Response, error) {
-	version := d.APIVersion
-	if version == 0 {
-		version = 2
-	}
 	if arguments == nil {
 		arguments = []any{}
 	}
 	request, err := json.Marshal(map[string]any{
-		"method": method, "arguments": arguments, "api_version": version,
+		"method": method, "arguments": arguments, "api_version": 2,
 		"context": map[string]any{"director_uuid": UUID, "request_id": "cpi-1"},
 	})
 	if err != nil {
