@@ -6,6 +6,6 @@
 //
 // This package only connects the parts: it implements the protocol (server.go, exchange.go), lists the methods (methods.go), and reads
 // the configuration (config.go). The packages vm, disk, network and stemcell implement the methods, and share the package call.
-// collect is garbage collection, and preflight checks a cluster before its first VM. imports_test.go enforces which package may import
-// which.
+// collect is garbage collection, and preflight checks a cluster before its first VM. The diagram in docs/development/architecture.md shows
+// which package may import which.
 package cpi
