@@ -13,8 +13,8 @@ import (
 	images "bosh-kubernetes-cpi/stemcell"
 )
 
-// method is all that this CPI knows about a method of the CPI protocol. Tests compare the timeouts with the job, and the timeouts and
-// Event reasons with the documentation.
+// method is all that this CPI knows about a method of the CPI protocol. Tests compare the timeouts and Event reasons with the
+// documentation.
 type method struct {
 	// needsCluster reports whether the method needs a client for the cluster. Other methods work without an API server.
 	needsCluster bool

@@ -54,8 +54,7 @@ const (
 	keyOther         = "other"         // limits methods without their own timeout
 )
 
-// table lists all timeouts with their defaults. Tests compare the configuration, the job's spec and template, and
-// docs/reference/configuration.md with it.
+// table lists all timeouts with their defaults. Tests compare the configuration and docs/reference/configuration.md with it.
 func (t *Timeouts) table() []timeout {
 	rows := []timeout{
 		{keyRequest, &t.Request, kube.DefaultRetryTimeout},
