@@ -24,7 +24,7 @@ import (
 // errorKinds are the error types that the director and the CLI know.
 var errorKinds = []call.ErrorKind{
 	call.CPIError, call.CloudError, call.NotSupported, call.NotImplemented, call.VMNotFound, call.VMCreationFailed,
-	call.NetworkNotFound, call.DiskNotFound, call.DiskNotAttached, call.NoDiskSpace,
+	call.DiskNotFound, call.DiskNotAttached, call.NoDiskSpace,
 }
 
 // rejectingServer is the API server of an empty cluster. It rejects and counts requests that would change the cluster.

@@ -21,7 +21,7 @@ type method struct {
 	// timeout limits the calls of the method. Without it, timeouts.other does.
 	timeout methodTimeout
 	// event has the reasons of the Events that calls create. Methods that only read or only change metadata create no Events. Neither do
-	// methods for stemcells, which are not in the cluster, and networks, which are not in a namespace.
+	// methods for stemcells, which are not in the cluster.
 	event eventReasons
 	// handler returns the function that serves the method in this session; its parameters are the method's arguments, see
 	// https://bosh.io/docs/cpi-api-v2/.
@@ -70,9 +70,6 @@ var methods = map[string]method{
 		handler: func(s *requestSession) any { return s.diskSession().Snapshot }},
 	"delete_snapshot": {needsCluster: true, event: eventReasons{"Deleted", "Delete"},
 		handler: func(s *requestSession) any { return s.diskSession().DeleteSnapshot }},
-
-	"create_network": {needsCluster: true, handler: func(s *requestSession) any { return s.networkSession().Create }},
-	"delete_network": {needsCluster: true, handler: func(s *requestSession) any { return s.networkSession().Delete }},
 }
 
 func (s *requestSession) vmSession() *vm.Session {
@@ -90,8 +87,6 @@ func (s *requestSession) stemcellSession() *stemcell.Session {
 func (s *requestSession) diskSession() *disk.Session {
 	return &disk.Session{Call: s.Call, StartTimeout: s.config.Timeouts.AttachDisk.Duration}
 }
-
-func (s *requestSession) networkSession() *network.Session { return &network.Session{Call: s.Call} }
 
 // info is the result of the method info.
 type info struct {

@@ -40,8 +40,6 @@ var sampleArguments = map[string]string{
 	"update_disk":                   `["disk-1", 2048, {}]`,
 	"snapshot_disk":                 `["disk-1", {"deployment": "d"}]`,
 	"delete_snapshot":               `["snapshot-1"]`,
-	"create_network":                `[{"type": "manual", "range": "10.9.0.0/16", "cloud_properties": {"calico": "ip_pool"}}]`,
-	"delete_network":                `["bosh-pool-10-9-0-0-16"]`,
 }
 
 // unreachableCPI is a CPI that cannot reach its API server: no process listens on port 1, which is reserved (tcpmux). A port that was just

@@ -128,9 +128,7 @@ var (
 
 // Codes of networks.
 var (
-	CodeNetworkNotFound           = newCode("network-not-found", NetworkNotFound)
-	CodeNetworkUnsupported        = newCode("network-unsupported", NotSupported)
-	CodeManagedNetworkUnsupported = newCode("managed-network-unsupported", NotSupported)
+	CodeNetworkUnsupported = newCode("network-unsupported", NotSupported)
 )
 
 // Codes of stemcells.

@@ -22,7 +22,6 @@ const (
 	NotImplemented   ErrorKind = "Bosh::Clouds::NotImplemented"
 	VMNotFound       ErrorKind = "Bosh::Clouds::VMNotFound"
 	VMCreationFailed ErrorKind = "Bosh::Clouds::VMCreationFailed"
-	NetworkNotFound  ErrorKind = "Bosh::Clouds::NetworkNotFound"
 	DiskNotFound     ErrorKind = "Bosh::Clouds::DiskNotFound"
 	DiskNotAttached  ErrorKind = "Bosh::Clouds::DiskNotAttached"
 	NoDiskSpace      ErrorKind = "Bosh::Clouds::NoDiskSpace"

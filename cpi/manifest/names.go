@@ -57,7 +57,6 @@ const (
 	RolePullSecret    = "pull-secret"
 	RoleService       = "service"
 	RolePDB           = "pod-disruption-budget"
-	RoleNetwork       = "network"
 	RolePrefetch      = "prefetch" // the prefetch DaemonSet and its Pods
 )
 

@@ -2,7 +2,6 @@ package manifest_test
 
 import (
 	"encoding/json"
-	"net/netip"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -155,23 +154,5 @@ var _ = Describe("The PodDisruptionBudget of a group", func() {
 
 	It("is not patched without an annotation of the CPI", func() {
 		Expect(manifest.ResizePDBPatch(&policyv1.PodDisruptionBudget{}, 3)).To(BeNil())
-	})
-})
-
-var _ = Describe("The address range of a managed network", func() {
-	It("is a pool that no node matches", func() {
-		expectGolden("ip-pool", manifest.IPPool(netip.MustParsePrefix("10.9.0.0/16"), "d1", manifest.IPPoolSettings{VXLANMode: "Always", NATOutgoing: true}))
-	})
-
-	It("is a reserved range in a pool of the cluster", func() {
-		expectGolden("ip-reservation", manifest.IPReservation(netip.MustParsePrefix("fd00::/112"), "d1"))
-	})
-})
-
-var _ = Describe("The snapshot of a disk", func() {
-	It("names the PVC, and has the director's metadata", func() {
-		metadata, err := manifest.BuildMetadata(map[string]any{"job": "db", "name": "db/0"})
-		Expect(err).NotTo(HaveOccurred())
-		expectGolden("snapshot", manifest.VolumeSnapshot("snapshot-1", "d1", manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC(), metadata))
 	})
 })

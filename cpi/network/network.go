@@ -1,6 +1,5 @@
 // Package network handles the networks of a VM: it validates them, requests their addresses from the cluster's network plugin with
-// annotations of the VM Pod, verifies the addresses of the Pod, and builds the networks in the agent settings. It also implements the CPI
-// methods about managed networks.
+// annotations of the VM Pod, verifies the addresses of the Pod, and builds the networks in the agent settings.
 //
 // It is independent of the packages about VMs and disks.
 package network

@@ -49,14 +49,14 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 func inspectAddressPools(ctx context.Context, s *clusterState) finding {
 	reserved, others, err := network.IPPools(ctx, s.client)
 	if errors.Is(err, kube.ErrNotServed) {
-		return pass("the cluster does not have Calico; networks with `managed: true` require it")
+		return pass("the cluster does not have Calico")
 	}
 	if err != nil {
-		return errorFinding(err, networkPermissionsFile)
+		return errorFinding(err, checkPermissionsFile)
 	}
 	ofReservations, err := network.IPReservations(ctx, s.client)
-	if err != nil && !errors.Is(err, kube.ErrDenied) { // the CPI may not list them
-		return errorFinding(err, networkPermissionsFile)
+	if err != nil {
+		return errorFinding(err, checkPermissionsFile)
 	}
 	reserved = append(reserved, ofReservations...)
 	message := "for all Pods: " + network.DescribeRanges(others)

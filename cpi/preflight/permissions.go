@@ -53,11 +53,6 @@ var (
 	prefetchPermissions = permissions{[]rule{
 		{"apps", "daemonsets", "get list create delete", false},
 	}, "kubectl apply --namespace NAMESPACE -f " + prefetchPermissionsFile + ", or disable stemcell.prefetch"}
-
-	networkPermissions = permissions{[]rule{
-		{"crd.projectcalico.org", "ippools", "get list create delete", true},
-		{"crd.projectcalico.org", "ipreservations", "get create delete", true},
-	}, "only for networks with `managed: true`, on clusters with Calico: " + applyCommand(networkPermissionsFile)}
 )
 
 // applyCommand returns the command that applies a file with permissions for namespace bosh to NAMESPACE. It also changes the names of

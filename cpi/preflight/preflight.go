@@ -100,7 +100,6 @@ func errorFinding(err error, permissionsFile string) finding {
 // Files that grant the permissions for calls and checks.
 const (
 	callPermissionsFile     = "manifests/rbac.yaml"
-	networkPermissionsFile  = "manifests/rbac-networks.yaml"
 	prefetchPermissionsFile = "manifests/rbac-prefetch.yaml"
 	checkPermissionsFile    = "manifests/rbac-check.yaml"
 )

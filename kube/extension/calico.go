@@ -25,20 +25,14 @@ func (p *IPPool) IsReserved() bool { return p.Spec.NodeSelector == NoNodes }
 
 // IPPoolSpec is the spec of an IPPool: https://docs.tigera.io/calico/latest/reference/resources/ippool.
 type IPPoolSpec struct {
-	CIDR         string   `json:"cidr"`
-	BlockSize    int      `json:"blockSize,omitempty"`
-	IPIPMode     string   `json:"ipipMode,omitempty"`
-	VXLANMode    string   `json:"vxlanMode,omitempty"`
-	NATOutgoing  bool     `json:"natOutgoing,omitempty"`
-	NodeSelector string   `json:"nodeSelector,omitempty"`
-	AllowedUses  []string `json:"allowedUses,omitempty"`
+	CIDR         string `json:"cidr"`
+	NodeSelector string `json:"nodeSelector,omitempty"`
 }
 
 // DeepCopyObject implements runtime.Object.
 func (p *IPPool) DeepCopyObject() runtime.Object {
 	c := *p
 	p.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	c.Spec.AllowedUses = append([]string(nil), p.Spec.AllowedUses...)
 	return &c
 }
 

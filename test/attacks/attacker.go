@@ -53,7 +53,7 @@ const (
 )
 
 // RBACFiles are the paths of the files with the permissions of the CPI's service account, relative to the root of the repository.
-var RBACFiles = []string{"manifests/rbac.yaml", "manifests/rbac-networks.yaml", "manifests/rbac-prefetch.yaml"}
+var RBACFiles = []string{"manifests/rbac.yaml", "manifests/rbac-prefetch.yaml"}
 
 // resources maps names of resources to those that the CPI uses.
 var resources = map[string]schema.GroupVersionResource{
@@ -65,8 +65,6 @@ var resources = map[string]schema.GroupVersionResource{
 	"poddisruptionbudgets":   {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
 	"daemonsets":             {Group: "apps", Version: "v1", Resource: "daemonsets"},
 	"volumesnapshots":        {Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"},
-	"ippools":                {Group: "crd.projectcalico.org", Version: "v1", Resource: "ippools"},
-	"ipreservations":         {Group: "crd.projectcalico.org", Version: "v1", Resource: "ipreservations"},
 }
 
 // NewAttacker creates a namespace with these labels and limits, and its objects. root is the root of the repository.
@@ -264,8 +262,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, atta
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
-// createClusterObjects creates cluster-scoped objects of another user: a static PersistentVolume, a RuntimeClass, an address pool that
-// selects no node, and an address reservation.
+// createClusterObjects creates cluster-scoped objects of another user: a static PersistentVolume and a RuntimeClass.
 func (p provisioner) createClusterObjects(ctx context.Context) error {
 	volume := StaticVolume(othersName+"-"+p.namespace, "static-"+p.namespace, "1Gi")
 	if _, err := p.cluster.CoreV1().PersistentVolumes().Create(ctx, volume, metav1.CreateOptions{}); err != nil {
@@ -273,20 +270,10 @@ func (p provisioner) createClusterObjects(ctx context.Context) error {
 	}
 	runtimeClass := &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: plainRuntimeClass}, Handler: "runc"}
 	_, err := p.cluster.NodeV1().RuntimeClasses().Create(ctx, runtimeClass, metav1.CreateOptions{})
-	if err != nil && !apierrors.IsAlreadyExists(err) {
-		return err
+	if apierrors.IsAlreadyExists(err) {
+		return nil
 	}
-	for kind, spec := range map[string]map[string]any{
-		"IPPool":        {"cidr": "192.0.2.0/24", "nodeSelector": "!all()"},
-		"IPReservation": {"reservedCIDRs": []any{"192.0.2.0/24"}},
-	} {
-		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kind,
-			"metadata": map[string]any{"name": othersName + "-" + p.namespace}, "spec": spec}}
-		if _, err := p.objects.Resource(resources[strings.ToLower(kind)+"s"]).Create(ctx, object, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }
 
 // StaticVolume returns a PersistentVolume for a directory of a node, as an administrator would create it manually.
@@ -305,10 +292,6 @@ func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	objects, err := dynamic.NewForConfig(admin)
-	if err != nil {
-		return err
-	}
 	bindings, err := cluster.RbacV1().ClusterRoleBindings().List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -320,8 +303,6 @@ func (a *Attacker) Remove(ctx context.Context, admin *rest.Config) error {
 	}
 	return errors.Join(err,
 		cluster.CoreV1().PersistentVolumes().Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(resources["ippools"]).Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
-		objects.Resource(resources["ipreservations"]).Delete(ctx, othersName+"-"+a.Namespace, metav1.DeleteOptions{}),
 		cluster.CoreV1().Pods(a.Namespace).DeleteCollection(ctx, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))}, metav1.ListOptions{}),
 		cluster.CoreV1().Namespaces().Delete(ctx, a.Namespace, metav1.DeleteOptions{}))
 }

@@ -126,7 +126,7 @@ func All() []Attack {
 	return slices.Concat(
 		vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement(),
 		helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks(), daemonSetAttacks(),
-		pvcAttacks(), snapshotAttacks(), serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(), networkAttacks(),
+		pvcAttacks(), snapshotAttacks(), serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(),
 		permissionsEscalation(), permissionsPods(), permissionsCluster(), permissionsWorkloads(),
 	)
 }

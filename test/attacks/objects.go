@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -240,35 +239,5 @@ func readAttacks() []Attack {
 			_, err := a.Client.CoreV1().PersistentVolumes().Get(ctx, othersName+"-"+a.Namespace, metav1.GetOptions{})
 			return err
 		}),
-	}
-}
-
-// networkAttacks returns attacks that require the permissions in manifests/rbac-networks.yaml.
-func networkAttacks() []Attack {
-	create := func(resourceName, name string, labels map[string]any, spec map[string]any) TryFunc {
-		return func(ctx context.Context, a *Attacker) error {
-			kinds := map[string]string{"ippools": "IPPool", "ipreservations": "IPReservation"}
-			object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": kinds[resourceName],
-				"metadata": map[string]any{"name": name, "labels": labels}, "spec": spec}}
-			_, err := a.Objects.Resource(resources[resourceName]).Create(ctx, object, dryCreate)
-			return err
-		}
-	}
-	cpiLabels := map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleNetwork}
-	return []Attack{
-		rejected("unmanaged-networks", "deleting the cluster's address pool", "", "no addresses for new Pods of the cluster", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources["ippools"]).Delete(ctx, othersName+"-"+a.Namespace, dryDelete)
-		}),
-		rejected("unmanaged-networks", "deleting another user's reservation of addresses", "", "reserved addresses for any Pod", func(ctx context.Context, a *Attacker) error {
-			return a.Objects.Resource(resources["ipreservations"]).Delete(ctx, othersName+"-"+a.Namespace, dryDelete)
-		}),
-		rejected("unmanaged-networks", "address pool without the CPI's labels", "", "an object that other users may mistake for their own", create("ippools", "pool-two", nil, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
-		rejected("unmanaged-networks", "reservation of all addresses, without the CPI's labels", "", "no addresses for new Pods of the cluster", create("ipreservations", "reservation-two", nil,
-			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
-		rejected("address-pool", "address pool for all Pods of the cluster", "", "addresses of other networks, for all Pods", create("ippools", "pool-two", cpiLabels, map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "all()"})),
-		possible("address pool of any range, for Pods that request its addresses", "", "omit manifests/rbac-networks.yaml if no network is `managed`", create("ippools", "pool-two", cpiLabels,
-			map[string]any{"cidr": "10.99.0.0/24", "nodeSelector": "!all()"})),
-		possible("reservation of all addresses", "", "omit manifests/rbac-networks.yaml if no network is `managed`", create("ipreservations", "reservation-two", cpiLabels,
-			map[string]any{"reservedCIDRs": []any{"0.0.0.0/0"}})),
 	}
 }

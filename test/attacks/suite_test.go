@@ -72,9 +72,7 @@ func newAttackEnv(ctx context.Context) *attackEnv {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(plane.Stop()).To(Succeed()) })
 	Expect(plane.Start(ctx)).To(Succeed())
-	Expect(plane.Apply(ctx, crdManifest("crd.projectcalico.org", "IPPool", "Cluster")+
-		crdManifest("crd.projectcalico.org", "IPReservation", "Cluster")+
-		crdManifest("snapshot.storage.k8s.io", "VolumeSnapshot", "Namespaced"))).To(Succeed())
+	Expect(plane.Apply(ctx, crdManifest("snapshot.storage.k8s.io", "VolumeSnapshot", "Namespaced"))).To(Succeed())
 	_, err = plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
 	Expect(err).NotTo(HaveOccurred())
 
@@ -264,7 +262,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 
 // kindsWithoutPermission are the kinds without a permission to update in manifests/rbac*.yaml. The policy covers clusters that grant this
 // permission.
-var kindsWithoutPermission = []string{"daemonsets", "ippools", "ipreservations"}
+var kindsWithoutPermission = []string{"daemonsets"}
 
 // policyGap is a user for whom the policy lacks a rule.
 type policyGap struct {
@@ -306,9 +304,6 @@ func (env *attackEnv) newImpersonator(ctx context.Context, user string, limits .
 				"--namespace="+namespace)
 			Expect(err).NotTo(HaveOccurred())
 		}
-		_, err := env.plane.Kubectl(ctx, "create", "clusterrolebinding", namespace, "--clusterrole=bosh-cpi-networks-"+namespace,
-			"--group=attackers")
-		Expect(err).NotTo(HaveOccurred())
 	}
 	a := *env.attackers[key]
 	config := rest.CopyConfig(env.admin)

@@ -22,7 +22,7 @@ import (
 
 // rbacFiles grant the permissions of all specs. checkRBACFile grants additional permissions for some preflight checks.
 var (
-	rbacFiles     = []string{"../../manifests/rbac.yaml", "../../manifests/rbac-networks.yaml", "../../manifests/rbac-prefetch.yaml"}
+	rbacFiles     = []string{"../../manifests/rbac.yaml", "../../manifests/rbac-prefetch.yaml"}
 	checkRBACFile = "../../manifests/rbac-check.yaml"
 )
 
@@ -34,7 +34,7 @@ func createServiceAccount(ctx context.Context, namespace string) string {
 	// RBAC objects and the ResourceQuota for attachment Pods take effect with a delay.
 	waitForQuota(ctx, namespace, attachmentQuota)
 	waitForPermissions(ctx, namespace, authorizationv1.ResourceAttributes{Verb: "delete", Resource: "pods", Namespace: namespace},
-		authorizationv1.ResourceAttributes{Verb: "create", Group: "crd.projectcalico.org", Resource: "ippools"})
+		authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"})
 	token, err := cluster.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, "bosh-cpi", &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	return token.Status.Token
@@ -119,7 +119,6 @@ var _ = Describe("The permissions of a second director in the cluster", func() {
 		run(ctx, command(file, namespaces[0])+"delete -f -")
 	},
 		Entry("rbac.yaml", "manifests/rbac.yaml", authorizationv1.ResourceAttributes{Verb: "list", Resource: "nodes"}),
-		Entry("rbac-networks.yaml", "manifests/rbac-networks.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "crd.projectcalico.org", Resource: "ippools"}),
 		Entry("rbac-check.yaml", "manifests/rbac-check.yaml", authorizationv1.ResourceAttributes{Verb: "list", Group: "storage.k8s.io", Resource: "volumeattachments"}),
 	)
 })

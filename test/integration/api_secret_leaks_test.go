@@ -108,8 +108,6 @@ func (c *canaryEnv) callAllMethods(ctx context.Context) {
 		{"delete_snapshot", "snapshot-none"},
 		{"delete_disk", "disk-none"},
 		{"reboot_vm", "agent-none"},
-		{"create_network", map[string]any{"type": "manual", "range": "10.9.0.0/16", "cloud_properties": map[string]any{}}},
-		{"delete_network", "none"},
 		{"delete_stemcell", image},
 	} {
 		method, _ := call[0].(string)

@@ -4,8 +4,6 @@ import (
 	"context"
 	"maps"
 	"slices"
-
-	. "github.com/onsi/gomega"
 )
 
 // scenario is a call with its setup and the inverse call. A test case injects one fault at one request of the call.
@@ -13,7 +11,6 @@ type scenario struct {
 	name     string
 	strategy string         // key of diskStrategies
 	disk     map[string]any // cloud_properties of a disk with a volume; nil for no disk
-	serial   bool           // it changes cluster-scoped objects
 	core     bool           // most deploys make this call
 	selected bool           // the seed of this run selects it
 
@@ -27,7 +24,7 @@ type scenario struct {
 
 // scenarios returns the scenarios of all methods that send requests to the API server.
 func scenarios() []scenario {
-	return slices.Concat(vmScenarios(), createVMScenarios(), attachmentScenarios(), diskScenarios(), networkScenarios(), stemcellScenarios())
+	return slices.Concat(vmScenarios(), createVMScenarios(), attachmentScenarios(), diskScenarios(), stemcellScenarios())
 }
 
 // fixedCall returns the call for a scenario without subjects.
@@ -175,27 +172,6 @@ func diskScenarios() []scenario {
 		{
 			name: "delete_snapshot", disk: noProperties, beforeCall: snapshot,
 			call: func(s *scenarioEnv) []any { return []any{"delete_snapshot", s.subject} },
-		},
-	}
-}
-
-func networkScenarios() []scenario {
-	installCalicoCRDs := func(ctx context.Context, _ *scenarioEnv) {
-		Expect(plane.Apply(ctx, calicoResource("IPPool")+"---"+calicoResource("IPReservation"))).To(Succeed())
-		_, err := plane.Kubectl(ctx, "wait", "--for=condition=Established", "--timeout=30s", "crd", "--all")
-		Expect(err).NotTo(HaveOccurred())
-	}
-	subnet := map[string]any{"type": "manual", "range": "10.77.0.0/24", "gateway": "10.77.0.1", "cloud_properties": map[string]any{"calico": "ip_pool"}}
-	const cid = "bosh-pool-10-77-0-0-24"
-	return []scenario{
-		{
-			name: "create_network", serial: true, setup: installCalicoCRDs, call: fixedCall("create_network", subnet),
-			undo: func(ctx context.Context, s *scenarioEnv) { s.mustRetry(ctx, "NetworkNotFound", "delete_network", cid) },
-		},
-		{
-			name: "delete_network", serial: true, doneError: "NetworkNotFound", setup: installCalicoCRDs,
-			beforeCall: func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "create_network", subnet) },
-			call:       fixedCall("delete_network", cid),
 		},
 	}
 }

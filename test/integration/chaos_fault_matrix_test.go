@@ -57,17 +57,14 @@ var _ = Describe("A fault at any request of", Label("faults"), func() {
 			continue
 		}
 		const description = " lets the call be retried and undone, and changes nothing else"
-		switch {
-		case sc.serial:
-			It(sc.name+description, Serial, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
-		case chaos.Pattern == "":
+		if chaos.Pattern == "" {
 			It(sc.name+description, func(ctx context.Context) { runScenario(ctx, sc, 0, 1) })
-		default:
-			for shard := range shardsPerScenario {
-				It(fmt.Sprintf("%s%s (shard %d)", sc.name, description, shard+1), func(ctx context.Context) {
-					runScenario(ctx, sc, shard, shardsPerScenario)
-				})
-			}
+			continue
+		}
+		for shard := range shardsPerScenario {
+			It(fmt.Sprintf("%s%s (shard %d)", sc.name, description, shard+1), func(ctx context.Context) {
+				runScenario(ctx, sc, shard, shardsPerScenario)
+			})
 		}
 	}
 })

@@ -110,9 +110,7 @@ var _ = Describe("All calls, concurrently during an outage in which", Label("fau
 	var runners []*scenarioRunner
 	BeforeAll(func(ctx context.Context) {
 		for _, sc := range scenarios() {
-			if !sc.serial {
-				runners = append(runners, newScenarioRunner(ctx, sc))
-			}
+			runners = append(runners, newScenarioRunner(ctx, sc))
 		}
 	}, NodeTimeout(20*time.Minute))
 

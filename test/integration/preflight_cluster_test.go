@@ -181,13 +181,11 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		})
 		_, err = cluster.RbacV1().Roles(env.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(cluster.RbacV1().ClusterRoleBindings().Delete(ctx, "bosh-cpi-networks-"+env.namespace, metav1.DeleteOptions{})).To(Succeed())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
 			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' manifests/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
 			HaveKeyWithValue("permissions-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
 			HaveKeyWithValue("permissions-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
-			HaveKeyWithValue("permissions-networks", matchResult(preflight.Fails, "ippools", "manifests/rbac-networks.yaml")),
-			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "manifests/rbac-networks.yaml")),
+			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "manifests/rbac-check.yaml")),
 		))
 		Expect(runCheck(ctx, env.Director).status).To(Equal(1))
 	})
