@@ -11,7 +11,6 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
-	"bosh-kubernetes-cpi/cpi/stemcell"
 	"bosh-kubernetes-cpi/kube"
 	images "bosh-kubernetes-cpi/stemcell"
 )
@@ -97,7 +96,7 @@ func LoadConfig(path string) (Config, error) {
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
-		func() error { return stemcell.ValidatePrefetch(c.Stemcell.Prefetch) }, c.Pods.Validate, c.Timeouts.Validate,
+		c.Pods.Validate, c.Timeouts.Validate,
 	} {
 		if err := check(); err != nil {
 			return err

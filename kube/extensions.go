@@ -22,11 +22,6 @@ func (c *Client) VolumeSnapshots() *Resource[*extension.VolumeSnapshot, *extensi
 	return newExtensionResource[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
-// DaemonSets returns the namespace's DaemonSets.
-func (c *Client) DaemonSets() *Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]] {
-	return newExtensionResource[extension.DaemonSet](c, c.Namespace, extension.AppsGroup, "DaemonSet", "daemonsets")
-}
-
 // DaemonSetsInAllNamespaces returns the DaemonSets of all namespaces.
 func (c *Client) DaemonSetsInAllNamespaces() *Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]] {
 	return newExtensionResource[extension.DaemonSet](c, "", extension.AppsGroup, "DaemonSet", "daemonsets")

@@ -24,8 +24,6 @@ type Options struct {
 	RegistryMirrors map[string]string `json:"registry_mirrors"`
 	// Registry is the registry for heavy stemcells.
 	Registry Registry `json:"registry"`
-	// Prefetch makes nodes pull images before the first VM needs them. Validate does not check it, because that requires the Kubernetes API.
-	Prefetch Prefetch `json:"prefetch"`
 }
 
 // Registry is a repository to which the CPI pushes images. Its credentials and CA also apply to the images of light stemcells in the same
@@ -173,23 +171,4 @@ func registryHost(image string) string {
 		return ""
 	}
 	return reference.Context().RegistryStr()
-}
-
-// Prefetch configures which nodes pull a stemcell's image when the stemcell is uploaded.
-type Prefetch struct {
-	Enabled bool `json:"enabled"`
-	// NodeSelector selects nodes by label. The default is all nodes that can run the image.
-	NodeSelector map[string]string `json:"node_selector"`
-	// Tolerations select nodes with taints.
-	Tolerations []Toleration `json:"tolerations"`
-}
-
-// Toleration is a Kubernetes toleration: https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/. This package does
-// not import the Kubernetes API.
-type Toleration struct {
-	Key               string `json:"key"`
-	Operator          string `json:"operator"`
-	Value             string `json:"value"`
-	Effect            string `json:"effect"`
-	TolerationSeconds *int64 `json:"tolerationSeconds"`
 }

@@ -142,6 +142,4 @@ var (
 	CodeRegistryFull        = newCode("registry-full", NoDiskSpace)
 	CodeRegistryUndeletable = newCode("registry-undeletable", CloudError)
 	CodeRegistryUntrusted   = newCode("registry-untrusted", CloudError)
-	CodePrefetchDenied      = newCode("prefetch-denied", CloudError)
-	CodeDaemonSetExists     = newCode("daemonset-exists", CloudError)
 )

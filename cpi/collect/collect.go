@@ -185,10 +185,6 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration, copyTimeou
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
 	inv.addUnknown(scan)
-	for _, set := range inv.obsoletePrefetches {
-		scan.add(set, "prefetches the image of stemcell "+manifest.StemcellOf(set)+
-			", but stemcell.prefetch is disabled", deleteDaemonSet(set))
-	}
 	return scan.orphans
 }
 

@@ -135,14 +135,6 @@ var _ = Describe("findOrphans", func() {
 		Expect(orphanReasons(inv)).To(BeEmpty())
 	})
 
-	It("returns a prefetch DaemonSet if stemcell.prefetch is disabled", func() {
-		desired := manifest.Prefetch{Director: "d", Stemcell: "sc"}
-		set, err := desired.DaemonSet(desired.Pod())
-		Expect(err).NotTo(HaveOccurred())
-		Expect(orphanReasons(inventory{obsoletePrefetches: []*extension.DaemonSet{set}})).To(HaveKeyWithValue("DaemonSet/"+set.Name,
-			"prefetches the image of stemcell sc, but stemcell.prefetch is disabled: deleted"))
-	})
-
 	It("skips objects that are already being deleted", func() {
 		_, pod := newVM("agent-a")
 		delete(pod.Annotations, manifest.AnnotationMetadata)

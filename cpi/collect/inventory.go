@@ -26,8 +26,6 @@ type inventory struct {
 	known            Known
 	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
-	// obsoletePrefetches are prefetch DaemonSets that exist although stemcell.prefetch is disabled.
-	obsoletePrefetches []*extension.DaemonSet
 }
 
 // listInventory lists dependent objects before the Pods that they depend on, and Pods before their PodTemplates: otherwise an object
@@ -59,10 +57,6 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	prefetches, err := c.listObsoletePrefetches(ctx, cluster, selection.Labels)
-	if err != nil {
-		return inventory{}, err
-	}
 	pods, err := cluster.Pods.List(ctx, selection)
 	if err != nil {
 		return inventory{}, err
@@ -73,24 +67,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	}
 	return inventory{
 		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, disks: allDisks, ownedDisks: owned, known: c.Known,
-		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished, obsoletePrefetches: prefetches,
+		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished,
 	}, nil
-}
-
-// listObsoletePrefetches returns the prefetch DaemonSets if stemcell.prefetch is disabled. If it is enabled, it returns none, because
-// only the director knows which stemcells exist. It also returns none if the CPI has no permission to list DaemonSets (rbac-prefetch.yaml).
-func (c Collector) listObsoletePrefetches(
-	ctx context.Context, cluster *kube.Client, directorSelector string,
-) ([]*extension.DaemonSet, error) {
-	if c.ConfigAssumed || c.Config.Stemcell.Prefetch.Enabled {
-		return nil, nil
-	}
-	labels := directorSelector + "," + manifest.LabelRole + "=" + manifest.RolePrefetch
-	found, err := cluster.DaemonSets().List(ctx, kube.Selection{Labels: labels})
-	if errors.Is(err, kube.ErrDenied) {
-		return nil, nil
-	}
-	return found.Items, err
 }
 
 // listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them

@@ -47,10 +47,6 @@ func deletePVC(pvc manifest.DiskPVC) *remedy {
 	return deletion(func(s *vm.Session) error { return s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC) })
 }
 
-func deleteDaemonSet(set *extension.DaemonSet) *remedy {
-	return deletion(func(s *vm.Session) error { return s.DaemonSets().Delete(s.Ctx, set) })
-}
-
 func deleteSnapshot(snapshot *extension.VolumeSnapshot) *remedy {
 	return deletion(func(s *vm.Session) error { return s.VolumeSnapshots().DeleteUnchanged(s.Ctx, snapshot) })
 }

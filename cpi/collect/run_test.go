@@ -65,16 +65,12 @@ var _ = Describe("Collect", func() {
 		missing := manifest.Disk{Name: "disk-3", Director: "d"}.PVC()
 		missing.Labels[manifest.LabelVM], missing.Annotations[manifest.AnnotationOwner] = "agent-c", "uid"
 		add("persistentvolumeclaims", missing.PVC)
-		desired := manifest.Prefetch{Director: "d", Stemcell: "sc"}
-		set, err := desired.DaemonSet(desired.Pod())
-		Expect(err).NotTo(HaveOccurred())
-		add("daemonsets", set)
 	}
-	resources := []string{"pods", "services", "podtemplates", "volumesnapshots", "poddisruptionbudgets", "daemonsets"}
+	resources := []string{"pods", "services", "podtemplates", "volumesnapshots", "poddisruptionbudgets"}
 
 	It("lists orphaned resources, and changes nothing without Confirm", func(ctx context.Context) {
 		addOrphans()
-		Expect(collect(ctx)).To(And(HaveLen(8), HaveKeyWithValue("Pod/agent-a", "would be deleted"),
+		Expect(collect(ctx)).To(And(HaveLen(7), HaveKeyWithValue("Pod/agent-a", "would be deleted"),
 			HaveKeyWithValue("PersistentVolumeClaim/disk-3", "would be released")))
 		for _, resource := range resources {
 			Expect(api.Names(resource)).To(HaveLen(1), resource)
@@ -84,7 +80,7 @@ var _ = Describe("Collect", func() {
 	It("deletes and repairs them with Confirm", func(ctx context.Context) {
 		addOrphans()
 		collector.Confirm = true
-		Expect(collect(ctx)).To(And(HaveLen(8), HaveKeyWithValue("Pod/agent-a", "deleted"), HaveKeyWithValue("PersistentVolumeClaim/disk-3", "released")))
+		Expect(collect(ctx)).To(And(HaveLen(7), HaveKeyWithValue("Pod/agent-a", "deleted"), HaveKeyWithValue("PersistentVolumeClaim/disk-3", "released")))
 		for _, resource := range resources {
 			Expect(api.Names(resource)).To(BeEmpty(), resource)
 		}
@@ -98,12 +94,6 @@ var _ = Describe("Collect", func() {
 		Expect(collect(ctx)).NotTo(HaveKey("PersistentVolumeClaim/disk-2"))
 		collector.Director, collector.MinAge = "other", time.Minute
 		Expect(collect(ctx)).To(BeEmpty())
-	})
-
-	It("keeps prefetch DaemonSets if the configuration is assumed", func(ctx context.Context) {
-		addOrphans()
-		collector.ConfigAssumed = true
-		Expect(collect(ctx)).NotTo(HaveKey(HavePrefix("DaemonSet/")))
 	})
 
 	It("keeps objects of an update_disk if its timeout is unknown", func(ctx context.Context) {
@@ -195,7 +185,7 @@ var _ = Describe("Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		results, err := collector.Collect(ctx, client)
 		Expect(err).To(MatchError(ContainSubstring("Service bosh/web")))
-		Expect(results).To(And(HaveLen(8), ContainElement(And(HaveField("Name", "web"), HaveField("Outcome", "failed")))))
+		Expect(results).To(And(HaveLen(7), ContainElement(And(HaveField("Name", "web"), HaveField("Outcome", "failed")))))
 		Expect(api.Names("pods")).To(BeEmpty())
 	})
 

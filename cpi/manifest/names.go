@@ -38,8 +38,6 @@ const (
 	LabelCopy = Prefix + "copy"
 	// LabelIncomplete is on a snapshot until the call that takes it is about to succeed.
 	LabelIncomplete = Prefix + "incomplete"
-	// LabelPrefetch is on the Pods of a prefetch DaemonSet, with the name of the DaemonSet.
-	LabelPrefetch = Prefix + "prefetch"
 )
 
 // Roles, the values of LabelRole: what an object is for.
@@ -57,7 +55,6 @@ const (
 	RolePullSecret    = "pull-secret"
 	RoleService       = "service"
 	RolePDB           = "pod-disruption-budget"
-	RolePrefetch      = "prefetch" // the prefetch DaemonSet and its Pods
 )
 
 // Values of LabelCopy.
@@ -72,10 +69,9 @@ const (
 
 // Annotations of VMs.
 const (
-	// AnnotationDigest is a digest of the create_vm request, by which a retried call recognizes its Pod. On a prefetch DaemonSet it
-	// is a digest of the Pod template.
+	// AnnotationDigest is a digest of the create_vm request, by which a retried call recognizes its Pod.
 	AnnotationDigest = Prefix + "digest"
-	// AnnotationStemcell is the CID of the stemcell of a VM or of a prefetch DaemonSet.
+	// AnnotationStemcell is the CID of the stemcell of a VM.
 	AnnotationStemcell = Prefix + "stemcell"
 	// AnnotationRequestedAddresses requests the Pod's addresses from the CNI shim.
 	AnnotationRequestedAddresses = Prefix + "ip-address"
@@ -159,7 +155,6 @@ var reservedKeys = []string{
 	LabelRequestedAddresses,
 	LabelCopy,
 	LabelIncomplete,
-	LabelPrefetch,
 	AnnotationDigest,
 	AnnotationStemcell,
 	AnnotationRequestedAddresses,

@@ -56,7 +56,6 @@ func Checks() []Check {
 		{"permissions", Required, inspectPermissions(callPermissions)},
 		{"permissions-snapshots", Advised, inspectPermissions(snapshotPermissions)},
 		{"permissions-events", Advised, inspectEventPermissions},
-		{"permissions-prefetch", Required, inspectPrefetchPermissions},
 	}
 	checks = append(checks, admissionChecks()...)
 	return append(checks,

@@ -50,7 +50,6 @@ func rulesInFile(path string) (rules []rule) {
 var _ = Describe("The permissions that are checked", func() {
 	It("match the files, each in one of the checks", func() {
 		Expect(slices.Concat(callPermissions.rules, snapshotPermissions.rules, eventPermissions.rules)).To(ConsistOf(rulesInFile(callPermissionsFile)))
-		Expect(prefetchPermissions.rules).To(ConsistOf(rulesInFile(prefetchPermissionsFile)))
 	})
 })
 

@@ -49,10 +49,6 @@ var (
 	eventPermissions = permissions{[]rule{
 		{"", "events", "create", false},
 	}, "apply the complete " + callPermissionsFile + ", or disable Events (events.enabled: false)"}
-
-	prefetchPermissions = permissions{[]rule{
-		{"apps", "daemonsets", "get list create delete", false},
-	}, "kubectl apply --namespace NAMESPACE -f " + prefetchPermissionsFile + ", or disable stemcell.prefetch"}
 )
 
 // applyCommand returns the command that applies a file with permissions for namespace bosh to NAMESPACE. It also changes the names of
@@ -102,14 +98,6 @@ func inspectEventPermissions(ctx context.Context, s *clusterState) finding {
 		return pass("calls create no Events (events.enabled: false)")
 	}
 	return inspectPermissions(eventPermissions)(ctx, s)
-}
-
-// inspectPrefetchPermissions checks the permissions for prefetch DaemonSets, if stemcell.prefetch is enabled.
-func inspectPrefetchPermissions(ctx context.Context, s *clusterState) finding {
-	if !s.config.Stemcell.Prefetch.Enabled {
-		return pass("images are not prefetched (stemcell.prefetch.enabled: false)")
-	}
-	return inspectPermissions(prefetchPermissions)(ctx, s)
 }
 
 // describeMissing returns the missing permissions by resource, or "" if all are granted.

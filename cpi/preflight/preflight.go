@@ -99,7 +99,6 @@ func errorFinding(err error, permissionsFile string) finding {
 
 // Files that grant the permissions for calls and checks.
 const (
-	callPermissionsFile     = "manifests/rbac.yaml"
-	prefetchPermissionsFile = "manifests/rbac-prefetch.yaml"
-	checkPermissionsFile    = "manifests/rbac-check.yaml"
+	callPermissionsFile  = "manifests/rbac.yaml"
+	checkPermissionsFile = "manifests/rbac-check.yaml"
 )

@@ -3,8 +3,7 @@ package stemcell
 import (
 	"context"
 	"log/slog"
-	"net/http"
-	"strings"
+	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -17,6 +16,11 @@ import (
 	images "bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
+
+func TestStemcell(t *testing.T) {
+	RegisterFailHandler(Fail)
+	RunSpecs(t, "stemcell methods")
+}
 
 var _ = Describe("Stemcells in the cluster", func() {
 	const light = "registry.example.org/stemcell@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -33,45 +37,10 @@ var _ = Describe("Stemcells in the cluster", func() {
 			Ctx: ctx, Client: client, ID: call.NewID(), Director: director, Log: slog.New(slog.DiscardHandler),
 		}}
 	}
-	prefetch := images.Options{Prefetch: images.Prefetch{Enabled: true}}
 	withCredentials := func(password string) images.Options {
 		return images.Options{Registry: images.Registry{Repository: "registry.example.org/stemcell", Username: "u", Password: images.Secret(password),
 			PullSecret: images.PullSecret{Name: "pull"}}}
 	}
-
-	It("get one prefetch DaemonSet, until they are deleted", func(ctx context.Context) {
-		for range 2 {
-			Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(Succeed())
-		}
-		Expect(api.Names("daemonsets")).To(HaveLen(1))
-		Expect(newSession(ctx, "d", images.Options{}).Delete(light)).To(Succeed())
-		Expect(api.Names("daemonsets")).To(HaveLen(1), "garbage collection deletes it, because prefetch is disabled")
-		for range 2 {
-			Expect(newSession(ctx, "d", prefetch).Delete(light)).To(Succeed())
-		}
-		Expect(api.Names("daemonsets")).To(BeEmpty())
-	})
-
-	It("get another prefetch DaemonSet if its settings change", func(ctx context.Context) {
-		Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(Succeed())
-		changed := prefetch
-		changed.Prefetch.NodeSelector = map[string]string{"pool": "cf"}
-		Expect(newSession(ctx, "d", changed).ensurePrefetch(light)).To(Succeed())
-		Expect(api.Names("daemonsets")).To(HaveLen(1))
-		Expect(api.Requests()).To(ContainElement(HavePrefix("DELETE")))
-	})
-
-	It("report the missing permission to prefetch", func(ctx context.Context) {
-		api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-			denied := strings.Contains(r.URL.Path, "daemonsets")
-			if denied {
-				w.WriteHeader(http.StatusForbidden)
-			}
-			return denied
-		}
-		Expect(newSession(ctx, "d", prefetch).ensurePrefetch(light)).To(And(
-			Satisfy(call.CodePrefetchDenied.Is), MatchError(ContainSubstring("rbac-prefetch.yaml"))))
-	})
 
 	It("get a pull Secret with the current credentials of their registry", func(ctx context.Context) {
 		for _, password := range []string{"first", "first", "second"} {

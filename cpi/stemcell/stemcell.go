@@ -21,15 +21,14 @@ type Session struct {
 	Options images.Options
 	// API is the api_version of the stemcell, or nil if the director does not send it.
 	API *int
-	// Connect creates the call's client for the cluster, unless it exists, and sends no request. Methods that send requests to the
-	// cluster only with some settings call it.
+	// Connect creates the call's client for the cluster, unless it exists, and sends no request. Only deleting a heavy stemcell needs it.
 	Connect func() error
 }
 
 func (s *Session) store() images.Store { return images.Store{Options: s.Options, Log: s.Log} }
 
 // Create returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image. It sends
-// requests to the cluster only if stemcell.prefetch is enabled.
+// no requests to the cluster.
 func (s *Session) Create(image string, properties json.RawMessage) (string, error) {
 	var cloudProperties images.Properties
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
@@ -41,22 +40,13 @@ func (s *Session) Create(image string, properties json.RawMessage) (string, erro
 	}
 	if cloudProperties.IsLight() {
 		cid, err := s.store().Pin(s.Ctx, cloudProperties)
-		if err != nil {
-			return "", stemcellError(err)
-		}
-		return cid, s.ensurePrefetch(cid)
+		return cid, stemcellError(err)
 	}
 	if err := checkImage(image); err != nil {
 		return "", err
 	}
-	if err := s.dryRunPrefetch(); err != nil {
-		return "", err
-	}
 	cid, err := s.store().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
-	if err != nil {
-		return "", stemcellError(err)
-	}
-	return cid, s.ensurePrefetch(cid) // if this fails, a retried call finds the image in the registry
+	return cid, stemcellError(err)
 }
 
 // checkImage rejects a stemcell without an image: its cloud properties have no reference, and its image file is missing or empty.
@@ -101,11 +91,10 @@ func stemcellError(err error) error {
 }
 
 // Delete deletes the image of a heavy stemcell from the registry, unless a VM uses it: the VM's node may have to pull it
-// again. The CPI does not own the image of a light stemcell, and does not delete it. In both cases Delete deletes the prefetch
-// DaemonSet.
+// again. The CPI does not own the image of a light stemcell, and does not delete it.
 func (s *Session) Delete(cid string) error {
 	if !images.IsHeavy(cid) {
-		return s.deletePrefetch(cid)
+		return nil
 	}
 	if err := s.Connect(); err != nil {
 		return err
@@ -119,9 +108,6 @@ func (s *Session) Delete(cid string) error {
 		return err
 	case used:
 		return call.CodeStemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, user.Name)
-	}
-	if err := s.deletePrefetch(cid); err != nil {
-		return err
 	}
 	return stemcellError(s.store().Delete(s.Ctx, cid))
 }

@@ -1,7 +1,6 @@
 package extension
 
 import (
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,21 +13,11 @@ var AppsGroup = schema.GroupVersion{Group: "apps", Version: "v1"}
 type DaemonSet struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
-
-	Spec DaemonSetSpec `json:"spec"`
-}
-
-// DaemonSetSpec is the spec of a DaemonSet.
-type DaemonSetSpec struct {
-	Selector *metav1.LabelSelector  `json:"selector"`
-	Template corev1.PodTemplateSpec `json:"template"`
 }
 
 // DeepCopyObject implements runtime.Object.
 func (s *DaemonSet) DeepCopyObject() runtime.Object {
 	c := *s
 	s.ObjectMeta.DeepCopyInto(&c.ObjectMeta)
-	c.Spec.Selector = s.Spec.Selector.DeepCopy()
-	s.Spec.Template.DeepCopyInto(&c.Spec.Template)
 	return &c
 }

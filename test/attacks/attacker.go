@@ -11,7 +11,6 @@ import (
 	"strings"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	nodev1 "k8s.io/api/node/v1"
@@ -53,7 +52,7 @@ const (
 )
 
 // RBACFiles are the paths of the files with the permissions of the CPI's service account, relative to the root of the repository.
-var RBACFiles = []string{"manifests/rbac.yaml", "manifests/rbac-prefetch.yaml"}
+var RBACFiles = []string{"manifests/rbac.yaml"}
 
 // resources maps names of resources to those that the CPI uses.
 var resources = map[string]schema.GroupVersionResource{
@@ -63,7 +62,6 @@ var resources = map[string]schema.GroupVersionResource{
 	"services":               {Version: "v1", Resource: "services"},
 	"persistentvolumeclaims": {Version: "v1", Resource: "persistentvolumeclaims"},
 	"poddisruptionbudgets":   {Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"},
-	"daemonsets":             {Group: "apps", Version: "v1", Resource: "daemonsets"},
 	"volumesnapshots":        {Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"},
 }
 
@@ -218,11 +216,6 @@ func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, atta
 	if attachment.Pod, err = core.Pods(p.namespace).Create(ctx, newAttachment(diskName, vm).Pod().Pod, metav1.CreateOptions{}); err != nil {
 		return vm, attachment, err
 	}
-	prefetch := manifest.Prefetch{Namespace: p.namespace, Reference: stemcellImage, Image: stemcellImage, NodeSelector: unschedulable}
-	set, err := prefetch.DaemonSet(prefetch.Pod())
-	if err != nil {
-		return vm, attachment, err
-	}
 	pvc := newPVC(p.namespace, diskName)
 	service := manifest.Service{Name: "service-one", Type: corev1.ServiceTypeClusterIP, Ports: []corev1.ServicePort{{Port: 80}}}
 	for _, item := range []struct {
@@ -235,7 +228,6 @@ func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, atta
 		{resources["services"], "Service", service.Object(vm, "")},
 		{resources["secrets"], "Secret", vmSpec.SettingsSecret(nil, vm)},
 		{resources["poddisruptionbudgets"], "PodDisruptionBudget", manifest.DisruptionBudget{MinAvailable: new(int32(1))}.Object(vmSpec, vm, 1)},
-		{resources["daemonsets"], "DaemonSet", set},
 		{resources["volumesnapshots"], "VolumeSnapshot", manifest.VolumeSnapshot("snapshot-one", "", pvc, manifest.Metadata{})},
 	} {
 		if err := p.createWithUnmanagedCopy(ctx, item.gvr, item.kind, item.object); err != nil {
@@ -358,30 +350,8 @@ func (a *Attacker) createTemplate(ctx context.Context, template *corev1.PodTempl
 	return err
 }
 
-func (a *Attacker) createDaemonSet(ctx context.Context, change func(*corev1.PodTemplateSpec)) error {
-	set, err := a.newPrefetchDaemonSet()
-	if err != nil {
-		return err
-	}
-	change(&set.Spec.Template)
-	_, err = a.Client.AppsV1().DaemonSets(a.Namespace).Create(ctx, set, dryCreate)
-	return err
-}
-
 func (a *Attacker) newAttachmentPod() *corev1.Pod {
 	return newAttachment("disk-two", a.existingVM).Pod().Pod
-}
-
-func (a *Attacker) newPrefetchDaemonSet() (*appsv1.DaemonSet, error) {
-	prefetch := manifest.Prefetch{Namespace: a.Namespace, Reference: "another", Image: stemcellImage}
-	created, err := prefetch.DaemonSet(prefetch.Pod())
-	if err != nil {
-		return nil, err
-	}
-	return &appsv1.DaemonSet{
-		ObjectMeta: created.ObjectMeta,
-		Spec:       appsv1.DaemonSetSpec{Selector: created.Spec.Selector, Template: created.Spec.Template},
-	}, nil
 }
 
 // RegularRequests returns requests that the CPI sends, by the object that they create.
@@ -404,9 +374,6 @@ func RegularRequests() map[string]TryFunc {
 		},
 		"template": func(ctx context.Context, a *Attacker) error {
 			return a.createTemplate(ctx, newPodTemplate(a.Namespace, "agent-two"))
-		},
-		"prefetch": func(ctx context.Context, a *Attacker) error {
-			return a.createDaemonSet(ctx, func(*corev1.PodTemplateSpec) {})
 		},
 		"snapshot": func(ctx context.Context, a *Attacker) error {
 			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": diskName})

@@ -143,14 +143,12 @@ func unmanagedObjects() []Attack {
 	for _, target := range []struct{ resourceName, kind, rules string }{ // other rules also cover Pods and PodTemplates
 		{"pods", "Pod", "unmanaged|labels"}, {"podtemplates", "PodTemplate", "unmanaged|vm-directory"}, {"secrets", "Secret", "unmanaged"}, {"services", "Service", "unmanaged"},
 		{"persistentvolumeclaims", "PersistentVolumeClaim", "unmanaged"}, {"poddisruptionbudgets", "PodDisruptionBudget", "unmanaged"},
-		{"volumesnapshots", "VolumeSnapshot", "unmanaged"}, {"daemonsets", "DaemonSet", ""},
+		{"volumesnapshots", "VolumeSnapshot", "unmanaged"},
 	} {
-		if target.resourceName != "daemonsets" { // the account has no permission to change them
-			attacks = append(attacks, rejected(target.rules, "adding the CPI's labels to another user's "+target.kind, "", "all permissions that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
-				patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleDisk}}}
-				return a.patchObject(ctx, target.resourceName, othersName, patch)
-			}))
-		}
+		attacks = append(attacks, rejected(target.rules, "adding the CPI's labels to another user's "+target.kind, "", "all permissions that the CPI has for its own objects", func(ctx context.Context, a *Attacker) error {
+			patch := map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: manifest.ManagedBy, manifest.LabelRole: manifest.RoleDisk}}}
+			return a.patchObject(ctx, target.resourceName, othersName, patch)
+		}))
 		attacks = append(attacks, rejected("unmanaged", "deleting another user's "+target.kind, "", "loss of another user's service or data", func(ctx context.Context, a *Attacker) error {
 			return a.Objects.Resource(resources[target.resourceName]).Namespace(a.Namespace).Delete(ctx, othersName, dryDelete)
 		}))
@@ -180,15 +178,6 @@ func cpiObjects() []Attack {
 			podTemplate := newPodTemplate(a.Namespace, "agent-two")
 			podTemplate.Labels = nil
 			return a.createTemplate(ctx, podTemplate)
-		}),
-		rejected("object-labels", "DaemonSet without the CPI's labels", "", "an object that other users may mistake for their own", func(ctx context.Context, a *Attacker) error {
-			set, err := a.newPrefetchDaemonSet()
-			if err != nil {
-				return err
-			}
-			set.Labels = nil
-			_, err = a.Client.AppsV1().DaemonSets(a.Namespace).Create(ctx, set, dryCreate)
-			return err
 		}),
 		rejected("object-labels", "removing the CPI's label from a disk", "", "an object that other users may mistake for their own", func(ctx context.Context, a *Attacker) error {
 			return a.patchObject(ctx, "persistentvolumeclaims", diskName, map[string]any{"metadata": map[string]any{"labels": map[string]any{manifest.LabelManagedBy: nil}}})

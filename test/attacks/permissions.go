@@ -104,6 +104,7 @@ func permissionsWorkloads() []Attack {
 		workload("ReplicationController", "/api/v1/namespaces/NAMESPACE/replicationcontrollers"),
 		workload("Job", batch+"jobs"),
 		workload("CronJob", batch+"cronjobs"),
+		workload("DaemonSet", apps+"daemonsets"),
 		forbidden("changing an existing DaemonSet", "RBAC: workload creation", "another program on all nodes", httpRequest("PATCH", apps+"daemonsets/"+othersName)),
 		forbidden("creating a Pod in another namespace", "RBAC: workload creation", "Secrets and service accounts of that namespace", httpRequest("POST", "/api/v1/namespaces/kube-system/pods")),
 		forbidden("creating a disk in another namespace", "RBAC: workload creation", "storage of that namespace", httpRequest("POST", "/api/v1/namespaces/kube-system/persistentvolumeclaims")),

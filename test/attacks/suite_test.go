@@ -240,9 +240,7 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 		Eventually(fullPolicy.CheckEnforced).WithContext(ctx).WithArguments(env.newImpersonator(ctx, "anybody")).Should(Succeed())
 		var gaps []*policyGap
 		for i, rule := range env.policy.Rules() {
-			if !slices.Contains(kindsWithoutPermission, strings.TrimPrefix(rule.Name, "UPDATE ")) {
-				gaps = append(gaps, env.newPolicyGap(ctx, fmt.Sprintf("-%d", i), rule))
-			}
+			gaps = append(gaps, env.newPolicyGap(ctx, fmt.Sprintf("-%d", i), rule))
 		}
 		var uncovered []string
 		var table strings.Builder
@@ -259,10 +257,6 @@ var _ = Describe("Without the admission policy, a user with the CPI's token", Or
 		Expect(uncovered).To(BeEmpty())
 	}, NodeTimeout(15*time.Minute))
 })
-
-// kindsWithoutPermission are the kinds without a permission to update in manifests/rbac*.yaml. The policy covers clusters that grant this
-// permission.
-var kindsWithoutPermission = []string{"daemonsets"}
 
 // policyGap is a user for whom the policy lacks a rule.
 type policyGap struct {
@@ -299,11 +293,8 @@ func (env *attackEnv) newImpersonator(ctx context.Context, user string, limits .
 	if env.attackers[key] == nil {
 		env.attackers[key] = env.newAttacker(ctx, nil, limits...)
 		namespace := env.attackers[key].Namespace
-		for _, role := range []string{"bosh-cpi", "bosh-cpi-prefetch"} {
-			_, err := env.plane.Kubectl(ctx, "create", "rolebinding", role+"-attackers", "--role="+role, "--group=attackers",
-				"--namespace="+namespace)
-			Expect(err).NotTo(HaveOccurred())
-		}
+		_, err := env.plane.Kubectl(ctx, "create", "rolebinding", "attackers", "--role=bosh-cpi", "--group=attackers", "--namespace="+namespace)
+		Expect(err).NotTo(HaveOccurred())
 	}
 	a := *env.attackers[key]
 	config := rest.CopyConfig(env.admin)

@@ -149,45 +149,6 @@ func countBlobPulls(r registry) (count int) {
 	return count
 }
 
-var _ = Describe("A stemcell with prefetch", Label("stemcells"), func() {
-	It("is on the node before the first VM, so that nothing is pulled, and leaves no DaemonSet or Pod when it is deleted", func(ctx context.Context) {
-		env := newTestEnv(ctx)
-		r, err := startMemoryRegistry(ctx)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(r.Close)
-		env.useRegistry(r, "", map[string]any{"prefetch": map[string]any{
-			"enabled": true, "node_selector": map[string]any{corev1.LabelHostname: env.embedded.Nodes[0].Name},
-		}})
-		mark := fmt.Sprintf("%s at %s", env.namespace, time.Now())
-		image, properties := buildHeavyStemcell(os.Getenv("E2E_ROOTFS"), mark)
-		cid := env.mustCall(ctx, "create_stemcell", image, properties).Text()
-		prefetchPods := metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/role=prefetch"}
-		Eventually(func(g Gomega) {
-			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pods.Items).To(HaveLen(1))
-			g.Expect(pods.Items[0].Status.Conditions).To(ContainElement(And(
-				HaveField("Type", corev1.PodReady), HaveField("Status", corev1.ConditionTrue))), "%v", pods.Items[0].Status)
-		}).WithContext(ctx).Should(Succeed())
-
-		previous := countBlobPulls(r)
-		Expect(previous).To(BeNumerically(">", 0))
-		vm := env.createVMFromSpec(ctx, vmSpec{stemcellCID: cid})
-		Expect(vm.run(ctx, "cat /etc/stemcell-mark")).To(Equal(mark))
-		Expect(countBlobPulls(r)).To(Equal(previous))
-
-		env.mustCall(ctx, "delete_vm", vm.cid)
-		env.mustCall(ctx, "delete_stemcell", cid)
-		daemonSets, err := env.cluster.AppsV1().DaemonSets(env.namespace).List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(daemonSets.Items).To(BeEmpty())
-		Eventually(func() ([]corev1.Pod, error) {
-			pods, err := env.cluster.CoreV1().Pods(env.namespace).List(ctx, prefetchPods)
-			return pods.Items, err
-		}).WithContext(ctx).Should(BeEmpty())
-	}, NodeTimeout(longTest))
-})
-
 var _ = Describe("A light stemcell with a loaded image", Label("stemcells"), func() {
 	It("boots from the image that build-stemcell -load imported into the node, without a registry", func(ctx context.Context) {
 		env := newTestEnv(ctx)

@@ -22,7 +22,7 @@ import (
 
 // rbacFiles grant the permissions of all specs. checkRBACFile grants additional permissions for some preflight checks.
 var (
-	rbacFiles     = []string{"../../manifests/rbac.yaml", "../../manifests/rbac-prefetch.yaml"}
+	rbacFiles     = []string{"../../manifests/rbac.yaml"}
 	checkRBACFile = "../../manifests/rbac-check.yaml"
 )
 

@@ -124,7 +124,7 @@ func rbacSubjects(ctx context.Context, env testEnv) []rbacSubject {
 	GinkgoHelper()
 	// The CPI, with the optional permissions for preflight checks.
 	applyRBAC(ctx, env.namespace, readRBACFiles(checkRBACFile))
-	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "manifests/rbac.yaml", "manifests/rbac-prefetch.yaml", "manifests/rbac-check.yaml").
+	cpi := newServiceAccountSubject(ctx, env.namespace, "bosh-cpi", "manifests/rbac.yaml", "manifests/rbac-check.yaml").
 		waitForPermission(ctx, authorizationv1.ResourceAttributes{Verb: "list", Resource: "pods"})
 
 	// A user of the commands of kubectl bosh for VMs.
@@ -232,7 +232,7 @@ var _ = Describe("Every role that this project ships", func() {
 				return err
 			})).To(Succeed())
 		}
-		Expect(shipped).To(ConsistOf("manifests/rbac.yaml", "manifests/rbac-prefetch.yaml", "manifests/rbac-check.yaml",
+		Expect(shipped).To(ConsistOf("manifests/rbac.yaml", "manifests/rbac-check.yaml",
 			"manifests/rbac-kubectl-bosh.yaml", "manifests/rbac-kubectl-bosh-up.yaml", "manifests/cni-shim/daemonset.yaml"))
 	})
 

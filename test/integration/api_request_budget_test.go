@@ -5,8 +5,6 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
-
-	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // The maximum number of requests that a call without errors sends to the API server. A watch counts as one request.
@@ -65,23 +63,6 @@ var _ = Describe("The number of requests", func() {
 		disk := env.createUsedDisk(ctx, env.createVM(ctx, "one"), map[string]any{})
 		expectAtMost(ctx, 6+eventRequests, "snapshot_disk", disk, map[string]any{})
 		expectAtMost(ctx, 3+1+2+3+eventRequests, "create_vm", "near", stemcellCID, map[string]any{}, dynamicNetwork(), []string{disk}, map[string]any{})
-	})
-
-	It("is one for a prefetched stemcell, and two if the DaemonSet exists", func(ctx context.Context) {
-		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, nil)
-		expectAtMost(ctx, 1, "create_stemcell", "image", lightStemcell)
-		expectAtMost(ctx, 2, "create_stemcell", "image", lightStemcell)
-		expectAtMost(ctx, 2, "delete_stemcell", stemcellCID)
-		expectAtMost(ctx, 1, "delete_stemcell", stemcellCID)
-	})
-
-	It("is larger by one for a prefetched heavy stemcell, because the CPI checks its permissions before it pushes the image", func(ctx context.Context) {
-		registry := stemcells.NewRegistry(false)
-		DeferCleanup(registry.Close)
-		env.Director = env.directorWithPrefetch(ctx, prefetchEnabled, registrySettings(registry))
-		image, properties := writeHeavyImage()
-		const pullSecretRequests = 2 // get and create
-		expectAtMost(ctx, 1+pullSecretRequests+1, "create_stemcell", image, properties)
 	})
 
 	It("is larger by one for each Service of a VM, and by two for a shared Service", func(ctx context.Context) {

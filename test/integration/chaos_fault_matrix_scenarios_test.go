@@ -24,7 +24,7 @@ type scenario struct {
 
 // scenarios returns the scenarios of all methods that send requests to the API server.
 func scenarios() []scenario {
-	return slices.Concat(vmScenarios(), createVMScenarios(), attachmentScenarios(), diskScenarios(), stemcellScenarios())
+	return slices.Concat(vmScenarios(), createVMScenarios(), attachmentScenarios(), diskScenarios())
 }
 
 // fixedCall returns the call for a scenario without subjects.
@@ -172,24 +172,6 @@ func diskScenarios() []scenario {
 		{
 			name: "delete_snapshot", disk: noProperties, beforeCall: snapshot,
 			call: func(s *scenarioEnv) []any { return []any{"delete_snapshot", s.subject} },
-		},
-	}
-}
-
-// stemcellScenarios returns the stemcell calls with stemcell.prefetch. Without prefetch, they do not change the cluster.
-func stemcellScenarios() []scenario {
-	enablePrefetch := func(ctx context.Context, s *scenarioEnv) {
-		s.Director = s.directorWithPrefetch(ctx, prefetchEnabled, nil)
-	}
-	createCall, deleteCall := fixedCall("create_stemcell", "image", lightStemcell), fixedCall("delete_stemcell", stemcellCID)
-	return []scenario{
-		{
-			name: "create_stemcell with prefetch", setup: enablePrefetch, call: createCall,
-			undo: func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "delete_stemcell", stemcellCID) },
-		},
-		{
-			name: "delete_stemcell with prefetch", setup: enablePrefetch, call: deleteCall,
-			beforeCall: func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "create_stemcell", "image", lightStemcell) },
 		},
 	}
 }

@@ -2,6 +2,8 @@ package integration
 
 import (
 	"context"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -14,6 +16,22 @@ import (
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
+
+// writeHeavyImage writes the unpacked image of a heavy stemcell, and returns its path and the cloud_properties.
+func writeHeavyImage() (path string, properties map[string]any) {
+	GinkgoHelper()
+	path = filepath.Join(GinkgoT().TempDir(), "image")
+	Expect(os.WriteFile(path, stemcells.Jammy.Image(), 0o600)).To(Succeed())
+	return path, map[string]any{"name": "bosh-warden-boshlite-ubuntu-jammy-go_agent", "version": "1.10", "infrastructure": "warden"}
+}
+
+// registrySettings returns the settings of stemcell for the registry, with a pull_repository that the admission policy allows.
+func registrySettings(registry *stemcells.Registry) map[string]any {
+	return map[string]any{"registry": map[string]any{
+		"repository": registry.Host() + "/bosh/stemcells", "pull_repository": "registry.example.com/bosh/stemcells", "insecure": true,
+		"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": "read"},
+	}}
+}
 
 var _ = Describe("A heavy stemcell", func() {
 	var (

@@ -420,7 +420,6 @@ func (env testEnv) listObjects(ctx context.Context) []string {
 		"PersistentVolumeClaim": func() (runtime.Object, error) { return core.PersistentVolumeClaims(env.namespace).List(ctx, options) },
 		"PodTemplate":           func() (runtime.Object, error) { return core.PodTemplates(env.namespace).List(ctx, options) },
 		"Service":               func() (runtime.Object, error) { return core.Services(env.namespace).List(ctx, options) },
-		"DaemonSet":             func() (runtime.Object, error) { return cluster.AppsV1().DaemonSets(env.namespace).List(ctx, options) },
 		"PodDisruptionBudget": func() (runtime.Object, error) {
 			return cluster.PolicyV1().PodDisruptionBudgets(env.namespace).List(ctx, options)
 		},

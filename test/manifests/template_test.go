@@ -8,7 +8,6 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/agentsettings"
-	"bosh-kubernetes-cpi/stemcell"
 )
 
 var _ = Describe("The job's templates", func() {
@@ -63,16 +62,6 @@ var _ = Describe("The job's templates", func() {
 			Expect(rendered["config/cpi.json"]).NotTo(ContainSubstring("secret"))
 		},
 		Entry("s3", "s3"), Entry("gcs", "gcs"), Entry("azure-storage", "azure-storage"), Entry("alioss", "alioss"))
-
-	It("contain the prefetch options only if they are set", func(ctx context.Context) {
-		Expect(mustRender(ctx, withAgent(nil))["config/cpi.json"]).NotTo(ContainSubstring("prefetch"))
-		Expect(mustRender(ctx, withAgent(map[string]any{"stemcell": map[string]any{"prefetch": map[string]any{
-			"enabled": true, "node_selector": map[string]any{"dedicated": "bosh"},
-			"tolerations": []any{map[string]any{"operator": "Exists"}},
-		}}})).config().Stemcell.Prefetch).To(Equal(stemcell.Prefetch{
-			Enabled: true, NodeSelector: map[string]string{"dedicated": "bosh"}, Tolerations: []stemcell.Toleration{{Operator: "Exists"}},
-		}))
-	})
 
 	It("export proxies for the CPI, and support any character in their URLs", func(ctx context.Context) {
 		rendered := mustRender(ctx, withAgent(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))
