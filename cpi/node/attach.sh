@@ -42,7 +42,7 @@ publish_device() {
   publish_node
 }
 
-# unpublish_and_free_loop removes the node and frees the loop device, unless the VM uses the device or a program is killed that looks.
+# unpublish_and_free_loop removes the node and frees the loop device, unless the VM uses the device or a program of this check is killed.
 # Another disk can reuse the loop device, and the VM must not find that disk at this node.
 unpublish_and_free_loop() {
   local openers

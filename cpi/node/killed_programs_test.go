@@ -15,8 +15,8 @@ import (
 
 // The kernel kills programs when the memory of a node or a VM is used up. The failure of such a program does not answer a question.
 var _ = Describe("If any program is killed that a node program starts,", func() {
-	// programsOfLook is more than the number of programs that look once whether a device is in use. Such looks are repeated.
-	const programsOfLook = 10
+	// programsOfCheck is more than the number of programs that one check of a device's users runs. Such checks are repeated.
+	const programsOfCheck = 10
 
 	// addUser adds a process of the VM that has an open file on the disk.
 	addUser := func(root fakeRoot) {
@@ -26,14 +26,14 @@ var _ = Describe("If any program is killed that a node program starts,", func() 
 	}
 
 	It("a used device does not pass the exclusivity check", func() {
-		for number := range programsOfLook {
+		for number := range programsOfCheck {
 			root := newFakeRoot()
 			major, minor := root.filesystemNumber()
 			root.addDevice("devices/disk-1", major, minor, mib, "")
 			addUser(root)
 			root.killProgram(number + 1)
 			r := root.start(node.ExclusivityCheck(), attachment...)
-			r.waitUntilOrExit(func() bool { return root.countPrograms() > 2*programsOfLook })
+			r.waitUntilOrExit(func() bool { return root.countPrograms() > 2*programsOfCheck })
 			Expect(root.hasState("killed")).To(BeTrue())
 			Expect(root.exists("devices/disk-1")).To(BeTrue())
 		}
@@ -66,7 +66,7 @@ var _ = Describe("If any program is killed that a node program starts,", func() 
 	})
 
 	It("an attachment does not exit while its device is used", func() {
-		for number := range programsOfLook {
+		for number := range programsOfCheck {
 			root := newFakeRoot()
 			major, minor := root.filesystemNumber()
 			root.addDevice("dev/volume", major, minor, 8*mib, "ext4 - 8388608\n")
@@ -75,7 +75,7 @@ var _ = Describe("If any program is killed that a node program starts,", func() 
 			addUser(root)
 			root.killProgram(number + 1)
 			r.signal(syscall.SIGTERM)
-			r.waitUntil(func() bool { return root.countPrograms() > 2*programsOfLook })
+			r.waitUntil(func() bool { return root.countPrograms() > 2*programsOfCheck })
 			Expect(root.hasState("killed")).To(BeTrue())
 			Expect(root.exists("devices/disk-1")).To(BeTrue())
 		}

@@ -1,7 +1,7 @@
 # Loop devices for image files.
 
 # find_loop IMAGE prints the loop device of the image file, or nothing. It compares device and inode of the backing file, because paths
-# depend on the mount namespace. It fails if it cannot look: a second loop device would seem unused while the VM uses the first.
+# depend on the mount namespace. It fails if it cannot read them: a second loop device would seem unused while the VM uses the first.
 find_loop() {
   local number inode entry
   for entry in "$root"/sys/block/loop*/loop; do

@@ -38,7 +38,7 @@ openers() {
 }
 
 # vm_openers DEVICE prints the output of openers for the processes of this VM. An exclusive open does not detect a process that opened the
-# device itself, and not a file in a mounted filesystem. vm_openers fails if it cannot look, for example without memory.
+# device itself, and not a file in a mounted filesystem. vm_openers fails if it cannot find out, for example without memory.
 vm_openers() {
   local numbers found processes
   numbers=$(device_numbers "$1") || return $?
