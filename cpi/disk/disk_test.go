@@ -44,9 +44,6 @@ var _ = Describe("Properties of a disk", func() {
 	},
 		Entry(nil, `{"storage_clas": "x"}`, `unknown field "storage_clas"`),
 		Entry(nil, `{"volume_mode": "File"}`, `volume_mode "File" is not valid; use Filesystem or Block`),
-		Entry(nil, `{"attach": "hot"}`, `attach "hot" is not valid; use device or bind`),
-		Entry(nil, `{"attach": "bind", "volume_mode": "Block"}`, "mutually exclusive"),
-		Entry(nil, `{"attach": "bind", "filesystem": "xfs"}`, "mutually exclusive"),
 		Entry(nil, `{"filesystem": "btrfs"}`, `filesystem "btrfs" is not valid; use ext4 or xfs`),
 		Entry(nil, `{"preallocate": true, "volume_mode": "Block"}`, "preallocate applies only to disks that are image files"),
 		Entry(nil, `{"access_modes": ["ReadOnlyMany"]}`, `"ReadOnlyMany" is not valid`),
@@ -62,7 +59,7 @@ var _ = Describe("A disk", func() {
 		pvc := env.pvc(env.createDisk(fast))
 		Expect(RecordedSizeMiB(pvc)).To(Equal(int64(64)))
 		request := pvc.Spec.Resources.Requests[corev1.ResourceStorage]
-		Expect(request.Value() >> 20).To(Equal(manifest.PVCSizeMiB(64, corev1.PersistentVolumeFilesystem, false)))
+		Expect(request.Value() >> 20).To(Equal(manifest.PVCSizeMiB(64, corev1.PersistentVolumeFilesystem)))
 		Expect(env.Subject.Object.Name).To(Equal(pvc.Name))
 	})
 

@@ -117,20 +117,19 @@ func (s *Session) startPod(pod manifest.DiskPod) (manifest.DiskPod, error) {
 	return manifest.DiskPod{Pod: started}, nil
 }
 
-// MarkFormatted records that the disk has a filesystem, after the attachment Pod with this UID attached it. It fails if that Pod no
-// longer owns the disk.
-func (s *Session) MarkFormatted(pvc manifest.DiskPVC, vmCID string, pod types.UID) error {
-	if pvc.IsDirectory() || pvc.IsFormatted() {
+// MarkFormatted records how the VM has the disk, after the attachment Pod attached it. It fails if that Pod no longer owns the disk.
+func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.AttachmentPod) error {
+	if pvc.IsFormatted() {
 		return nil
 	}
-	patch, err := manifest.MarkFormattedPatch(pod)
+	patch, err := manifest.MarkFormattedPatch(attachment)
 	if err != nil {
 		return err
 	}
 	marked, err := s.patchJSON(pvc.Name, patch)
 	switch {
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
-		return deletedDuringAttachError(pvc.Name, vmCID)
+		return deletedDuringAttachError(pvc.Name, attachment.VM())
 	case errors.Is(err, kube.ErrConflict):
 		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
 	}

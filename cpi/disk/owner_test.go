@@ -159,8 +159,10 @@ var _ = Describe("The owner of a disk", func() {
 
 	It("records that the disk has a filesystem, while its Pod owns the disk", func() {
 		attachment := env.attach(cid, vm)
-		Expect(env.MarkFormatted(env.pvc(cid), "vm-1", "uid-of-other")).To(haveCode(call.CodeDiskBusy))
-		Expect(env.MarkFormatted(env.pvc(cid), "vm-1", attachment.UID)).To(Succeed())
+		other := manifest.AttachmentPod{Pod: attachment.DeepCopy()}
+		other.UID = "uid-of-other"
+		Expect(env.MarkFormatted(env.pvc(cid), other)).To(haveCode(call.CodeDiskBusy))
+		Expect(env.MarkFormatted(env.pvc(cid), attachment)).To(Succeed())
 		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
 	})
 

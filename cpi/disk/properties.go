@@ -1,7 +1,6 @@
 package disk
 
 import (
-	"cmp"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -19,13 +18,11 @@ type Properties struct {
 	Name string `json:"name"`
 	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
-	// VolumeMode is Filesystem (the disk is an image file on the volume, or a directory if Attach is bind) or Block (the disk is
-	// the volume).
+	// VolumeMode is Filesystem (the disk is an image file on the volume, or the volume itself in a VM with disk_strategy: recreate) or
+	// Block (the disk is the volume).
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
 	// AccessModes are the access modes of the PVC; by default ReadWriteOnce.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"access_modes"`
-	// Attach is device, or bind for a disk that appears in the VM as a directory: see manifest.AnnotationAttach.
-	Attach string `json:"attach"`
 	// Filesystem is the filesystem that is created on a blank disk: ext4 (the default) or xfs.
 	Filesystem string `json:"filesystem"`
 	// Preallocate allocates the full size of the image file when the disk is attached: see manifest.AnnotationPreallocate.
@@ -43,7 +40,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	properties := Properties{
 		VolumeMode:  corev1.PersistentVolumeFilesystem,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Attach:      attachDevice,
+		Filesystem:  "ext4",
 	}
 	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
 		return properties, call.InvalidPropertyf("%w", err)
@@ -51,15 +48,12 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
 		return properties, call.InvalidPropertyf("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
 	}
-	if err := properties.checkAttach(); err != nil {
-		return properties, err
-	}
-	if properties.Attach == attachDevice && !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
+	if !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
 		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
 	}
-	if properties.Preallocate && (properties.VolumeMode == corev1.PersistentVolumeBlock || properties.Attach != attachDevice) {
+	if properties.Preallocate && properties.VolumeMode == corev1.PersistentVolumeBlock {
 		return properties, call.InvalidPropertyf("cloud_properties.preallocate applies only to disks that are image files; " +
-			"remove it, or use volume_mode: Filesystem and attach: device")
+			"remove it, or use volume_mode: Filesystem")
 	}
 	for _, mode := range properties.AccessModes {
 		known := []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce, corev1.ReadWriteMany, corev1.ReadWriteOncePod}
@@ -71,35 +65,12 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	return properties, call.CheckLabels("cloud_properties", properties.Labels, properties.Annotations)
 }
 
-// attachDevice is the default of cloud_properties.attach; the alternative is manifest.AttachBind.
-const attachDevice = "device"
-
-// checkAttach validates attach, and rejects properties that do not apply to a disk that appears as a directory. For a disk that is
-// a device it sets the default of filesystem.
-func (p *Properties) checkAttach() error {
-	switch {
-	case p.Attach == attachDevice:
-		p.Filesystem = cmp.Or(p.Filesystem, "ext4")
-		return nil
-	case p.Attach != manifest.AttachBind:
-		return call.InvalidPropertyf("cloud_properties.attach %q is not valid; use device or bind", p.Attach)
-	case p.VolumeMode == corev1.PersistentVolumeBlock:
-		return call.InvalidPropertyf("cloud_properties.volume_mode Block and attach: bind are mutually exclusive; " +
-			"remove attach: bind, or use volume_mode: Filesystem")
-	case p.Filesystem != "":
-		return call.InvalidPropertyf("cloud_properties.filesystem %s and attach: bind are mutually exclusive, "+
-			"because a bind mount uses the filesystem of the volume; remove one", p.Filesystem)
-	}
-	return nil
-}
-
 // buildDisk returns the disk that the properties request.
 func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Disk {
 	disk := manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB, DynamicDisk: p.Name,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Preallocate: p.Preallocate,
-		AsDirectory: p.Attach == manifest.AttachBind,
-		Labels:      p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
+		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}
 	if p.StorageClass != "" {
 		disk.StorageClass = &p.StorageClass

@@ -59,7 +59,7 @@ func shrinkError(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
 // keeps its size. A retried call resumes an interrupted expansion. If the disk already has the size, expandPVC changes nothing.
 func (s *Session) expandPVC(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
-	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, pvc.VolumeMode(), pvc.IsDirectory())<<20, resource.BinarySI)
+	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, pvc.VolumeMode())<<20, resource.BinarySI)
 	if sizeMiB > currentMiB {
 		patched, err := s.requestStorage(pvc, desired)
 		if err != nil {

@@ -19,7 +19,7 @@ var _ = Describe("resize_disk", func() {
 		pvc := env.pvc(cid)
 		Expect(RecordedSizeMiB(pvc)).To(Equal(int64(128)))
 		capacity := pvc.Status.Capacity[corev1.ResourceStorage]
-		Expect(capacity.Value() >> 20).To(Equal(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem, false)))
+		Expect(capacity.Value() >> 20).To(Equal(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem)))
 		Expect(env.Resize(cid, 128)).To(Succeed(), "the size is the same")
 	})
 
@@ -61,7 +61,7 @@ var _ = Describe("resize_disk", func() {
 			}
 		})
 		allocated := func(pending corev1.ClaimResourceStatus) corev1.PersistentVolumeClaimStatus {
-			size := corev1.ResourceList{corev1.ResourceStorage: quantity(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem, false))}
+			size := corev1.ResourceList{corev1.ResourceStorage: quantity(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem))}
 			return corev1.PersistentVolumeClaimStatus{
 				AllocatedResources:        size,
 				AllocatedResourceStatuses: map[corev1.ResourceName]corev1.ClaimResourceStatus{corev1.ResourceStorage: pending},

@@ -82,7 +82,6 @@ func (s *Session) canUpdateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired 
 	case desired.StorageClass != "" && (storageClass == nil || *storageClass != desired.StorageClass),
 		desired.VolumeMode != pvc.VolumeMode(),
 		!sameAccessModes(desired.AccessModes, pvc.Spec.AccessModes),
-		(desired.Attach == manifest.AttachBind) != pvc.IsDirectory(),
 		desired.Filesystem != pvc.Filesystem(),
 		sizeMiB < currentMiB:
 		return false, nil

@@ -57,7 +57,6 @@ var _ = Describe("update_disk", func() {
 		Entry("the StorageClass differs", int64(64), fixed),
 		Entry("the volume mode differs", int64(64), `{"storage_class": "fast", "volume_mode": "Block"}`),
 		Entry("the access modes differ", int64(64), `{"storage_class": "fast", "access_modes": ["ReadWriteMany"]}`),
-		Entry("it becomes a directory", int64(64), `{"storage_class": "fast", "attach": "bind"}`),
 		Entry("it becomes smaller", int64(32), fast),
 	)
 

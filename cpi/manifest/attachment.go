@@ -29,10 +29,9 @@ type Attachment struct {
 	Disk        string // the disk's CID
 	SizeMiB     int64
 	Filesystem  string // created on a blank disk: ext4 or xfs
-	Formatted   bool   // the disk is known to have a filesystem, so a blank volume is an error
+	Formatted   bool   // a VM had the disk before: see AnnotationFormatted
 	Preallocate bool   // see AnnotationPreallocate
 	Mode        corev1.PersistentVolumeMode
-	AsDirectory bool // the disk appears in the VM as a directory, see AnnotationAttach
 	Reattached  bool // the VM already has the disk, see AnnotationReattached
 	VM          VMPod
 	Director    string
@@ -57,9 +56,6 @@ func (a Attachment) Pod() AttachmentPod {
 		meta.Labels[LabelGroup] = group
 	}
 	meta.Annotations = map[string]string{}
-	if a.AsDirectory {
-		meta.Annotations[AnnotationAttach] = AttachBind
-	}
 	if a.Reattached {
 		meta.Annotations[AnnotationReattached] = strconv.FormatBool(true)
 	}
@@ -131,10 +127,6 @@ func (a Attachment) container() corev1.Container {
 		container.Command = node.Idle()
 	case a.VM.HasRecreateStrategy():
 		container.Command = node.PrepareVolume()
-	case a.AsDirectory:
-		container.Command = node.AttachDirectory()
-		container.VolumeMounts = directoryMounts
-		return container
 	}
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	if a.Mode == corev1.PersistentVolumeBlock {
@@ -163,34 +155,26 @@ func (a Attachment) requests() corev1.ResourceList {
 // preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
 var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
 
-// directoryMounts are the mounts of an attachment with AsDirectory. Mounts below /devices, the VM's directory, propagate to the node and
-// from there into the VM.
-var directoryMounts = []corev1.VolumeMount{
-	{Name: "devices", MountPath: "/devices", MountPropagation: new(corev1.MountPropagationBidirectional)},
-	{Name: "disk", MountPath: "/volume"},
-}
-
-// isDirectory reports whether the disk appears in the VM as a directory. object is the disk's PVC or attachment Pod.
-func isDirectory(object metav1.Object) bool {
-	return object.GetAnnotations()[AnnotationAttach] == AttachBind
-}
-
 // exclusivityCheckPrefix is the name prefix of the containers that run the exclusivity check.
 const exclusivityCheckPrefix = "exclusivity-check-"
 
 // ExclusivityCheckContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
-// exclusively, and removes the device node while it has the device open. For a disk that appears as a directory, it checks and
-// removes the mount.
+// exclusively, and removes the device node while it has the device open.
 //
 // The container exits with 0 if the VM no longer has the disk, with 1 if the disk is in use (the termination message lists the
-// users), or with ExitNotPublished.
+// users), or with ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
 func ExclusivityCheckContainer(attachment AttachmentPod) corev1.EphemeralContainer {
-	if attachment.IsDirectory() {
-		check := newExclusivityCheck(attachment, node.ExclusivityCheckDirectory())
-		check.VolumeMounts = directoryMounts
-		return check
-	}
-	return newExclusivityCheck(attachment, node.ExclusivityCheck())
+	container := OwnContainer(attachment.Pod)
+	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
+		Image:                    container.Image,
+		Command:                  node.ExclusivityCheck(),
+		Env:                      container.Env,
+		SecurityContext:          container.SecurityContext,
+		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
+		ImagePullPolicy:          corev1.PullIfNotPresent,
+		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+	}}
 }
 
 // ExclusivityCheckPatch returns the strategic merge patch for the subresource ephemeralcontainers that adds the container to this
@@ -220,19 +204,4 @@ func LatestExclusivityCheck(attachment AttachmentPod) (name string) {
 		}
 	}
 	return name
-}
-
-// newExclusivityCheck returns an ephemeral container with a new name: an ephemeral container runs once and is never removed.
-func newExclusivityCheck(attachment AttachmentPod, command []string) corev1.EphemeralContainer {
-	container := OwnContainer(attachment.Pod)
-	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
-		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
-		Image:                    container.Image,
-		Command:                  command,
-		Env:                      container.Env,
-		SecurityContext:          container.SecurityContext,
-		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
-		ImagePullPolicy:          corev1.PullIfNotPresent,
-		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
-	}}
 }

@@ -27,7 +27,7 @@ func (d Disk) Successor(old DiskPVC) DiskPVC {
 			}
 		}
 	}
-	if old.IsFormatted() && !d.AsDirectory {
+	if old.IsFormatted() {
 		pvc.Annotations[AnnotationFormatted] = old.Annotations[AnnotationFormatted]
 	}
 	pvc.Labels[LabelCopy] = CopyIncomplete
@@ -75,9 +75,9 @@ func (c Copy) container() corev1.Container {
 			{Name: "DISK", Value: c.New.Name},
 			{Name: "SIZE_MIB", Value: c.New.Annotations[AnnotationSize]},
 			{Name: "FILESYSTEM", Value: c.New.Annotations[AnnotationFilesystem]},
-			{Name: "ATTACH", Value: c.New.Annotations[AnnotationAttach]},
+			{Name: "ATTACH"},
 			{Name: "OLD", Value: c.Old.Name},
-			{Name: "OLD_ATTACH", Value: c.Old.Annotations[AnnotationAttach]},
+			{Name: "OLD_ATTACH"},
 			{Name: "OLD_FORMATTED", Value: strconv.FormatBool(c.Old.IsFormatted())},
 		},
 		Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{

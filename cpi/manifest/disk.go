@@ -17,7 +17,6 @@ type Disk struct {
 	SizeMiB      int64
 	StorageClass *string // nil: the cluster's default
 	Mode         corev1.PersistentVolumeMode
-	AsDirectory  bool // as a directory, see AnnotationAttach
 	AccessModes  []corev1.PersistentVolumeAccessMode
 	Labels       map[string]string
 	Annotations  map[string]string
@@ -33,7 +32,7 @@ type Disk struct {
 func (d Disk) PVC() DiskPVC {
 	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
-	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
+	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10), AnnotationFilesystem: d.Filesystem}
 	if d.DynamicDisk != "" {
 		meta.Annotations[LabelDynamicDisk] = d.DynamicDisk
 		if label, ok := LabelValue(d.DynamicDisk); ok {
@@ -41,11 +40,6 @@ func (d Disk) PVC() DiskPVC {
 		}
 	}
 	addMissing(meta.Labels, d.Labels)
-	if d.AsDirectory {
-		meta.Annotations[AnnotationAttach] = AttachBind
-	} else {
-		meta.Annotations[AnnotationFilesystem] = d.Filesystem
-	}
 	if d.Preallocate {
 		meta.Annotations[AnnotationPreallocate] = strconv.FormatBool(true)
 	}
@@ -60,7 +54,7 @@ func (d Disk) PVC() DiskPVC {
 			StorageClassName: d.StorageClass,
 			VolumeMode:       new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode, d.AsDirectory)),
+				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode)),
 			}},
 		},
 	}
@@ -111,7 +105,10 @@ func (d Disk) RelabelPatch(pvc DiskPVC) ([]byte, error) {
 	return desired.Patch()
 }
 
-// IsFormatted reports whether the disk ever had a filesystem.
+// HasDirectory reports whether a VM had the disk as a directory.
+func (d DiskPVC) HasDirectory() bool { return d.Annotations[AnnotationFormatted] == FormattedDirectory }
+
+// IsFormatted reports whether a VM had the disk before, as a device or as a directory.
 func (d DiskPVC) IsFormatted() bool {
 	_, formatted := d.Annotations[AnnotationFormatted]
 	return formatted
@@ -136,9 +133,9 @@ func (d DiskPVC) VolumeMode() corev1.PersistentVolumeMode {
 
 // PVCSizeMiB returns the size in MiB that the PVC of a disk of diskMiB requests. A disk on a Filesystem volume is an image file,
 // and the volume's filesystem needs additional space: ext4 uses about 5% for inodes and the journal, KubeVirt calculates with 6%,
-// and a small volume also needs a fixed part. A Block volume and a directory need no additional space.
-func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode, directory bool) int64 {
-	if directory || mode == corev1.PersistentVolumeBlock {
+// and a small volume also needs a fixed part. A Block volume needs no additional space.
+func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode) int64 {
+	if mode == corev1.PersistentVolumeBlock {
 		return diskMiB
 	}
 	const percent, fixedMiB = 6, 64

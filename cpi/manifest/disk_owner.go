@@ -58,11 +58,16 @@ func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// MarkFormattedPatch returns the JSON patch that records that the disk has a filesystem, if this Pod still owns the disk.
-func MarkFormattedPatch(pod types.UID) ([]byte, error) {
+// MarkFormattedPatch returns the JSON patch that records how the VM has the disk (see AnnotationFormatted), if the attachment Pod still owns
+// the disk.
+func MarkFormattedPatch(attachment AttachmentPod) ([]byte, error) {
+	formatted := FormattedDevice
+	if attachment.IsDirectory() {
+		formatted = FormattedDirectory
+	}
 	var patch jsonPatch
-	patch.test("/metadata/annotations/"+AnnotationOwner, string(pod))
-	patch.add("/metadata/annotations/"+AnnotationFormatted, "true")
+	patch.test("/metadata/annotations/"+AnnotationOwner, string(attachment.UID))
+	patch.add("/metadata/annotations/"+AnnotationFormatted, formatted)
 	return json.Marshal(patch)
 }
 

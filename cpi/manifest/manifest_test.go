@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/cpi/node"
 )
 
 func TestManifest(t *testing.T) {
@@ -144,13 +143,6 @@ var _ = Describe("A disk", func() {
 		Expect(copyPod.Spec.Containers[0].Env).NotTo(preallocateVariable)
 	})
 
-	It("requests its exact size and no filesystem if it appears as a directory", func() {
-		expectGolden("pvc-bind", manifest.Disk{
-			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, AsDirectory: true,
-			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteMany},
-		}.PVC())
-	})
-
 	It("requests its exact size with volumeMode Block", func() {
 		expectGolden("pvc-block", manifest.Disk{
 			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
@@ -190,16 +182,6 @@ var _ = Describe("A disk", func() {
 		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
 		}.Pod().Pod))
-	})
-
-	It("is mounted, and checked by its mount, in the VM's directory on the node if it appears as a directory", func() {
-		attachment := manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Mode: corev1.PersistentVolumeFilesystem, AsDirectory: true, VM: runningPod(testVM()), Director: "d1",
-		}.Pod()
-		expectGolden("attachment-bind", withoutScripts(attachment.Pod))
-		check := manifest.ExclusivityCheckContainer(attachment)
-		Expect(check.Command).To(Equal(node.ExclusivityCheckDirectory()))
-		Expect(check.VolumeMounts).To(Equal(attachment.Spec.Containers[0].VolumeMounts))
 	})
 
 	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
@@ -246,12 +228,11 @@ var _ = Describe("Names", func() {
 
 var _ = Describe("The size of a PVC", func() {
 	DescribeTable("has space for the disk and for the volume's filesystem:",
-		func(disk int64, mode corev1.PersistentVolumeMode, directory bool, pvcMiB int64) {
-			Expect(manifest.PVCSizeMiB(disk, mode, directory)).To(Equal(pvcMiB))
+		func(disk int64, mode corev1.PersistentVolumeMode, pvcMiB int64) {
+			Expect(manifest.PVCSizeMiB(disk, mode)).To(Equal(pvcMiB))
 		},
-		Entry("exact for a Block volume", int64(1000), corev1.PersistentVolumeBlock, false, int64(1000)),
-		Entry("6% and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, false, int64(1124)),
-		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, false, int64(66)),
-		Entry("exact for a directory", int64(1000), corev1.PersistentVolumeFilesystem, true, int64(1000)),
+		Entry("exact for a Block volume", int64(1000), corev1.PersistentVolumeBlock, int64(1000)),
+		Entry("6% and 64 MiB more for a Filesystem volume", int64(1000), corev1.PersistentVolumeFilesystem, int64(1124)),
+		Entry("rounded up", int64(1), corev1.PersistentVolumeFilesystem, int64(66)),
 	)
 })

@@ -102,9 +102,7 @@ const (
 	AnnotationPreallocate = Prefix + "preallocate"
 	// AnnotationSnapshotClass is the VolumeSnapshotClass for snapshots of a disk, if it is not the default.
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
-	// AnnotationAttach is AttachBind on a disk, and on its attachment Pod, if the disk appears in the VM as a directory.
-	AnnotationAttach = Prefix + "attach"
-	// AnnotationFormatted is on a disk once it has a filesystem: from then on, a blank volume is an error.
+	// AnnotationFormatted is on a disk once a VM had it. Its value is FormattedDevice or FormattedDirectory.
 	AnnotationFormatted = Prefix + "formatted"
 	// AnnotationCopyOf is the disk that a successor replaces. The annotation is never removed.
 	AnnotationCopyOf = Prefix + "copy-of"
@@ -116,8 +114,14 @@ const (
 	AnnotationOwner = Prefix + "owner-uid"
 )
 
-// AttachBind is the value of AnnotationAttach.
-const AttachBind = "bind"
+// Values of AnnotationFormatted.
+const (
+	// FormattedDevice is the value if the disk has a filesystem, in an image file or on a Block volume. From then on, a blank volume is an
+	// error.
+	FormattedDevice = "device"
+	// FormattedDirectory is the value if the files are on the Filesystem volume itself: see AttachmentPod.IsDirectory.
+	FormattedDirectory = "directory"
+)
 
 // AnnotationKeep is "true" on a Service that stays when its last VM is deleted.
 const AnnotationKeep = Prefix + "keep"
@@ -167,7 +171,6 @@ var reservedKeys = []string{
 	AnnotationFormatted,
 	AnnotationPreallocate,
 	AnnotationSnapshotClass,
-	AnnotationAttach,
 	AnnotationReattached,
 	AnnotationCopyOf,
 	AnnotationCopiedTo,

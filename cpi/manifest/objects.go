@@ -99,8 +99,10 @@ func (a AttachmentPod) VM() string { return VMOf(a) }
 // HasRecreateStrategy reports whether the Pod of the VM is recreated for each disk.
 func (a AttachmentPod) HasRecreateStrategy() bool { return hasRecreateStrategy(a.Pod) }
 
-// IsDirectory reports whether the disk appears in the VM as a directory.
-func (a AttachmentPod) IsDirectory() bool { return isDirectory(a) }
+// IsDirectory reports whether the disk is a directory in the VM: a Filesystem volume of the Pod of a VM with disk_strategy: recreate.
+func (a AttachmentPod) IsDirectory() bool {
+	return a.HasRecreateStrategy() && len(OwnContainer(a.Pod).VolumeDevices) == 0
+}
 
 // IsReattached reports whether the Pod replaces a lost one: the VM already had the disk.
 func (a AttachmentPod) IsReattached() bool {
@@ -222,6 +224,3 @@ func (d DiskPVC) CopyOf() string { return d.Annotations[AnnotationCopyOf] }
 
 // CopiedTo returns the CID of the disk to which the disk is copied, or was copied.
 func (d DiskPVC) CopiedTo() string { return copiedTo(d) }
-
-// IsDirectory reports whether the disk appears in the VM as a directory.
-func (d DiskPVC) IsDirectory() bool { return isDirectory(d) }

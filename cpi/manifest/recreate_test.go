@@ -19,7 +19,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		return template
 	}
 	disk := func(name string, mode corev1.PersistentVolumeMode) manifest.DiskPVC {
-		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode, AsDirectory: mode == corev1.PersistentVolumeFilesystem}.PVC()
+		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode}.PVC()
 	}
 	// changed returns the template as the API server changes it.
 	changed := func(from *corev1.PodTemplate, change manifest.TemplateChange) *corev1.PodTemplate {

@@ -200,10 +200,7 @@ func mountSharedMemory(pod *corev1.Pod, size resource.Quantity) {
 
 // mountDevices mounts the VM's directory on the node, in which its disks appear while it runs.
 func mountDevices(pod *corev1.Pod) {
-	addVolume(pod, corev1.VolumeMount{
-		Name: "devices", MountPath: vmDevicesPath,
-		MountPropagation: new(corev1.MountPropagationHostToContainer), // for the disks that appear as directories
-	}, devicesVolume(pod.Namespace, pod.Name))
+	addVolume(pod, corev1.VolumeMount{Name: "devices", MountPath: vmDevicesPath}, devicesVolume(pod.Namespace, pod.Name))
 }
 
 // mountLXCFS mounts the files of the node's lxcfs. On a node without lxcfs this creates an empty directory, at which lxcfs can be

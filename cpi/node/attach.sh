@@ -1,11 +1,11 @@
-# Attaches a disk to a VM as a device: formats the disk if it is blank, grows its filesystem to the size of the volume, and publishes the
+# Attaches a disk to a running VM: formats the disk if it is blank, grows its filesystem to the size of the volume, and publishes the
 # device node. All of these steps are idempotent. After a signal to stop, waits until nothing uses the device, unpublishes it, and exits.
 #
 # Environment:
 #   DISK         the CID
 #   SIZE_MIB     the size of the disk
 #   FILESYSTEM   ext4 or xfs
-#   FORMATTED    true if the disk had a filesystem before
+#   FORMATTED    true if a VM had the disk before
 #   PREALLOCATE  true to allocate the full size of an image file
 #   VM           NAMESPACE/NAME
 . lib/shell.sh

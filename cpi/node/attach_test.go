@@ -357,6 +357,23 @@ var _ = Describe("The attachment of a Filesystem volume", func() {
 		Expect(root.exists("volume/disk.img")).To(BeFalse())
 	})
 
+	DescribeTable("does not create an image file on a volume with files, but accepts those of a new filesystem", func(file string, created bool) {
+		root.write("volume/"+file, "")
+		root.mkdir("volume/lost+found")
+		if created {
+			root.startAttachment(attachment)
+		} else {
+			status, output := root.run(node.Attach(), attachment...)
+			Expect(status).To(Equal(1))
+			Expect(output).To(ContainSubstring("the volume of disk disk-1 has files, such as " + file + ", but not the disk's image file; " +
+				"nothing was changed; attach the disk to a VM with disk_strategy: recreate [volume-not-blank]"))
+		}
+		Expect(root.exists("volume/disk.img")).To(Equal(created))
+	},
+		Entry("of a VM with disk_strategy: recreate", "data", false),
+		Entry("of the storage", ".snapshot", true),
+	)
+
 	It("does not create an image file for which the volume has too little space", func() {
 		root.setState("volume-free-mib", "7")
 		status, output := root.run(node.Attach(), attachment...)

@@ -1,4 +1,4 @@
-# Exclusivity check of a disk that is published as a device: checks that no process of the VM has the device open, opens it exclusively, and
+# Exclusivity check: checks that no process of the VM has the device open, opens it exclusively, and
 # removes its node while it is open. If the device is in use, prints only the processes and fails; the CPI adds the rest of the message and
 # the code. Retries for a few seconds, because programs such as udev open new devices for a moment.
 #
@@ -23,7 +23,7 @@ create_device_node() {
   is_device "$device" || mknod "$device" b "${number%:*}" "${number#*:}"
 }
 
-wait_published is_device "$node"
+wait_published
 create_device_node
 tries=0
 until openers=$(vm_openers "$device") && [[ -z $openers ]] && check_exclusive "$device" "$node"; do

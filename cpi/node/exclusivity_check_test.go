@@ -145,6 +145,22 @@ var _ = Describe("The attachment of a disk that is a volume of the VM Pod", func
 		Expect(root.exists("devices/.prepared")).To(BeFalse())
 	})
 
+	DescribeTable("with an image file from a VM with hot-plugged disks", func(env []string, prepared bool) {
+		root.write("volume/disk.img", "")
+		if prepared {
+			startPrepared(env)
+			return
+		}
+		status, output := root.run(node.PrepareVolume(), env...)
+		Expect(status).To(Equal(1))
+		Expect(output).To(ContainSubstring("the volume of disk disk-1 has an image file, which VM bosh/agent-a with disk_strategy: recreate " +
+			"cannot use; nothing was changed; attach the disk to a VM without disk_strategy: recreate [volume-not-blank]"))
+		Expect(root.exists("devices/.prepared")).To(BeFalse())
+	},
+		Entry("fails", attachment, false),
+		Entry("is prepared if the disk is known to be a directory: the file is of a job", attachmentFormatted, true),
+	)
+
 	It("starts over after a failure", func() {
 		root.addDevice("dev/volume", 8, 16, 8*mib, "")
 		root.setState("exit/mkfs.ext4", "1")

@@ -51,20 +51,6 @@ var _ = Describe("If any program is killed that a node program starts,", func() 
 		})
 	})
 
-	It("a used directory does not pass the exclusivity check", func() {
-		root := newFakeRoot()
-		root.write("proc/self/mountinfo", "80 1 0:50 /volume "+root.path("volume")+" rw\n")
-		root.start(node.AttachDirectory(), attachment...).waitUntil(root.isLocked)
-		root.addProcess(200, 1, "postgres", inVMA, "500 1 0:50 /volume /var/vcap/store rw")
-		forEachProgram(func(number int) fakeRoot {
-			root.killProgram(number)
-			status, output := root.run(node.ExclusivityCheckDirectory(), attachment...)
-			Expect(status).NotTo(BeZero(), output)
-			Expect(root.read("proc/self/mountinfo")).To(ContainSubstring(root.path("devices/disk-1")))
-			return root
-		})
-	})
-
 	It("an attachment does not exit while its device is used", func() {
 		for number := range programsOfCheck {
 			root := newFakeRoot()

@@ -62,9 +62,6 @@ func AgentConnected() []string { return command("agent-connected") }
 // is free, and exits.
 func Attach() []string { return command("attach") }
 
-// AttachDirectory returns the command of an attachment that publishes a disk as a directory.
-func AttachDirectory() []string { return command("attach-directory") }
-
 // PrepareVolume returns the command of an attachment of a disk that becomes a volume of the VM Pod. It formats the disk, or grows its
 // filesystem.
 func PrepareVolume() []string { return command("prepare") }
@@ -83,9 +80,6 @@ func ExclusivityCheck() []string { return command("exclusivity-check") }
 // disk may be in use soon, because the attachment may be about to publish it.
 const ExitNotPublished = 3
 
-// ExclusivityCheckDirectory returns the command of the exclusivity check for a disk that is published as a directory.
-func ExclusivityCheckDirectory() []string { return command("exclusivity-check-directory") }
-
 // Copy returns the command that copies a disk to its successor and verifies the copy.
 func Copy() []string { return command("copy") }
 
@@ -99,7 +93,7 @@ func Reboot() []string { return command("reboot") }
 func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
-		Attach(), AttachDirectory(), PrepareVolume(), Idle(), WaitAttached(), ExclusivityCheck(), ExclusivityCheckDirectory(), Copy(), Reboot(),
+		Attach(), PrepareVolume(), Idle(), WaitAttached(), ExclusivityCheck(), Copy(), Reboot(),
 	} {
 		programs[command[3]] = command[2]
 	}

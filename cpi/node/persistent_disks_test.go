@@ -204,15 +204,6 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 		})
 	})
 
-	It("is mounted if it is a directory", func() {
-		Expect(os.Remove(root.path("dev/bosh/disk-1"))).To(Succeed())
-		root.mkdir("dev/bosh/disk-1")
-		root.addMount("dev/bosh/disk-1")
-		lockDisk1()
-		root.expectBoot()
-		Expect(root.calls()).To(ContainElement(mountStore))
-	})
-
 	Describe("of a VM with disk_strategy: recreate", func() {
 		BeforeEach(func() { root.setState("mounts", "") })
 
@@ -221,6 +212,14 @@ var _ = Describe("The persistent disk of a VM that starts", func() {
 			Expect(root.calls()).To(ContainElement(mountStore))
 			Expect(root.calls()).NotTo(ContainElement(ContainSubstring("remount")))
 			root.expectInitStarted()
+		})
+
+		It("is mounted if it is a directory", func() {
+			Expect(os.Remove(root.path("dev/bosh/disk-1"))).To(Succeed())
+			root.mkdir("dev/bosh/disk-1")
+			root.addMount("dev/bosh/disk-1")
+			root.expectBoot()
+			Expect(root.calls()).To(ContainElement(mountStore))
 		})
 
 		It("is not waited for if it is no longer a volume of the Pod, and the agent's record is removed", func() {

@@ -1,5 +1,5 @@
-# The attachment of a disk that becomes a volume of the VM Pod: formats the disk, or grows its filesystem, before that Pod starts. Then
-# waits for a signal to stop.
+# The attachment of a disk that becomes a volume of the VM Pod. Before that Pod starts, formats a Block volume, or grows its filesystem. A
+# Filesystem volume becomes a directory in the VM. Then waits for a signal to stop.
 #
 # Environment: as for attach.sh, without PREALLOCATE.
 . lib/shell.sh
@@ -27,6 +27,9 @@ prepare_volume() {
     prepare_device
     set_xfs_uuid "$device"
     grow_filesystem "$device"
+  elif ! was_formatted && [[ -e $image ]]; then
+    fail "the volume of disk $DISK has an image file, which VM $VM with disk_strategy: recreate cannot use; nothing was changed;" \
+      "attach the disk to a VM without disk_strategy: recreate [volume-not-blank]"
   fi
   touch "$prepared"
   sync "$prepared"

@@ -64,29 +64,10 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 	if err := s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if vmPod.HasRecreateStrategy() {
-		if err := validateRecreateDisk(pvc, vmPod); err != nil {
-			return err
-		}
-	}
-	if err := validateMigration(pvc, vmPod, attachments); err != nil {
+	if err := s.strategy(vmPod.HasRecreateStrategy()).validateDisk(pvc, vmPod, attachments); err != nil {
 		return err
 	}
 	return s.diskSession().CheckFreeFor(pvc, vmPod.Name)
-}
-
-// validateMigration rejects a second disk if one of the two is attached as a directory. The director attaches a second disk to migrate
-// the data of the first, and the agent would fail only in the middle of the migration.
-func validateMigration(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
-	for _, other := range attachments {
-		diskCID := other.Disk()
-		if diskCID != pvc.Name && (pvc.IsDirectory() || other.IsDirectory()) && !hasUnpublished(other) {
-			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: disk %s is attached, and the agent "+
-				"cannot migrate data from or to a disk with attach: bind; set director.enable_cpi_update_disk so that the CPI copies the disk",
-				pvc.Name, vmPod.Name, diskCID)
-		}
-	}
-	return nil
 }
 
 // attachAndWait creates the attachment Pod, and waits until it is ready. If the Pod finishes, for example because the kubelet rejects
@@ -115,7 +96,7 @@ func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachm
 		err = s.waitForAttachment(attachment, append(dependencies, s.watchNodeCapacity(attachment)))
 	}
 	if err == nil {
-		err = s.diskSession().MarkFormatted(pvc, vmPod.Name, attachment.UID)
+		err = s.diskSession().MarkFormatted(pvc, attachment)
 	}
 	if err != nil && owned {
 		err = errors.Join(err, s.rollbackAttachment(attachment))
@@ -244,7 +225,6 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 		Formatted:     pvc.IsFormatted(),
 		Preallocate:   pvc.IsPreallocated(),
 		Mode:          pvc.VolumeMode(),
-		AsDirectory:   pvc.IsDirectory(),
 		Reattached:    owner.VM == vmPod.Name,
 		VM:            vmPod,
 		Director:      s.Director,

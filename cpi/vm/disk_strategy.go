@@ -21,6 +21,8 @@ type diskStrategy interface {
 	persist(vmPod manifest.VMPod, change manifest.TemplateChange) error
 	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
 	restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error)
+	// validateDisk rejects a disk that the VM cannot have, alone or with the disks of these attachment Pods.
+	validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error
 	// publishDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
 	// detaches the disk.
 	publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error

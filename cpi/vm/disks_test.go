@@ -223,20 +223,54 @@ var _ = Describe("attach_disk", func() {
 			env.updatePod(vm, func(pod *corev1.Pod) { pod.Finalizers = []string{"example.org/wait"} })
 			env.deletePod(vm)
 		}),
-		Entry("the agent cannot migrate the data of a disk with attach: bind", call.CodeDiskAttachUnsupported, func() {
-			_, err := env.Attach(vm, env.createDisk(`{"attach": "bind"}`))
-			Expect(err).NotTo(HaveOccurred())
-		}),
 	)
 
-	DescribeTable("rejects a disk that a VM with disk_strategy: recreate does not support", func(properties string) {
+	DescribeTable("of a VM with disk_strategy: recreate records whether the disk is a directory", func(properties, formatted string) {
 		recreated, err := env.Create(request("two", recreate))
 		Expect(err).NotTo(HaveOccurred())
-		_, err = env.Attach(recreated, env.createDisk(properties))
-		Expect(err).To(haveCode(call.CodeDiskAttachUnsupported))
+		cid := env.createDisk(properties)
+		_, err = env.Attach(recreated, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pvc(cid).Annotations).To(HaveKeyWithValue(manifest.AnnotationFormatted, formatted))
 	},
-		Entry("an image file", `{}`),
-		Entry("a volume for one Pod", `{"volume_mode": "Block", "access_modes": ["ReadWriteOncePod"]}`),
+		Entry("a Filesystem volume, whatever its other properties", `{"filesystem": "xfs", "preallocate": true}`, manifest.FormattedDirectory),
+		Entry("a Block volume", `{"volume_mode": "Block"}`, manifest.FormattedDevice),
+	)
+
+	DescribeTable("rejects a disk that the VM cannot have", func(vmProperties string, prepare func(recreated string)) {
+		recreated, err := env.Create(request("two", recreate))
+		Expect(err).NotTo(HaveOccurred())
+		prepare(recreated)
+		if vm = recreated; vmProperties != recreate {
+			vm, err = env.Create(request("three", vmProperties))
+			Expect(err).NotTo(HaveOccurred())
+		}
+		_, err = env.Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskAttachUnsupported))
+		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
+	},
+		Entry("a PVC for one Pod, with disk_strategy: recreate", recreate, func(string) {
+			cid = env.createDisk(`{"volume_mode": "Block", "access_modes": ["ReadWriteOncePod"]}`)
+		}),
+		Entry("an image file, with disk_strategy: recreate", recreate, func(string) {
+			_, err := env.Attach(vm, cid)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(env.Detach(vm, cid)).To(Succeed())
+		}),
+		Entry("a second disk next to a directory, because the agent cannot migrate its data", recreate, func(recreated string) {
+			_, err := env.Attach(recreated, env.createDisk(`{}`))
+			Expect(err).NotTo(HaveOccurred())
+			cid = env.createDisk(`{"volume_mode": "Block"}`)
+		}),
+		Entry("a second disk that would be a directory", recreate, func(recreated string) {
+			_, err := env.Attach(recreated, env.createDisk(`{"volume_mode": "Block"}`))
+			Expect(err).NotTo(HaveOccurred())
+		}),
+		Entry("a directory, without disk_strategy: recreate", `{}`, func(recreated string) {
+			_, err := env.Attach(recreated, cid)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(env.Detach(recreated, cid)).To(Succeed())
+		}),
 	)
 })
 

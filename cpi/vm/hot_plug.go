@@ -106,6 +106,15 @@ func (p hotPlugStrategy) assignDisk(
 	return err == nil, err
 }
 
+// validateDisk rejects a disk that would hide files on its volume.
+func (hotPlugStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, _ []manifest.AttachmentPod) error {
+	if pvc.HasDirectory() {
+		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: its volume has the files of a VM with "+
+			"disk_strategy: recreate; attach it to such a VM, or create another disk", pvc.Name, vmPod.Name)
+	}
+	return nil
+}
+
 // publishDisk does nothing: the attachment Pod has made the disk available.
 func (hotPlugStrategy) publishDisk(manifest.DiskPVC, manifest.VMPod, manifest.AttachmentPod, bool) error {
 	return nil

@@ -30,16 +30,28 @@ func validateRecreateNetworks(networks network.Networks, options network.Options
 	return nil
 }
 
-// validateRecreateDisk rejects a disk that cannot be a volume of the VM Pod.
-func validateRecreateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod) error {
+// validateDisk rejects a disk that cannot be a volume of the VM Pod, a disk with an image file, and a second disk if one of the two is a
+// directory. The director attaches a second disk to migrate the data of the first, and the agent would fail only in the middle of the
+// migration.
+func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
+	isDirectory := pvc.VolumeMode() == corev1.PersistentVolumeFilesystem
 	switch {
-	case pvc.VolumeMode() == corev1.PersistentVolumeFilesystem && !pvc.IsDirectory():
-		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on a Filesystem volume, "+
-			"which disk_strategy: recreate does not support; use volume_mode: Block or attach: bind", pvc.Name, vmPod.Name)
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod):
 		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: with disk_strategy: recreate the VM Pod and the "+
 			"attachment Pod both use the PVC, which its access mode ReadWriteOncePod forbids; use access_modes: [ReadWriteOnce]",
 			pvc.Name, vmPod.Name)
+	case isDirectory && pvc.IsFormatted() && !pvc.HasDirectory():
+		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: the disk is an image file on its Filesystem volume, "+
+			"which a VM with disk_strategy: recreate cannot use; attach it to a VM without disk_strategy: recreate, or create another disk",
+			pvc.Name, vmPod.Name)
+	}
+	for _, other := range attachments {
+		diskCID := other.Disk()
+		if diskCID != pvc.Name && (isDirectory || other.IsDirectory()) && !hasUnpublished(other) {
+			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: disk %s is attached, and the agent cannot migrate "+
+				"data from or to a Filesystem disk of a VM with disk_strategy: recreate; use volume_mode: Block, or restore the data from a backup",
+				pvc.Name, vmPod.Name, diskCID)
+		}
 	}
 	return nil
 }

@@ -31,8 +31,8 @@ var (
 	codeVarPattern     = regexp.MustCompile(`(?m)^\t(\w+) += newCode\(`)
 
 	// failPattern matches a call of fail in a program. The message may continue on the next line. The pattern does not match a message
-	// that consists only of the value of a variable or command. exclusivity-check.sh and exclusivity-check-directory.sh have such
-	// messages: they print the processes that use a disk, and the CPI adds the code.
+	// that consists only of the value of a variable or command. exclusivity-check.sh has such a message: it prints the processes that use
+	// a disk, and the CPI adds the code.
 	failPattern = regexp.MustCompile(`\bfail "[^$\n]*[a-z](?:.*\\\n)*.*`)
 	// messageCodePattern matches the code at the end of a message.
 	messageCodePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]"`)

@@ -32,6 +32,15 @@ func (vm *testVM) initPID(ctx context.Context) string {
 	return strings.TrimSpace(out)
 }
 
+// killAttachmentProcess kills the main program of the attachment Pod.
+func (env *testEnv) killAttachmentProcess(ctx context.Context, disk string) {
+	GinkgoHelper()
+	for _, pid := range env.attachmentPIDs(ctx, disk) {
+		_, err := env.node.Shell(ctx, "kill -9 "+pid)
+		Expect(err).NotTo(HaveOccurred())
+	}
+}
+
 // waitForRestart waits until the Pod's containers have a restart count above previous and are ready.
 func (env *testEnv) waitForRestart(ctx context.Context, pod string, previous int32) {
 	GinkgoHelper()

@@ -43,9 +43,9 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 		labels   Labels
 	}{
 		"with a Block PVC":                 {"E2E_STEMCELL", recreateProperties, blockDisk, nil},
-		"with a directory":                 {"E2E_STEMCELL_SYSTEMD", recreateProperties, map[string]any{"attach": "bind"}, Label("extended")},
-		"with a filesystem as a directory": {"E2E_STEMCELL", recreateProperties, map[string]any{"attach": "bind", "storage_class": embedded.CSIClass}, Label("extended")},
-		"in gVisor, with a directory":      {"E2E_STEMCELL", gVisorProperties, map[string]any{"attach": "bind"}, Label("extended", labelSharedKernel)},
+		"with a directory":                 {"E2E_STEMCELL_SYSTEMD", recreateProperties, filesystemDisk, Label("extended")},
+		"with a filesystem as a directory": {"E2E_STEMCELL", recreateProperties, map[string]any{"storage_class": embedded.CSIClass}, Label("extended")},
+		"in gVisor, with a directory":      {"E2E_STEMCELL", gVisorProperties, filesystemDisk, Label("extended", labelSharedKernel)},
 	} {
 		Describe(kind, testCase.labels, Ordered, func() {
 			var (
@@ -112,6 +112,11 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 					return len(remaining.Items), err
 				}).WithContext(ctx).Should(Equal(1))
 				otherVM := env.createVM(ctx)
+				if testCase.disk["volume_mode"] != "Block" {
+					Expect(env.mustFail(ctx, "attach_disk", otherVM.cid, disk).Message).To(ContainSubstring("its volume has the files of a VM"))
+					env.mustCall(ctx, "delete_vm", otherVM.cid)
+					otherVM = env.createVMFromStemcell(ctx, os.Getenv(testCase.stemcell), testCase.vm)
+				}
 				otherVM.attach(ctx, disk)
 				Expect(otherVM.run(ctx, checkDisk)).To(Equal(checksum))
 				env.mustCall(ctx, "delete_vm", otherVM.cid)
@@ -157,7 +162,7 @@ var _ = Describe("A VM with disk_strategy: recreate", Label("disks"), func() {
 			}
 		},
 		Entry("with a Block PVC", blockDisk, Label("extended"), NodeTimeout(2*longTest)),
-		Entry("with a directory", map[string]any{"attach": "bind"}, Label("extended"), NodeTimeout(2*longTest)),
+		Entry("with a directory", filesystemDisk, Label("extended"), NodeTimeout(2*longTest)),
 	)
 
 	It("can migrate its data to another disk with the agent", func(ctx context.Context) {

@@ -100,8 +100,8 @@ func attachmentScenarios() []scenario {
 	for _, variant := range []scenario{
 		{disk: map[string]any{}},
 		{name: " on a device", disk: map[string]any{"volume_mode": "Block"}},
-		{name: " as a directory", disk: map[string]any{"attach": "bind"}},
 		{name: recreateStrategy, disk: map[string]any{}, strategy: recreateStrategy},
+		{name: " as a directory", disk: map[string]any{"volume_mode": "Filesystem"}, strategy: recreateStrategy},
 	} {
 		attach := func(ctx context.Context, s *scenarioEnv) { s.mustCall(ctx, "attach_disk", s.vm, s.disk) }
 		detach := func(ctx context.Context, s *scenarioEnv) {

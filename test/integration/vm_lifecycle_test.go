@@ -208,13 +208,6 @@ var _ = Describe("A disk", Label("each-version"), func() {
 			release()
 		})
 
-		It("does not prevent the attachment of another disk as a directory", func(ctx context.Context) {
-			detach(ctx, map[string]any{"attach": "bind"})
-			other := env.mustCall(ctx, "create_disk", 64, map[string]any{"attach": "bind"}, vm).Text()
-			env.mustCall(ctx, "attach_disk", vm, other)
-			release()
-		})
-
 		It("is not detached yet if its attachment Pod was killed, and may run again", func(ctx context.Context) {
 			env.mustCall(ctx, "attach_disk", vm, disk)
 			Expect(env.annotatePod(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())

@@ -219,15 +219,19 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(env.mustFail(ctx, "reboot_vm", vm).Message).To(ContainSubstring("had address 10.0.0.1, but its new Pod has"))
 	})
 
-	It("does not support a disk with an image file, or with the access mode ReadWriteOncePod", func(ctx context.Context) {
+	It("gets a Filesystem disk as a directory, and rejects a disk that other VMs have as an image file", func(ctx context.Context) {
+		create := func() string { return env.mustCall(ctx, "create_disk", 64, map[string]any{}, nil).Text() }
+		directory, image := create(), create()
+		env.mustCall(ctx, "attach_disk", vm, directory)
+		Expect(getPod(ctx).Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{Name: directory, MountPath: "/dev/bosh/" + directory}))
+		env.mustCall(ctx, "detach_disk", vm, directory)
+
+		other := env.withDiskStrategy(diskStrategies[""]).createVM(ctx, "two")
+		env.mustCall(ctx, "attach_disk", other, image)
+		env.mustCall(ctx, "detach_disk", other, image)
 		previous := getPod(ctx)
-		for reason, properties := range map[string]map[string]any{
-			"image file": {}, "ReadWriteOncePod": {"volume_mode": "Block", "access_modes": []string{"ReadWriteOncePod"}},
-		} {
-			unsupported := env.mustCall(ctx, "create_disk", 64, properties, nil).Text()
-			failed := env.mustFail(ctx, "attach_disk", vm, unsupported)
-			Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
-			Expect(failed.Message).To(ContainSubstring(reason))
+		for target, rejected := range map[string]string{vm: image, other: directory} {
+			Expect(env.mustFail(ctx, "attach_disk", target, rejected).Type).To(Equal("Bosh::Clouds::NotSupported"))
 		}
 		Expect(getPod(ctx).UID).To(Equal(previous.UID))
 	})

@@ -2,7 +2,7 @@
 #
 # Environment: DISK (the CID), VM (NAMESPACE/NAME). /devices is the VM's /dev/bosh.
 
-# node is the path of the disk's device node or directory.
+# node is the path of the disk's device node.
 # shellcheck disable=SC2034 # not all programs use it
 node=$root/devices/$DISK
 lock=$root/devices/.$DISK.lock
@@ -53,13 +53,13 @@ remove_vm_directories() {
   done
 }
 
-# wait_published COMMAND... waits until COMMAND finds the published disk. If COMMAND does not find the disk although the attachment holds
-# its lock, an earlier exclusivity check removed the disk, because the attachment takes the lock after it publishes the disk: wait_published exits
-# with status 0. It exits with status 3 if the attachment may be about to publish the disk, for example after a reboot of the node.
+# wait_published waits until the attachment publishes the disk. If there is no device node although the attachment holds its lock, an earlier
+# exclusivity check removed the node, because the attachment takes the lock after it publishes the disk: wait_published exits with
+# status 0. It exits with status 3 if the attachment may be about to publish the disk, for example after a reboot of the node.
 wait_published() {
   local tries=0
-  until "$@" || exit_if_killed $?; do
-    ! lock_held "$lock" || "$@" || exit_if_killed $? || exit 0
+  until is_device "$node"; do
+    ! lock_held "$lock" || is_device "$node" || exit 0
     ((tries++ < 15)) || { echo "the attachment of disk $DISK has not published it yet [disk-not-published]" >&2; exit 3; }
     pause 0.2
   done

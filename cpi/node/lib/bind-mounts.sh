@@ -3,8 +3,9 @@
 # install_mount_wrappers installs a program that precedes mount(8) and umount(8) in the agent's PATH. It handles two cases, and passes on
 # all other calls unchanged:
 #
-#   - A disk with `attach: bind` is a directory, mounted at $devices/CID. The agent would mount it as a device, and later unmount it at
-#     $devices/CID instead of its own mount point. The agent's option BindMountPersistentDisk would apply to all disks of the VM.
+#   - A Filesystem disk of a VM with `disk_strategy: recreate` is a directory, mounted at $devices/CID. The agent would mount it as a
+#     device, and later unmount it at $devices/CID instead of its own mount point. The agent's option BindMountPersistentDisk would apply
+#     to all disks of the VM.
 #   - The agent binds directories such as /tmp and /var/log to themselves, and remounts them with options. They are on a filesystem of
 #     the node. Without the option bind, the options would apply to that whole filesystem.
 install_mount_wrappers() {

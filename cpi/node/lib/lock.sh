@@ -1,4 +1,4 @@
-# The lock of an attachment: a file next to the disk's device node or directory. The VM can create a link at the path of the lock, and the
+# The lock of an attachment: a file next to the disk's device node. The VM can create a link at the path of the lock, and the
 # attachment has the permissions of the node's root user. The functions therefore do not follow links.
 
 # lock_held LOCK succeeds while the attachment is running, after it published the disk. The kernel releases the lock when the process dies

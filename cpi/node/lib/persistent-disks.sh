@@ -4,10 +4,13 @@
 # VM: its disks are volumes of the VM Pod.
 disks_are_hot_plugged() { mountpoint -q "$devices" || exit_if_killed $?; }
 
-# is_attached CID succeeds if the disk has a device node or directory, and a running attachment.
+# is_attached CID succeeds if the disk has a device node and a running attachment. In a recreated VM, it may also be a directory.
 is_attached() {
-  is_device "$devices/$1" || mountpoint -q "$devices/$1" || exit_if_killed $? || return 1
-  ! disks_are_hot_plugged || lock_held "$devices/.$1.lock"
+  if disks_are_hot_plugged; then
+    is_device "$devices/$1" && lock_held "$devices/.$1.lock"
+  else
+    is_device "$devices/$1" || mountpoint -q "$devices/$1" || exit_if_killed $?
+  fi
 }
 
 # agent_disks prints the CIDs of the disks that the agent knows, one per line. It fails if the agent's file is damaged, or does not exist,

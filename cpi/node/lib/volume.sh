@@ -22,7 +22,7 @@ mark_attached() {
   sync "$attached_marker"
 }
 
-# was_formatted succeeds if the disk had a filesystem before.
+# was_formatted succeeds if a VM had the disk before.
 was_formatted() { [[ ${FORMATTED:-} == true || -e $attached_marker ]]; }
 
 # check_may_format fails if the disk had a filesystem before: then a blank volume is the wrong one.
@@ -103,9 +103,19 @@ preallocate() {
     fail "cannot preallocate disk $DISK on its volume (cloud_properties.preallocate): $error [preallocation-failed]"
 }
 
+# check_no_files fails if the volume has files, which an image file would hide: the disk may be a directory of a VM with
+# disk_strategy: recreate. Many filesystems have hidden files and lost+found from the start.
+check_no_files() {
+  local found
+  found=$(find "$root/volume" -mindepth 1 -maxdepth 1 ! -name '.*' ! -name lost+found ! -path "$image.new" -print -quit)
+  [[ -z $found ]] || fail "the volume of disk $DISK has files, such as ${found##*/}, but not the disk's image file; nothing was changed;" \
+    "attach the disk to a VM with disk_strategy: recreate [volume-not-blank]"
+}
+
 # create_image creates the image file under another name, so that an existing image file is always complete.
 create_image() {
   check_may_format
+  check_no_files
   rm -f "$image.new"
   check_space "$image"
   truncate -s "${SIZE_MIB}M" "$image.new"

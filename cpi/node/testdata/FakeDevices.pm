@@ -49,12 +49,4 @@ sub is_mounted {
   return grep { / \Q$path\E$/ } <$mounts>;
 }
 
-if (open(my $failing, "<", "$ENV{FAKE_STATE}/exit/perl")) {
-  my ($status, $argument) = split " ", <$failing>;
-  if (grep { $_ eq $argument } @ARGV) {
-    record($ENV{FAKE_STATE}, "perl fails");
-    exit $status;
-  }
-}
-
 1;
