@@ -117,6 +117,9 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if err := properties.apply(&vm); err != nil {
 		return vm, nil, err
 	}
+	if len(request.Disks) > 0 && !vm.Recreate && !vm.Pod().CanMountDevices() {
+		return vm, nil, call.InvalidPropertyf("cannot create VM %s with persistent disks: %w", vm.Name, errCannotMountDevices)
+	}
 	vm.AddPlatformAffinity(images.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
 	s.warnSmallCPULimit(vm)

@@ -271,6 +271,8 @@ var _ = Describe("attach_disk", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(env.Detach(recreated, cid)).To(Succeed())
 		}),
+		Entry("a device, which an unprivileged VM cannot open", `{"security": {"privileged": false}}`, func(string) {}),
+		Entry("a device, which a VM in a user namespace cannot mount", `{"security": {"host_users": false}}`, func(string) {}),
 	)
 })
 

@@ -106,11 +106,14 @@ func (p hotPlugStrategy) assignDisk(
 	return err == nil, err
 }
 
-// validateDisk rejects a disk that would hide files on its volume.
+// validateDisk rejects a disk that would hide files on its volume, and a VM that cannot open devices.
 func (hotPlugStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, _ []manifest.AttachmentPod) error {
 	if pvc.HasDirectory() {
 		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: its volume has the files of a VM with "+
 			"disk_strategy: recreate; attach it to such a VM, or create another disk", pvc.Name, vmPod.Name)
+	}
+	if !vmPod.CanMountDevices() {
+		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: %w", pvc.Name, vmPod.Name, errCannotMountDevices)
 	}
 	return nil
 }

@@ -73,6 +73,9 @@ var _ = Describe("create_vm", func() {
 		Entry("budget without a group", call.CodeInvalidProperty, "requires env.bosh.group", func(r *Request) {
 			r.Properties, r.Env = json.RawMessage(`{"disruption_budget": {"max_unavailable": 1}}`), nil
 		}),
+		Entry("disks of a VM that cannot mount devices", call.CodeInvalidProperty, "disk_strategy: recreate", func(r *Request) {
+			r.Properties, r.Disks = json.RawMessage(`{"security": {"privileged": false}}`), []string{"disk-1"}
+		}),
 		Entry("network for disk_strategy: recreate", call.CodeInvalidProperty, "keep_dynamic_addresses", func(r *Request) {
 			r.Properties, env.Network.KeepDynamicAddresses = json.RawMessage(recreate), false
 		}),

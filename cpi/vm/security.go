@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"path/filepath"
 
 	corev1 "k8s.io/api/core/v1"
@@ -90,6 +91,10 @@ func (p securityProfile) ineffectiveError() error {
 	return call.InvalidPropertyf("%s of type %s has no effect on a privileged VM; "+
 		"set cloud_properties.security.privileged to false, or remove the profile", p.key(), p.kind)
 }
+
+// errCannotMountDevices explains why a VM with reduced privileges cannot have hot-plugged disks.
+var errCannotMountDevices = errors.New("a VM with security.privileged: false or security.host_users: false cannot mount devices; " +
+	"set cloud_properties.disk_strategy: recreate")
 
 // securityContext returns the security context of the VM's container, or nil for the default privileges.
 func (s Security) securityContext() *corev1.SecurityContext {
