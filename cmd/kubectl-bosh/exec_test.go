@@ -1,7 +1,9 @@
 package main_test
 
 import (
+	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -25,8 +27,15 @@ var _ = Describe("An instance", func() {
 		Expect(session.Err.Contents()).To(BeEquivalentTo("aside\n"))
 	})
 
-	It("exits with the status of the command", func() {
-		Expect(env.run("exec", "web/0", "--", "bash", "-c", "exit 3")).To(gexec.Exit(3))
+	It("passes kubectl's flags on to kubectl, and exits with kubectl's status", func() {
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\necho $*\nexit 3\n"), 0o700)).To(Succeed())
+		command := exec.Command(program, "exec", "--kubeconfig", env.kubeconfig, "--namespace", env.namespace, "web/0", "--", "monit", "summary")
+		command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+		session := startCommand(command)
+		Eventually(session).Should(gexec.Exit(3))
+		Expect(string(session.Out.Contents())).To(Equal(
+			"exec --kubeconfig=" + env.kubeconfig + " --namespace=" + env.namespace + " agent-old --container vm -- monit summary\n"))
 	})
 
 	It("passes stdin with -i", func() {
