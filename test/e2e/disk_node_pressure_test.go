@@ -156,7 +156,7 @@ func (vm *testVM) expectWriting(ctx context.Context) {
 
 func (vm *testVM) stopWriter(ctx context.Context) {
 	GinkgoHelper()
-	vm.run(ctx, "pkill -f number.new; while pgrep -f number.new; do sleep 0.1; done")
+	vm.run(ctx, "pkill -f '[n]umber.new'; while pgrep -f '[n]umber.new'; do sleep 0.1; done")
 }
 
 func pauseContainerSpec(requests corev1.ResourceList) corev1.PodSpec {

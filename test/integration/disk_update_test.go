@@ -58,6 +58,15 @@ func (env testEnv) getPVC(ctx context.Context, disk string) *corev1.PersistentVo
 	return found
 }
 
+// getPVCWithoutStatus returns the parts of the disk's PVC that calls change. Kubernetes changes the status at any time, since 1.37 for example
+// the condition Unused.
+func (env testEnv) getPVCWithoutStatus(ctx context.Context, disk string) *corev1.PersistentVolumeClaim {
+	GinkgoHelper()
+	pvc := env.getPVC(ctx, disk)
+	pvc.Status, pvc.ResourceVersion, pvc.ManagedFields = corev1.PersistentVolumeClaimStatus{}, "", nil
+	return pvc
+}
+
 // listDisks returns the names of all PVCs in the namespace.
 func (env testEnv) listDisks(ctx context.Context) []string {
 	GinkgoHelper()
@@ -139,8 +148,9 @@ var _ = Describe("update_disk", func() {
 			Expect(grown.Annotations).To(And(HaveKeyWithValue(sizeAnnotation, "128"), HaveKeyWithValue("note", "b c")))
 			Expect(grown.Labels).To(HaveKeyWithValue("team", "a"))
 			Expect(grown.Status.Capacity.Storage().Value()).To(BeNumerically(">=", 128<<20))
+			previous := env.getPVCWithoutStatus(ctx, disk)
 			Expect(env.mustCall(ctx, "update_disk", disk, 128, properties).Text()).To(Equal(disk))
-			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(grown.ResourceVersion))
+			Expect(env.getPVCWithoutStatus(ctx, disk)).To(Equal(previous))
 		})
 
 		It("keeps the labels if only annotations are requested", func(ctx context.Context) {
@@ -286,11 +296,11 @@ var _ = Describe("update_disk", func() {
 		It("because the disk is attached changes nothing", func(ctx context.Context) {
 			disk := env.createDisk(ctx)
 			env.mustCall(ctx, "attach_disk", vm, disk)
-			previous := env.getPVC(ctx, disk).ResourceVersion
+			previous := env.getPVCWithoutStatus(ctx, disk)
 			for _, properties := range []map[string]any{{}, toBlock, {"labels": map[string]any{"team": "a"}}} {
 				Expect(env.mustFail(ctx, "update_disk", disk, 128, properties).Message).To(ContainSubstring("attached to VM " + vm))
 			}
-			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(previous))
+			Expect(env.getPVCWithoutStatus(ctx, disk)).To(Equal(previous))
 			Expect(env.listDisks(ctx)).To(ConsistOf(disk))
 		})
 
@@ -307,11 +317,11 @@ var _ = Describe("update_disk", func() {
 
 		It("because a StorageClass or the disk does not exist names it", func(ctx context.Context) {
 			disk := env.createUsedDisk(ctx, vm, map[string]any{})
-			previous := env.getPVC(ctx, disk).ResourceVersion
+			previous := env.getPVCWithoutStatus(ctx, disk)
 			failed := env.mustFail(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "none"})
 			Expect(failed.Type).To(Equal(cpiError))
 			Expect(failed.Message).To(ContainSubstring("cloud_properties.storage_class: StorageClass none not found"))
-			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(previous))
+			Expect(env.getPVCWithoutStatus(ctx, disk)).To(Equal(previous))
 			Expect(env.mustFail(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 		})
 
