@@ -12,13 +12,19 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-// createQuota creates a ResourceQuota in the namespace, and waits until it takes effect.
+// createQuota creates a ResourceQuota in the namespace, and waits until it takes effect. It also admits no ConfigMaps, which shows that the API
+// server uses it: the quota's status does not.
 func (env testEnv) createQuota(ctx context.Context, hard corev1.ResourceList) {
 	GinkgoHelper()
 	quotas := cluster.CoreV1().ResourceQuotas(env.namespace)
+	hard[corev1.ResourceConfigMaps] = resource.MustParse("0")
 	_, err := quotas.Create(ctx, &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"}, Spec: corev1.ResourceQuotaSpec{Hard: hard}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	waitForQuota(ctx, env.namespace, "small")
+	Eventually(func() error {
+		_, err := cluster.CoreV1().ConfigMaps(env.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "try"}},
+			metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}).WithContext(ctx).Should(MatchError(ContainSubstring("exceeded quota: small")))
 }
 
 // removeAttachmentQuota deletes the ResourceQuota that admits attachment Pods, and waits until the API server no longer admits them.
