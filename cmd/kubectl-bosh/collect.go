@@ -52,15 +52,9 @@ func newCollectCommand(conn *connection) *cobra.Command {
 			if collector.Known, err = loadKnown(knownPath, directorUUID); err != nil {
 				return err
 			}
-			client, _, err := conn.newClient()
+			client, directors, err := newCollectClient(command, conn, directorUUID)
 			if err != nil {
 				return err
-			}
-			directors := []string{directorUUID}
-			if directorUUID == "" {
-				if directors, err = listDirectors(command, client); err != nil {
-					return err
-				}
 			}
 			var results []collect.Result
 			var failed []error
@@ -83,6 +77,16 @@ func newCollectCommand(conn *connection) *cobra.Command {
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)
 	return command
+}
+
+// newCollectClient returns a client, and the UUIDs of the directors: this one or, if it is empty, all with VMs in the namespace.
+func newCollectClient(command *cobra.Command, conn *connection, directorUUID string) (*kube.Client, []string, error) {
+	client, _, err := conn.newClient()
+	if err != nil || directorUUID != "" {
+		return client, []string{directorUUID}, err
+	}
+	directors, err := listDirectors(command, client)
+	return client, directors, err
 }
 
 // loadKnown reads the file of --known. Without a path, the result is nil.

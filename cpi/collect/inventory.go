@@ -66,7 +66,8 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	return inventory{
-		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items, disks: allDisks, ownedDisks: owned, known: c.Known,
+		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items,
+		disks: allDisks, ownedDisks: owned, known: c.Known,
 		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished,
 	}, nil
 }

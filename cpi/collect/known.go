@@ -28,7 +28,7 @@ var knownCommands = map[string]string{
 	"disks":        "bosh disks --orphaned --json",
 }
 
-// boshOutput is the output of a command of the BOSH CLI with --json. A cell with several values has one on each line.
+// boshOutput is the output of a command of the BOSH CLI with --json. A field with several values has one on each line.
 type boshOutput struct {
 	Tables []struct {
 		Content string
@@ -78,8 +78,8 @@ func ReadKnown(from io.Reader) (Known, error) {
 
 func (known Known) add(rows []map[string]string) {
 	for _, row := range rows {
-		for _, cell := range row {
-			for _, value := range strings.Fields(cell) {
+		for _, field := range row {
+			for value := range strings.FieldsSeq(field) {
 				known[value] = true
 			}
 		}

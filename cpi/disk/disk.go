@@ -78,7 +78,7 @@ func exists(pvc manifest.DiskPVC) bool {
 	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != "")
 }
 
-// beingDeletedError returns the error for a disk that a VM has, and whose PVC is being deleted.
+// beingDeletedError returns the error for a disk of a VM, with a PVC that is being deleted.
 func beingDeletedError(pvc manifest.DiskPVC) error {
 	return call.CodeDiskBeingDeleted.Errorf("disk %s is being deleted: another client deleted its PVC, and VM %s still has it; "+
 		"to keep its data when the VM releases it, set the reclaim policy of PersistentVolume %s to Retain",

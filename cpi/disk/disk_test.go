@@ -88,7 +88,7 @@ var _ = Describe("A disk", func() {
 		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
 	})
 
-	Describe("that a VM has, and whose PVC another client deleted,", func() {
+	Describe("that a VM has, with a PVC that another client deleted,", func() {
 		var cid string
 		BeforeEach(func() {
 			cid = env.createDisk(fast)

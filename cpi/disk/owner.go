@@ -360,15 +360,16 @@ func (s *Session) AttachedError(attachment manifest.AttachmentPod) error {
 	return s.attachedToError(attachment.Disk(), attachment.VM())
 }
 
-// attachedToError names the instance of the VM if its Pod exists. A director whose database was restored from a backup may not know the
-// VM.
+// attachedToError names the instance of the VM if its Pod exists. A director may not know the VM after its database was
+// restored from a backup.
 func (s *Session) attachedToError(disk, vmCID string) error {
 	vm, deployment := vmCID, ""
 	if pod, err := s.Pods.Get(s.Ctx, vmCID); err == nil {
 		vmPod := manifest.VMPod{Pod: pod}
 		vm, deployment = vmPod.Describe(), vmPod.Deployment()
 	}
-	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; detach it first, or, if `bosh vms` does not show that VM, delete it with %s",
+	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; "+
+		"detach it first, or, if `bosh vms` does not show that VM, delete it with %s",
 		disk, vm, call.DeleteVMCommand(deployment, vmCID))
 }
 

@@ -58,8 +58,8 @@ func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// MarkFormattedPatch returns the JSON patch that records how the VM has the disk (see AnnotationFormatted), if the attachment Pod still owns
-// the disk.
+// MarkFormattedPatch returns the JSON patch that records how the VM has the disk (see AnnotationFormatted), if the attachment Pod still
+// owns the disk.
 func MarkFormattedPatch(attachment AttachmentPod) ([]byte, error) {
 	formatted := FormattedDevice
 	if attachment.IsDirectory() {

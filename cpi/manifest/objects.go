@@ -31,8 +31,8 @@ func (vm VMPod) Template() *corev1.PodTemplate {
 // DiskCIDs returns the sorted CIDs of the disks that are volumes of the Pod of a VM with disk_strategy: recreate.
 func (vm VMPod) DiskCIDs() []string { return DiskCIDs(vm.Spec) }
 
-// CanMountDevices reports whether the VM can mount block devices. The device cgroup of an unprivileged container denies opening them, and the
-// kernel mounts no filesystem on a device in a user namespace.
+// CanMountDevices reports whether the VM can mount block devices. The device cgroup of an unprivileged container denies opening them, and
+// the kernel mounts no filesystem on a device in a user namespace.
 func (vm VMPod) CanMountDevices() bool {
 	security := OwnContainer(vm.Pod).SecurityContext
 	privileged := security != nil && security.Privileged != nil && *security.Privileged

@@ -102,7 +102,9 @@ func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string)
 	for key, value := range meta.Annotations {
 		annotations[key] = value
 	}
-	changed := map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion, "labels": meta.Labels, "annotations": annotations}
+	changed := map[string]any{
+		"uid": existing.UID, "resourceVersion": existing.ResourceVersion, "labels": meta.Labels, "annotations": annotations,
+	}
 	if s.Keep {
 		changed["ownerReferences"] = []any{map[string]any{"$patch": "replace"}}
 	} else {

@@ -59,7 +59,7 @@ var _ = Describe("Stopping an attachment", func() {
 		}
 	})
 
-	// Bash 5.2 crashes in a subshell of a trap when the time of an interrupted `read -t`, at most a second, is over.
+	// Bash 5.2 crashes in a subshell of a trap when an interrupted `read -t` times out, after at most a second.
 	It("frees the loop device, no matter how slow the node is", func() {
 		r := root.startAttachment(attachment)
 		callsBefore := len(root.calls())

@@ -164,7 +164,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 	}
 	for _, hint := range []struct{ words, remedy string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
-		{"insufficient quota to match these scopes", "apply " + callPermissionsFile + ", whose ResourceQuota bosh-attachments admits " +
+		{"insufficient quota to match these scopes", "apply " + callPermissionsFile + " with the ResourceQuota bosh-attachments, which admits " +
 			"system-node-critical in the namespace, or set disk.attachment_priority_class to a PriorityClass that the cluster admits"},
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
 		{"no PriorityClass with name", "create the PriorityClass, or correct disk.attachment_priority_class"},

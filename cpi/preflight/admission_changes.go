@@ -21,9 +21,11 @@ var requiredFields = []struct {
 	ofContainer bool
 	consequence string
 }{
-	{"terminationGracePeriodSeconds", false, "the kubelet kills the Pod after another time: an attachment Pod while its disk is in use, or a VM before its jobs stop"},
+	{"terminationGracePeriodSeconds", false, "the kubelet kills the Pod after another time: " +
+		"an attachment Pod while its disk is in use, or a VM before its jobs stop"},
 	{"hostPID", false, "the Pod does not find the processes that use a disk, or those of the VM"},
-	{"priorityClassName", false, "the kubelet and the scheduler evict or preempt the Pod too early, an attachment Pod while its disk is in use"},
+	{"priorityClassName", false, "the kubelet and the scheduler evict or preempt the Pod too early, " +
+		"an attachment Pod while its disk is in use"},
 	{"securityContext", false, "the programs of the Pod lack permissions"},
 	{"securityContext", true, "the programs of the Pod lack permissions"},
 	{"volumes", false, "the Pod lacks its disk or its files"},

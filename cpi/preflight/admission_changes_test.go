@@ -14,7 +14,7 @@ var _ = Describe("The comparison of a Pod with the admitted Pod", func() {
 		vmPod := manifest.VM{Name: "agent-1", Namespace: namespace, Image: image}.Pod()
 		return manifest.Attachment{Disk: "disk-1", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod}.Pod().Pod
 	}
-	container := func(pod *corev1.Pod) *corev1.Container { return manifest.OwnContainer(pod) }
+	container := manifest.OwnContainer
 
 	DescribeTable("reports what the cluster changed or removed:", func(change func(*corev1.Pod), expected string) {
 		sent := newAttachmentPod()

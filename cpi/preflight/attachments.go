@@ -36,7 +36,7 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 		}
 	}
 	if len(deleted) > 0 {
-		return fail("disks in use whose PVCs are being deleted: "+strings.Join(deleted, ", "),
+		return fail("disks in use with PVCs that are being deleted: "+strings.Join(deleted, ", "),
 			"to keep their data, set the reclaim policy of these PersistentVolumes to Retain (docs/guides/disks.md#deleted-pvcs)")
 	}
 	var messages []string

@@ -83,7 +83,7 @@ var _ = DescribeTable("A request of a check that failed", func(kind error, messa
 	Entry("because the namespace is missing", kube.ErrNotFound, `namespaces "bosh" not found`, Fails, "kubectl create namespace bosh"),
 	Entry("because the Service of a webhook is missing", kube.ErrWebhook, `failed calling webhook "a": service "b" not found`, Fails, "repair the admission webhook"),
 	Entry("because no ResourceQuota admits the PriorityClass", kube.ErrDenied,
-		"insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]", Fails, "apply manifests/rbac.yaml, whose ResourceQuota bosh-attachments"),
+		"insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]", Fails, "apply manifests/rbac.yaml with the ResourceQuota bosh-attachments"),
 	Entry("because it timed out, without a result", kube.ErrTimeout, "context deadline exceeded", Unknown, "retry the check"),
 )
 

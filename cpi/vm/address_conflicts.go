@@ -14,8 +14,8 @@ import (
 // VM would wait for its addresses until create_vm times out.
 //
 // The director assigns an address only if none of its VMs has it. But a director that is killed during create_vm leaves a VM that
-// it does not know. The orphaned VM lacks the metadata that the director sets after create_vm. A director whose database was restored from
-// a backup does not know VMs with metadata, either. Only the operator can decide whether these are still necessary.
+// it does not know. The orphaned VM lacks the metadata that the director sets after create_vm. After a restore of its database from a
+// backup, a director does not know VMs with metadata, either. Only the operator can decide whether these are still necessary.
 func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	address := manifest.AddressLabel(vm.Addresses)
 	if address == "" {
@@ -66,7 +66,7 @@ func (s *Session) isOrphaned(pod manifest.VMPod) (bool, error) {
 	return err == nil && !manifest.HasMetadata(template.Template.Annotations), err
 }
 
-// addressInUseError returns the error for a VM whose addresses an existing VM requests. The director does not retry the call.
+// addressInUseError returns the error for a VM if an existing VM requests its addresses. The director does not retry the call.
 func (s *Session) addressInUseError(vm manifest.VM, existing manifest.VMPod) error {
 	owner, remedy := "", "if `bosh vms` does not show that VM, delete it with "+call.DeleteVMCommand(existing.Deployment(), existing.Name)
 	director := manifest.DirectorNameOf(existing)

@@ -244,9 +244,9 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 }
 
 // releasedGracePeriod returns the grace period in seconds for the attachment Pod after the exclusivity check in the container containerName
-// passed. It is short if another container runs that may ignore SIGTERM, such as a shell of kubectl debug; else nil, which means the Pod's own
-// of ten years. The program itself exits at once. A later deletion could not reduce the grace period: the kubelet applies that of the
-// first one (kubernetes/kubernetes#83916), and until then does not report that the program exited (#106896).
+// passed. It is short if another container runs that may ignore SIGTERM, such as a shell of kubectl debug; else nil, which means the
+// Pod's own of ten years. The program itself exits at once. A later deletion could not reduce the grace period: the kubelet applies that of
+// the first one (kubernetes/kubernetes#83916), and until then does not report that the program exited (#106896).
 func releasedGracePeriod(attachment manifest.AttachmentPod, containerName string) *int64 {
 	status := attachment.Status
 	containers := slices.Concat(status.InitContainerStatuses, status.ContainerStatuses, status.EphemeralContainerStatuses)

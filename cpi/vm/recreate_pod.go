@@ -162,7 +162,7 @@ func (r recreateStrategy) ensureAttachments(vmPod manifest.VMPod, attachments []
 	return "", nil
 }
 
-// unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod whose attachment Pod does not exist or is finished.
+// unattachedDisks returns the CIDs of the disks among the volumes of the VM Pod that have no attachment Pod, or a finished one.
 func unattachedDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) []string {
 	return slices.DeleteFunc(vmPod.DiskCIDs(), func(diskCID string) bool {
 		return slices.ContainsFunc(attachments, func(attachment manifest.AttachmentPod) bool {

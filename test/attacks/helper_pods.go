@@ -111,8 +111,7 @@ func helperPodSpecAttacks() []Attack {
 			c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "etc"
 		}))),
 		rejected("mounts", "helper Pod with a device at another path", "", "one disk presented as another", tryHelperPod(withContainer(func(c *corev1.Container) {
-			c.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}
-			c.VolumeMounts = c.VolumeMounts[:1]
+			c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}, c.VolumeMounts[:1]
 		}))),
 		rejected("volumes", "helper Pod with a Secret", "", "a Secret that processes on the node can read", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
 		rejected("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -134,11 +133,9 @@ func helperPodSpecAttacks() []Attack {
 			Command: []string{"/bin/sh", "-c", "id"}}))).withLimit("sidecars", sidecarImage),
 		rejected("containers|images", "helper Pod without the CPI's container", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Name = "more" }))),
 		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "a token that processes on the node can read", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
-		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.PriorityClassName = "system-cluster-critical" })),
+		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { withPriorityClass(pod, "system-cluster-critical") })),
 		rejected("priority-class", "helper Pod other than an attachment Pod with the priority class of attachment Pods", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
-			pod := manifest.RebootPod(a.existingVM, "").Pod
-			pod.Spec.PriorityClassName = manifest.AttachmentPriorityClass
-			return a.createPod(ctx, pod)
+			return a.createPod(ctx, withPriorityClass(manifest.RebootPod(a.existingVM, "").Pod, manifest.AttachmentPriorityClass))
 		}),
 		rejected("node-name", "helper Pod with a node name", "", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
@@ -149,6 +146,11 @@ func helperPodSpecAttacks() []Attack {
 		rejected("helper-nodes", "helper Pod without affinity to a node", "NSA/CISA: Worker node segmentation", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.Affinity = nil })).
 			rejectedWith("nodes", "node-of-bosh"),
 	}
+}
+
+func withPriorityClass(pod *corev1.Pod, name string) *corev1.Pod {
+	pod.Spec.PriorityClassName = name
+	return pod
 }
 
 func exclusivityCheckAttacks() []Attack {

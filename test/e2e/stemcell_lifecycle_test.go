@@ -139,16 +139,6 @@ var _ = Describe("A heavy stemcell", Label("stemcells"), func() {
 	)
 })
 
-// countBlobPulls counts the requests for blobs of images.
-func countBlobPulls(r registry) (count int) {
-	for _, request := range r.Requests() {
-		if strings.HasPrefix(request, "GET /v2/bosh/stemcells/blobs/") {
-			count++
-		}
-	}
-	return count
-}
-
 var _ = Describe("A light stemcell with a loaded image", Label("stemcells"), func() {
 	It("boots from the image that build-stemcell -load imported into the node, without a registry", func(ctx context.Context) {
 		env := newTestEnv(ctx)

@@ -15,17 +15,17 @@ import (
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
+var _ = Describe("A disk in use with an attachment Pod that was", func() {
+	Describe("deleted", func() {
+		describeLostAttachment(func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) })
+	})
+	Describe("evicted", func() {
+		describeLostAttachment(func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) })
+	})
+})
+
 // describeLostAttachment describes a disk in use after lose was called with its attachment Pod.
-func describeLostAttachment(loss string, lose func(ctx context.Context, env testEnv, attachmentPod string)) bool {
-	return Describe("A disk in use with an attachment Pod that was "+loss, func() { specifyLostAttachment(lose) })
-}
-
-var (
-	_ = describeLostAttachment("deleted", func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) })
-	_ = describeLostAttachment("evicted", func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) })
-)
-
-func specifyLostAttachment(lose func(ctx context.Context, env testEnv, attachmentPod string)) {
+func describeLostAttachment(lose func(ctx context.Context, env testEnv, attachmentPod string)) {
 	var (
 		env      testEnv
 		vm, disk string

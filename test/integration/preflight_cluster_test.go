@@ -151,7 +151,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 	It("name the ResourceQuota that a cluster requires for the PriorityClass of attachment Pods", func(ctx context.Context) {
 		env.removeAttachmentQuota(ctx)
 		Expect(runCheck(ctx, env.Director).results["create-attachment"]).To(
-			matchResult(preflight.Fails, "insufficient quota to match these scopes", "apply manifests/rbac.yaml, whose ResourceQuota bosh-attachments"))
+			matchResult(preflight.Fails, "insufficient quota to match these scopes", "apply manifests/rbac.yaml with the ResourceQuota bosh-attachments"))
 	})
 
 	It("name what a webhook changes in Pods, and the consequence", func(ctx context.Context) {
@@ -238,6 +238,6 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
 		Expect(runCheck(ctx, env.Director).results["attachments"]).To(matchResult(preflight.Fails,
-			"disks in use whose PVCs are being deleted: "+disk+" of VM "+vm+" (PersistentVolume volume-", "to Retain"))
+			"disks in use with PVCs that are being deleted: "+disk+" of VM "+vm+" (PersistentVolume volume-", "to Retain"))
 	})
 })

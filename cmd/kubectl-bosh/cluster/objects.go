@@ -210,7 +210,7 @@ func (c *Cluster) WaitForQuota(ctx context.Context, name string) error {
 		return len(used) > 0, err
 	})
 	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("cannot wait for ResourceQuota %s/%s, whose status the controller manager sets: %w", c.Client.Namespace, name, err)
+		return fmt.Errorf("cannot wait until the controller manager sets the status of ResourceQuota %s/%s: %w", c.Client.Namespace, name, err)
 	}
 	return nil
 }

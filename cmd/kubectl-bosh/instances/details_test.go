@@ -70,7 +70,7 @@ var _ = ginkgo.Describe("Instances", func() {
 		Expect(list[1].Disks).To(BeEmpty())
 	})
 
-	ginkgo.It("are listed with a disk whose PVC is being deleted", func(ctx context.Context) {
+	ginkgo.It("are listed with a disk that has a PVC that is being deleted", func(ctx context.Context) {
 		addDisk(ctx, "disk-1", addVM(ctx, "cf", 0))
 		memoryapi.Update(api, "persistentvolumeclaims", namespace, "disk-1", &corev1.PersistentVolumeClaim{}, func(pvc *corev1.PersistentVolumeClaim) {
 			pvc.DeletionTimestamp = new(metav1.Now())

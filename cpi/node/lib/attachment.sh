@@ -15,8 +15,8 @@ lower_oom_score() { { echo -997 >"$root/proc/self/oom_score_adj"; } 2>/dev/null 
 # run_attachment PUBLISH UNPUBLISH calls the function PUBLISH, takes the lock, waits for a signal to stop, and calls UNPUBLISH, which returns
 # when the disk is free. A signal during PUBLISH takes effect after PUBLISH.
 #
-# The trap starts no processes, and no other trap unpublishes: after a signal interrupted `read -t`, as in a pause, and its time is over, bash
-# aborts the trap, and crashes in a subshell of the trap.
+# The trap starts no processes, and no other trap unpublishes: after a signal interrupted `read -t`, as in a pause, and it times out, bash aborts
+# the trap, and crashes in a subshell of the trap.
 run_attachment() {
   stopping=no
   exec {stop_fd}<> <(:)
