@@ -89,11 +89,8 @@ func beingDeletedError(pvc manifest.DiskPVC) error {
 // its PVC. BOSH requests the deletion of data only with delete_disk.
 func (s *Session) CheckReleasable(cid string) error {
 	pvc, err := s.read(cid)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return ignoreNotFound(err)
 	}
 	return s.checkReleasable(pvc)
 }
@@ -117,12 +114,10 @@ func (s *Session) checkReleasable(pvc manifest.DiskPVC) error {
 		return nil
 	}
 	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
-	switch {
-	case errors.Is(err, kube.ErrNotFound):
-		return nil
-	case err != nil:
-		return err
-	case volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain:
+	if err != nil {
+		return ignoreNotFound(err)
+	}
+	if volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return nil
 	}
 	return beingDeletedError(pvc)

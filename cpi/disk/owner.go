@@ -177,7 +177,7 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 	}
 }
 
-// ignoreNotFound returns nil for a disk that does not exist, and so has no owner.
+// ignoreNotFound returns nil for a PVC or volume that does not exist: there is no owner to remove, and no data to lose.
 func ignoreNotFound(err error) error {
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil
