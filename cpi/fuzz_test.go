@@ -64,7 +64,7 @@ clusters: [{name: c, cluster: {server: "SERVER"}}]
 users: [{name: u, user: {token: SECRET}}]`, "SERVER", r.URL)}
 	short := metav1.Duration{Duration: 200 * time.Millisecond}
 	config.Timeouts = Timeouts{Request: short, CreateStemcell: short, CreateVM: short, DeleteVM: short, AttachDisk: short,
-		DetachDisk: short, UpdateDisk: short, Unschedulable: short, Other: short}
+		DetachDisk: short, Unschedulable: short, Other: short}
 	return config
 }
 

@@ -64,7 +64,6 @@ var methods = map[string]method{
 	"resize_disk": {needsCluster: true, event: eventReasons{"DiskResized", "Resize"},
 		handler: func(s *requestSession) any { return s.diskSession().Resize }},
 	"update_disk": {needsCluster: true, event: eventReasons{"DiskUpdated", "Update"},
-		timeout: methodTimeout{2 * time.Hour, func(t *Timeouts) *metav1.Duration { return &t.UpdateDisk }},
 		handler: func(s *requestSession) any { return s.diskSession().Update }},
 	"snapshot_disk": {needsCluster: true, event: eventReasons{"SnapshotTaken", "Snapshot"},
 		handler: func(s *requestSession) any { return s.diskSession().Snapshot }},
@@ -85,7 +84,7 @@ func (s *requestSession) stemcellSession() *stemcell.Session {
 }
 
 func (s *requestSession) diskSession() *disk.Session {
-	return &disk.Session{Call: s.Call, StartTimeout: s.config.Timeouts.AttachDisk.Duration}
+	return &disk.Session{Call: s.Call}
 }
 
 // info is the result of the method info.

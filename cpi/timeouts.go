@@ -29,8 +29,6 @@ type Timeouts struct {
 	AttachDisk metav1.Duration `json:"attach_disk"`
 	// DetachDisk includes the exclusivity check and releasing the device.
 	DetachDisk metav1.Duration `json:"detach_disk"`
-	// UpdateDisk includes copying the disk's data to its successor.
-	UpdateDisk metav1.Duration `json:"update_disk"`
 	// Other limits all other calls.
 	Other metav1.Duration `json:"other"`
 }

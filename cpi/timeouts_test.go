@@ -57,7 +57,7 @@ var _ = Describe("The timeout table", func() {
 	It("returns the longest timeout of a call, without the request timeout", func() {
 		t := defaultTimeouts()
 		t.Request = metav1.Duration{Duration: 9 * time.Hour}
-		Expect(t.Longest()).To(Equal(2 * time.Hour))
+		Expect(t.Longest()).To(Equal(30 * time.Minute))
 	})
 
 	It("reports the first timeout that is not positive", func() {

@@ -5,12 +5,6 @@ import corev1 "k8s.io/api/core/v1"
 // bindCompleted is the annotation by which the PersistentVolume controller marks a bound PVC.
 const bindCompleted = "pv.kubernetes.io/bind-completed"
 
-// NeverBound reports whether the PVC never had a volume. Any other unbound PVC lost its volume, or waits for an existing volume,
-// which may contain data.
-func NeverBound(pvc *corev1.PersistentVolumeClaim) bool {
-	return pvc.Spec.VolumeName == "" && pvc.Status.Phase != corev1.ClaimLost && !IsBound(pvc)
-}
-
 // IsBound reports whether the phase of the PVC, which is updated last, is Bound. Only then can the PVC be expanded.
 func IsBound(pvc *corev1.PersistentVolumeClaim) bool { return pvc.Status.Phase == corev1.ClaimBound }
 

@@ -18,16 +18,16 @@ var _ = DescribeTable("The state of a PVC", func(volume string, completed bool, 
 		pvc.ObjectMeta = metav1.ObjectMeta{Annotations: map[string]string{"pv.kubernetes.io/bind-completed": "yes"}}
 	}
 	states := []string{}
-	for name, matches := range map[string]bool{"never bound": kube.NeverBound(pvc), "has a volume": kube.HasVolume(pvc), "bound": kube.IsBound(pvc)} {
+	for name, matches := range map[string]bool{"has a volume": kube.HasVolume(pvc), "bound": kube.IsBound(pvc)} {
 		if matches {
 			states = append(states, name)
 		}
 	}
 	Expect(states).To(ConsistOf(want))
 },
-	Entry("is never bound if it is new", "", false, corev1.ClaimPending, "never bound"),
-	Entry("is in none of these states if it names an existing volume that is not bound yet and may contain data", "v", false, corev1.ClaimPending),
+	Entry("is in none of these states if it is new", "", false, corev1.ClaimPending),
+	Entry("is in none of these states if it names an existing volume that is not bound yet", "v", false, corev1.ClaimPending),
 	Entry("has a volume before its phase is updated", "v", true, corev1.ClaimPending, "has a volume"),
 	Entry("is bound", "v", true, corev1.ClaimBound, "has a volume", "bound"),
-	Entry("is in none of these states if it lost its volume, which may contain data", "v", true, corev1.ClaimLost),
+	Entry("is in none of these states if it lost its volume", "v", true, corev1.ClaimLost),
 )

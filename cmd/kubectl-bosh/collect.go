@@ -48,7 +48,6 @@ func newCollectCommand(conn *connection) *cobra.Command {
 			if collector.Config, err = loadConfig(configPath); err != nil {
 				return err
 			}
-			collector.ConfigAssumed = configPath == ""
 			if collector.Known, err = loadKnown(knownPath, directorUUID); err != nil {
 				return err
 			}

@@ -22,18 +22,16 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk (an
-// incomplete copy of a disk is not a disk), or an object of another director. It also repairs disks with an invalid owner record,
-// and disks in use if another client deleted their attachment Pods.
+// Collector finds orphaned resources of interrupted calls, and deletes them if Confirm is set. It never deletes a disk, or an
+// object of another director. It also repairs disks with an invalid owner record, and disks in use if another client deleted their
+// attachment Pods.
 type Collector struct {
-	Config cpi.Config
-	// ConfigAssumed reports that Config may differ from the director's. Then no resource is orphaned only because of a setting.
-	ConfigAssumed bool
-	Director      string // the director's UUID
-	Confirm       bool
-	Known         Known         // VMs and disks that the director knows; all others are listed, but never deleted
-	MinAge        time.Duration // younger objects may belong to a running call; default: the longest timeout of a call
-	Out           io.Writer     // receives a line for each orphaned resource: object, age, reason and outcome
+	Config   cpi.Config
+	Director string // the director's UUID
+	Confirm  bool
+	Known    Known         // VMs and disks that the director knows; all others are listed, but never deleted
+	MinAge   time.Duration // younger objects may belong to a running call; default: the longest timeout of a call
+	Out      io.Writer     // receives a line for each orphaned resource: object, age, reason and outcome
 }
 
 // Run lists the orphaned resources in the cluster of the configuration, and deletes them if Confirm is set.
@@ -91,7 +89,7 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 	var failed []error
 	now := cluster.ServerTime(time.Now()) // the API server sets the times of the objects; the clock of this host may be wrong
 	//nolint:contextcheck // the session of a remedy contains the context
-	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest()), c.ConfigAssumed && c.MinAge == 0) {
+	for _, orphan := range inv.findOrphans(now, cmp.Or(c.MinAge, c.Config.Timeouts.Longest())) {
 		outcome, err := c.applyRemedy(session, orphan.remedy)
 		failed = append(failed, err)
 		collected = append(collected, Result{Kind: kindOf(orphan.object), Namespace: cluster.Namespace, Name: orphan.object.GetName(),
@@ -150,8 +148,6 @@ type orphanScan struct {
 	now     time.Time
 	minAge  time.Duration
 	orphans []orphanedResource
-	// copyTimeoutUnknown is set if the director's timeout of update_disk, by far the longest, is unknown.
-	copyTimeoutUnknown bool
 }
 
 // age returns the time since a call created, adopted or changed the object.
@@ -170,17 +166,9 @@ func (scan *orphanScan) add(object metav1.Object, reason string, remedy *remedy)
 	}
 }
 
-// addCopy adds an object of an update_disk, without the remedy if the call may still be running.
-func (scan *orphanScan) addCopy(object metav1.Object, reason string, remedy *remedy) {
-	if scan.copyTimeoutUnknown {
-		reason, remedy = "unless update_disk is still running (set the minimum age to delete it): "+reason, nil
-	}
-	scan.add(object, reason, remedy)
-}
-
 // findOrphans returns all orphaned resources.
-func (inv inventory) findOrphans(now time.Time, minAge time.Duration, copyTimeoutUnknown bool) []orphanedResource {
-	scan := &orphanScan{now: now, minAge: minAge, copyTimeoutUnknown: copyTimeoutUnknown}
+func (inv inventory) findOrphans(now time.Time, minAge time.Duration) []orphanedResource {
+	scan := &orphanScan{now: now, minAge: minAge}
 	inv.addVMOrphans(scan)
 	inv.addDiskOrphans(scan)
 	inv.addPDBOrphans(scan)
@@ -190,12 +178,7 @@ func (inv inventory) findOrphans(now time.Time, minAge time.Duration, copyTimeou
 
 func (inv inventory) addVMOrphans(scan *orphanScan) {
 	for _, pod := range inv.pods {
-		reason := inv.orphanReason(pod, scan.exceedsMinAge(pod))
-		switch {
-		case reason == "":
-		case manifest.HasRole(pod, manifest.RoleCopy):
-			scan.addCopy(pod, reason, deletePod(pod))
-		default:
+		if reason := inv.orphanReason(pod, scan.exceedsMinAge(pod)); reason != "" {
 			scan.add(pod, reason, deletePod(pod))
 		}
 	}
@@ -221,12 +204,6 @@ func (inv inventory) addVMOrphans(scan *orphanScan) {
 }
 
 func (inv inventory) addDiskOrphans(scan *orphanScan) {
-	for _, pvc := range inv.incompleteCopies {
-		if scan.exceedsMinAge(pvc) {
-			reason := "orphaned by an interrupted update_disk: incomplete copy of disk " + pvc.CopyOf()
-			scan.addCopy(pvc.PVC, reason, deletePVC(pvc))
-		}
-	}
 	for _, snapshot := range inv.unfinishedSnapshots {
 		if scan.exceedsMinAge(snapshot) {
 			scan.add(snapshot, "orphaned by an interrupted snapshot_disk: unknown to the director", deleteSnapshot(snapshot))
@@ -292,7 +269,7 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 		if !inv.isVMPresent(attachment) {
 			return "its VM " + attachment.VM() + " does not exist"
 		}
-		if old && manifest.DiskPod(attachment).IsGated() && !inv.ownsDisk(attachment) {
+		if old && attachment.IsGated() && !inv.ownsDisk(attachment) {
 			return "orphaned by an interrupted attach_disk"
 		}
 	case manifest.RoleReboot:
@@ -302,10 +279,6 @@ func (inv inventory) orphanReason(pod *corev1.Pod, old bool) string {
 	case manifest.RoleFlush:
 		if old {
 			return "orphaned by an interrupted snapshot_disk"
-		}
-	case manifest.RoleCopy:
-		if old {
-			return "orphaned by an interrupted update_disk"
 		}
 	}
 	return ""

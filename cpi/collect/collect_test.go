@@ -34,7 +34,7 @@ var _ = Describe("findOrphans", func() {
 	}
 	orphanReasons := func(inv inventory) map[string]string {
 		reasons := map[string]string{}
-		for _, orphan := range inv.findOrphans(now, time.Minute, false) {
+		for _, orphan := range inv.findOrphans(now, time.Minute) {
 			outcome := ""
 			if orphan.remedy != nil {
 				outcome = orphan.remedy.outcome
@@ -54,28 +54,6 @@ var _ = Describe("findOrphans", func() {
 			services: []*corev1.Service{vm.Services[0].Object(pod, "d")},
 			pdbs:     []*policyv1.PodDisruptionBudget{vm.Budget.Object(vm, pod, 1), manifest.AttachmentPDB(vm, pod)},
 		})).To(BeEmpty())
-	})
-
-	It("returns an incomplete copy and its copy Pod that exceed the minimum age", func() {
-		_, vmPod := newVM("agent-a")
-		old := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
-		recent, orphaned := manifest.Disk{Name: "disk-2", Director: "d"}.Successor(old), manifest.Disk{Name: "disk-3", Director: "d"}.Successor(old)
-		copied := manifest.Copy{Old: old, New: orphaned, VM: vmPod, Director: "d"}.Pod()
-		for _, object := range []metav1.Object{orphaned, copied} {
-			object.SetCreationTimestamp(metav1.NewTime(now.Add(-time.Hour)))
-		}
-		recent.CreationTimestamp = metav1.NewTime(now)
-		Expect(orphanReasons(inventory{pods: []*corev1.Pod{copied.Pod}, incompleteCopies: []manifest.DiskPVC{recent, orphaned}})).To(Equal(map[string]string{
-			"Pod/disk-1-attachment":        "orphaned by an interrupted update_disk: deleted",
-			"PersistentVolumeClaim/disk-3": "orphaned by an interrupted update_disk: incomplete copy of disk disk-1: deleted",
-		}))
-	})
-
-	It("returns no incomplete copy that a call adopted within the minimum age", func() {
-		adopted := manifest.Disk{Name: "disk-2", Director: "d"}.Successor(manifest.Disk{Name: "disk-1", Director: "d"}.PVC())
-		adopted.CreationTimestamp = metav1.NewTime(now.Add(-time.Hour))
-		adopted.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manifest.ManagedBy, Time: new(metav1.NewTime(now))}}
-		Expect(orphanReasons(inventory{incompleteCopies: []manifest.DiskPVC{adopted}})).To(BeEmpty())
 	})
 
 	It("returns an unfinished snapshot that exceeds the minimum age", func() {

@@ -19,11 +19,10 @@ type inventory struct {
 	services []*corev1.Service
 	pdbs     []*policyv1.PodDisruptionBudget
 	// podTemplates are the PodTemplates of VMs with disk_strategy: recreate.
-	podTemplates     []*corev1.PodTemplate
-	incompleteCopies []manifest.DiskPVC
-	disks            []manifest.DiskPVC
-	ownedDisks       []manifest.DiskPVC // disks with an owner record
-	known            Known
+	podTemplates []*corev1.PodTemplate
+	disks        []manifest.DiskPVC
+	ownedDisks   []manifest.DiskPVC // disks with an owner record
+	known        Known
 	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
 }
@@ -37,10 +36,6 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 		return inventory{}, err
 	}
 	pdbs, err := cluster.PodDisruptionBudgets().List(ctx, selection)
-	if err != nil {
-		return inventory{}, err
-	}
-	copies, err := cluster.PVCs.List(ctx, kube.Selection{Labels: selection.Labels + "," + manifest.LabelCopy + "=" + manifest.CopyIncomplete})
 	if err != nil {
 		return inventory{}, err
 	}
@@ -67,8 +62,7 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	}
 	return inventory{
 		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items,
-		disks: allDisks, ownedDisks: owned, known: c.Known,
-		incompleteCopies: manifest.NewDiskPVCs(copies.Items), unfinishedSnapshots: unfinished,
+		disks: allDisks, ownedDisks: owned, known: c.Known, unfinishedSnapshots: unfinished,
 	}, nil
 }
 

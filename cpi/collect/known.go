@@ -107,7 +107,7 @@ func (inv inventory) addUnknown(scan *orphanScan) {
 		}
 	}
 	for _, pvc := range inv.disks {
-		if inv.known[pvc.Name] || pvc.CopyState() != "" || pvc.IsDynamic() {
+		if inv.known[pvc.Name] || pvc.IsDynamic() {
 			continue
 		}
 		remedy := "to use it, run `bosh attach-disk`; if its data is not necessary, delete the PVC"

@@ -43,10 +43,6 @@ func deleteService(service *corev1.Service) *remedy {
 	return deletion(func(s *vm.Session) error { return s.Services.DeleteUnchanged(s.Ctx, service) })
 }
 
-func deletePVC(pvc manifest.DiskPVC) *remedy {
-	return deletion(func(s *vm.Session) error { return s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC) })
-}
-
 func deleteSnapshot(snapshot *extension.VolumeSnapshot) *remedy {
 	return deletion(func(s *vm.Session) error { return s.VolumeSnapshots().DeleteUnchanged(s.Ctx, snapshot) })
 }

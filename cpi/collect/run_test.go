@@ -55,12 +55,10 @@ var _ = Describe("Collect", func() {
 	addOrphans := func() {
 		vm := manifest.VM{Name: "agent-a", Director: "d", Group: "g", Budget: &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}}
 		pod := vm.Pod()
-		original := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
 		add("pods", pod.Pod)
 		add("services", (manifest.Service{Name: "web"}).Object(pod, "d"))
-		add("persistentvolumeclaims", manifest.Disk{Name: "disk-2", Director: "d"}.Successor(original).PVC)
 		add("podtemplates", manifest.VM{Name: "agent-b", Director: "d"}.PodTemplate())
-		add("volumesnapshots", manifest.VolumeSnapshot("snapshot-1", "d", original, manifest.Metadata{}))
+		add("volumesnapshots", manifest.VolumeSnapshot("snapshot-1", "d", manifest.Disk{Name: "disk-1"}.PVC(), manifest.Metadata{}))
 		add("poddisruptionbudgets", (&manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}).Object(manifest.VM{Name: "x", Director: "d", Group: "gone"}, pod, 1))
 		missing := manifest.Disk{Name: "disk-3", Director: "d"}.PVC()
 		missing.Labels[manifest.LabelVM], missing.Annotations[manifest.AnnotationOwner] = "agent-c", "uid"
@@ -70,7 +68,7 @@ var _ = Describe("Collect", func() {
 
 	It("lists orphaned resources, and changes nothing without Confirm", func(ctx context.Context) {
 		addOrphans()
-		Expect(collect(ctx)).To(And(HaveLen(7), HaveKeyWithValue("Pod/agent-a", "would be deleted"),
+		Expect(collect(ctx)).To(And(HaveLen(6), HaveKeyWithValue("Pod/agent-a", "would be deleted"),
 			HaveKeyWithValue("PersistentVolumeClaim/disk-3", "would be released")))
 		for _, resource := range resources {
 			Expect(api.Names(resource)).To(HaveLen(1), resource)
@@ -80,7 +78,7 @@ var _ = Describe("Collect", func() {
 	It("deletes and repairs them with Confirm", func(ctx context.Context) {
 		addOrphans()
 		collector.Confirm = true
-		Expect(collect(ctx)).To(And(HaveLen(7), HaveKeyWithValue("Pod/agent-a", "deleted"), HaveKeyWithValue("PersistentVolumeClaim/disk-3", "released")))
+		Expect(collect(ctx)).To(And(HaveLen(6), HaveKeyWithValue("Pod/agent-a", "deleted"), HaveKeyWithValue("PersistentVolumeClaim/disk-3", "released")))
 		for _, resource := range resources {
 			Expect(api.Names(resource)).To(BeEmpty(), resource)
 		}
@@ -91,18 +89,9 @@ var _ = Describe("Collect", func() {
 	It("keeps an object of another director, and one that may belong to a running call", func(ctx context.Context) {
 		addOrphans()
 		collector.Confirm, collector.MinAge = true, 2*time.Hour
-		Expect(collect(ctx)).NotTo(HaveKey("PersistentVolumeClaim/disk-2"))
+		Expect(collect(ctx)).NotTo(HaveKey("VolumeSnapshot/snapshot-1"))
 		collector.Director, collector.MinAge = "other", time.Minute
 		Expect(collect(ctx)).To(BeEmpty())
-	})
-
-	It("keeps objects of an update_disk if its timeout is unknown", func(ctx context.Context) {
-		addOrphans()
-		collector.ConfigAssumed, collector.Confirm, collector.MinAge = true, true, 0
-		found := collect(ctx)
-		Expect(found).To(HaveKeyWithValue("PersistentVolumeClaim/disk-2", "kept"))
-		collector.MinAge = time.Minute
-		Expect(collect(ctx)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-2", "deleted"))
 	})
 
 	It("attaches a disk again after its attachment Pod was deleted", func(ctx context.Context) {
@@ -185,7 +174,7 @@ var _ = Describe("Collect", func() {
 		Expect(err).NotTo(HaveOccurred())
 		results, err := collector.Collect(ctx, client)
 		Expect(err).To(MatchError(ContainSubstring("Service bosh/web")))
-		Expect(results).To(And(HaveLen(7), ContainElement(And(HaveField("Name", "web"), HaveField("Outcome", "failed")))))
+		Expect(results).To(And(HaveLen(6), ContainElement(And(HaveField("Name", "web"), HaveField("Outcome", "failed")))))
 		Expect(api.Names("pods")).To(BeEmpty())
 	})
 

@@ -5,10 +5,8 @@
 package disk
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
@@ -19,17 +17,7 @@ import (
 )
 
 // Session serves one request about disks.
-type Session struct {
-	*call.Call
-	// StartTimeout limits how long a copy Pod may take to start. It is the same as for an attachment Pod.
-	StartTimeout time.Duration
-}
-
-// cleanupSession returns a copy of the session for cleanup, which outlives the call and ends after call.CleanupTimeout.
-func (s *Session) cleanupSession() (*Session, context.CancelFunc) {
-	detached, cancel := s.Call.Detached(call.CleanupTimeout)
-	return &Session{Call: detached, StartTimeout: s.StartTimeout}, cancel
-}
+type Session struct{ *call.Call }
 
 // Create creates a disk and returns its CID. It does not wait for a volume, because a StorageClass with volumeBindingMode
 // WaitForFirstConsumer provisions the volume only when the disk is first attached.
@@ -179,9 +167,6 @@ func (s *Session) Delete(cid string) error {
 		if err != nil {
 			return err
 		}
-		if pvc, err = s.resolveForDeletion(pvc); err != nil {
-			return err
-		}
 		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC)
 		if err == nil {
 			return s.waitDeleted(pvc)
@@ -192,41 +177,19 @@ func (s *Session) Delete(cid string) error {
 	}
 }
 
-// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet has removed the Pod of the detached disk.
+// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet has removed the attachment Pod.
 func (s *Session) waitDeleted(pvc manifest.DiskPVC) error {
 	err := s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
 	if !errors.Is(err, kube.ErrTimeout) {
 		return err
 	}
-	cleanup, cancel := s.cleanupSession()
+	detached, cancel := s.Detached(call.CleanupTimeout)
 	defer cancel()
-	pod, getErr := cleanup.getDiskPod(pvc.Name)
+	attachment, getErr := (&Session{detached}).getAttachment(pvc.Name)
 	if getErr != nil {
 		return err
 	}
-	return s.explainRemoval(pod, err)
-}
-
-// resolveForDeletion is ResolveCopy for delete_disk. ResolveCopy rejects every incomplete copy. resolveForDeletion accepts one that
-// no update_disk can complete, because its original does not exist or records another successor.
-func (s *Session) resolveForDeletion(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
-	resolved, err := s.ResolveCopy(pvc)
-	if !call.CodeDiskCopyIncomplete.Is(err) {
-		return resolved, err
-	}
-	originalCID := pvc.CopyOf()
-	original, getErr := s.GetPVC(originalCID)
-	switch {
-	case pvc.DeletionTimestamp != nil: // another call abandoned the copy
-		return pvc, nil
-	case call.DiskNotFound.Is(getErr):
-		return pvc, s.deleteCopyPod(originalCID) // otherwise the PVC exists until the copy Pod is gone
-	case getErr != nil:
-		return pvc, getErr
-	case original.CopiedTo() != pvc.Name:
-		return pvc, nil
-	}
-	return pvc, err
+	return s.explainRemoval(attachment, err)
 }
 
 // SetMetadata sets the director's metadata on the disk's PVC.

@@ -153,17 +153,6 @@ var _ = Describe("A disk", func() {
 		Expect(env.api.Names("pods")).To(ConsistOf("vm-1"))
 	})
 
-	It("is not deleted while a VM has it, although a copy Pod that never started exists", func() {
-		cid, other := env.createDisk(fast), env.createDisk(fast)
-		vm := env.createVM("vm-1")
-		attachment := env.attach(cid, vm)
-		Expect(env.Pods.Delete(env.Ctx, attachment.Pod)).To(Succeed())
-		copyPod := manifest.Copy{Old: env.pvc(cid), New: env.pvc(other), VM: vm, Director: "director"}.Pod()
-		_, err := env.Pods.Create(env.Ctx, copyPod.Pod)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(env.Delete(cid)).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("attached to VM vm-1"))))
-	})
-
 	It("gets the metadata of the director", func() {
 		cid := env.createDisk(fast)
 		Expect(env.SetMetadata(cid, map[string]any{"deployment": "cf"})).To(Succeed())

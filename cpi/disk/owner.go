@@ -12,12 +12,12 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A disk has at most one owner: a VM or a copy Pod. The PVC has the owner record (manifest.DiskOwner). Every change of the record
-// is a compare-and-swap: the patch either contains the resourceVersion of the PVC on which the change is based, or tests the values
-// that it replaces. After a conflict, the PVC is read and the change is decided again. A request that the client retries after a
+// A disk has at most one owner: a VM. The PVC has the owner record (manifest.DiskOwner). Every change of the record is a
+// compare-and-swap: the patch either contains the resourceVersion of the PVC on which the change is based, or tests the values that it
+// replaces. After a conflict, the PVC is read and the change is decided again. A request that the client retries after a
 // lost response also gets a conflict. docs/development/architecture.md describes the states and transitions.
 //
-// A Pod that opens the volume is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
+// An attachment Pod is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
 // request to create such a Pod cannot start a Pod that writes to a disk of another owner.
 
 // AssignAndStart makes the attachment Pod the owner of the disk, for its VM, and removes its scheduling gate. validate decides
@@ -28,33 +28,26 @@ func (s *Session) AssignAndStart(pvc manifest.DiskPVC, attachment manifest.Attac
 
 	owner := attachment.OwnerRecord()
 	name := pvc.Name
-	pvc, err := s.assignOwner(pvc, owner, validate, func(current manifest.DiskPVC) ([]byte, error) {
-		return manifest.AssignDiskPatch(current, owner)
-	})
+	pvc, err := s.assignOwner(pvc, owner, validate)
 	if call.DiskNotFound.Is(err) {
 		err = deletedDuringAttachError(name, owner.VM)
 	}
 	if err != nil {
 		return pvc, attachment, err
 	}
-	started, err := s.startPod(manifest.DiskPod(attachment))
-	return pvc, manifest.AttachmentPod(started), err
+	attachment, err = s.startAttachment(attachment)
+	return pvc, attachment, err
 }
 
 func deletedDuringAttachError(cid, vmCID string) error {
 	return call.CodeDiskNotFound.Errorf("cannot attach disk %s to VM %s: the disk was deleted by a concurrent call", cid, vmCID)
 }
 
-// assignOwner records owner as the owner of the disk, with the patch that buildPatch returns. It does nothing if owner is already
-// recorded. After a conflict it reads the PVC, checks that the Pod of owner still exists, and calls validate and buildPatch again. The
-// check is not necessary before the first attempt: the PVC was read before the Pod, so an owner in it cannot be a newer Pod of the same
-// name.
+// assignOwner records owner as the owner of the disk. It does nothing if owner is already recorded. After a conflict it reads the PVC,
+// checks that the Pod of owner still exists, and calls validate again. The check is not necessary before the first attempt: the PVC was
+// read before the Pod, so an owner in it cannot be a newer Pod of the same name.
 func (s *Session) assignOwner(
-	pvc manifest.DiskPVC,
-	owner manifest.DiskOwner,
-	validate func(manifest.DiskPVC) error,
-	buildPatch func(manifest.DiskPVC) ([]byte, error),
-) (manifest.DiskPVC, error) {
+	pvc manifest.DiskPVC, owner manifest.DiskOwner, validate func(manifest.DiskPVC) error) (manifest.DiskPVC, error) {
 
 	for {
 		if current, ok := pvc.Owner(); ok && current == owner {
@@ -63,7 +56,7 @@ func (s *Session) assignOwner(
 		if err := validate(pvc); err != nil {
 			return pvc, err
 		}
-		patch, err := buildPatch(pvc)
+		patch, err := manifest.AssignDiskPatch(pvc, owner)
 		if err != nil {
 			return pvc, err
 		}
@@ -79,7 +72,7 @@ func (s *Session) assignOwner(
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
 			return pvc, err
 		}
-		if err := s.checkPodExists(manifest.DiskPodName(pvc.Name), owner.Pod); err != nil {
+		if err := s.checkPodExists(manifest.AttachmentName(pvc.Name), owner.Pod); err != nil {
 			return pvc, err
 		}
 	}
@@ -98,23 +91,23 @@ func podDeletedError(name string) error {
 	return call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", name)
 }
 
-// startPod removes the scheduling gate of a Pod that owns its disk.
-func (s *Session) startPod(pod manifest.DiskPod) (manifest.DiskPod, error) {
-	if !pod.IsGated() || pod.DeletionTimestamp != nil {
-		return pod, nil
+// startAttachment removes the scheduling gate of an attachment Pod that owns its disk.
+func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.AttachmentPod, error) {
+	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
+		return attachment, nil
 	}
-	patch, err := manifest.UngatePatch(pod.UID)
+	patch, err := manifest.UngatePatch(attachment.UID)
 	if err != nil {
-		return pod, err
+		return attachment, err
 	}
-	started, err := s.Pods.Patch(s.Ctx, pod.Name, patch)
+	started, err := s.Pods.Patch(s.Ctx, attachment.Name, patch)
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return pod, podDeletedError(pod.Name)
+		return attachment, podDeletedError(attachment.Name)
 	}
 	if err != nil {
-		return pod, err
+		return attachment, err
 	}
-	return manifest.DiskPod{Pod: started}, nil
+	return manifest.AttachmentPod{Pod: started}, nil
 }
 
 // MarkFormatted records how the VM has the disk, after the attachment Pod attached it. It fails if that Pod no longer owns the disk.
@@ -275,65 +268,61 @@ func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
 	return s.attachedToError(pvc.Name, owningVM)
 }
 
-// checkUnattached returns an error if a VM has the disk, or if a copy Pod is reading it.
+// checkUnattached returns an error if a VM has the disk.
 func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
-	pod, err := s.getDiskPod(pvc.Name)
+	attachment, err := s.getAttachment(pvc.Name)
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return s.CheckFreeFor(pvc, "")
 	case err != nil:
 		return err
-	case pod.DeletionTimestamp != nil, !pod.IsCopy() && kube.IsFinished(pod.Pod), pod.IsCopy() && !isReading(manifest.CopyPod(pod)):
+	case attachment.DeletionTimestamp != nil, kube.IsFinished(attachment.Pod):
 		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
-	case pod.IsCopy():
-		return CopyingError(manifest.CopyPod(pod))
 	}
-	superseded, err := s.DeleteSuperseded(pod)
+	superseded, err := s.DeleteSuperseded(attachment)
 	switch {
 	case err != nil:
 		return err
 	case superseded:
 		return s.CheckFreeFor(pvc, "")
 	}
-	return s.AttachedError(manifest.AttachmentPod(pod))
+	return s.AttachedError(attachment)
 }
 
-// WaitForRemoval waits, for at most StartTimeout, until the kubelet has removed the Pod of a detached disk, and its volume.
-func (s *Session) WaitForRemoval(pod manifest.DiskPod) error {
-	bounded, cancel := s.WithTimeout(s.StartTimeout)
-	defer cancel()
-	return s.explainRemoval(pod, bounded.WaitForDeletion(pod.Pod))
+// WaitForRemoval waits until the kubelet has removed the attachment Pod of a detached disk, and its volume.
+func (s *Session) WaitForRemoval(attachment manifest.AttachmentPod) error {
+	return s.explainRemoval(attachment, s.WaitForDeletion(attachment.Pod))
 }
 
-// explainRemoval explains why a call timed out that waits for the removal of the Pod of a detached disk.
-func (s *Session) explainRemoval(pod manifest.DiskPod, err error) error {
-	return s.ExplainTimeout(call.CodeDiskBusy, pod.Pod, err, fmt.Sprintf(
+// explainRemoval explains why a call timed out that waits for the removal of the attachment Pod of a detached disk.
+func (s *Session) explainRemoval(attachment manifest.AttachmentPod, err error) error {
+	return s.ExplainTimeout(call.CodeDiskBusy, attachment.Pod, err, fmt.Sprintf(
 		"disk %s is detached, but node %s has not removed its volume; check the node's kubelet and CSI driver",
-		pod.Disk(), pod.Spec.NodeName))
+		attachment.Disk(), attachment.Spec.NodeName))
 }
 
-// getDiskPod returns the attachment Pod or the copy Pod of the disk.
-func (s *Session) getDiskPod(disk string) (manifest.DiskPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.DiskPodName(disk))
-	return manifest.DiskPod{Pod: pod}, err
+// getAttachment returns the attachment Pod of the disk.
+func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
+	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
+	return manifest.AttachmentPod{Pod: pod}, err
 }
 
-// DeleteSuperseded deletes a Pod that still has its scheduling gate and does not own its disk. The call that created the Pod either
-// ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
-func (s *Session) DeleteSuperseded(pod manifest.DiskPod) (deleted bool, err error) {
-	if !pod.IsGated() || pod.DeletionTimestamp != nil {
+// DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
+// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
+func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
+	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
 		return false, nil
 	}
-	pvc, err := s.read(pod.Disk())
+	pvc, err := s.read(attachment.Disk())
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return false, err
 	}
 	if err == nil {
-		if owner, _ := pvc.Owner(); owner.Pod == pod.UID {
+		if owner, _ := pvc.Owner(); owner.Pod == attachment.UID {
 			return false, nil
 		}
 	}
-	err = s.Pods.DeleteUnchanged(s.Ctx, pod.Pod)
+	err = s.Pods.DeleteUnchanged(s.Ctx, attachment.Pod)
 	if errors.Is(err, kube.ErrConflict) {
 		return false, nil
 	}
@@ -371,17 +360,4 @@ func (s *Session) attachedToError(disk, vmCID string) error {
 	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; "+
 		"detach it first, or, if `bosh vms` does not show that VM, delete it with %s",
 		disk, vm, call.DeleteVMCommand(deployment, vmCID))
-}
-
-// isReading reports whether the copy Pod is reading the disk. A copy Pod that is not reading can be deleted at any time.
-func isReading(pod manifest.CopyPod) bool {
-	finished, _ := pod.Finished()
-	return kube.HasRun(manifest.OwnContainerStatus(pod.Pod)) && !finished
-}
-
-// CopyingError returns the error for a disk that this Pod copies.
-func CopyingError(pod manifest.CopyPod) error {
-	return call.CodeDiskInUse.Errorf("disk %s is being copied to disk %s by update_disk; "+
-		"rerun update_disk to complete the copy, or wait until Pod %s finishes",
-		pod.Disk(), pod.CopiedTo(), pod.Name)
 }

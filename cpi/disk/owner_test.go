@@ -25,7 +25,7 @@ var _ = Describe("The owner of a disk", func() {
 
 	It("is the VM with the attachment Pod that starts", func() {
 		attachment := env.attach(cid, vm)
-		Expect(manifest.DiskPod(attachment).IsGated()).To(BeFalse())
+		Expect(attachment.IsGated()).To(BeFalse())
 		owner, ok := env.pvc(cid).Owner()
 		Expect(ok).To(BeTrue())
 		Expect(owner).To(Equal(manifest.DiskOwner{VM: "vm-1", Pod: attachment.UID}))
@@ -171,10 +171,10 @@ var _ = Describe("The owner of a disk", func() {
 		desired := manifest.Attachment{Disk: cid, Mode: pvc.VolumeMode(), VM: vm, Director: "director"}.Pod()
 		pod, err := env.Pods.Create(env.Ctx, desired.Pod)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.DeleteSuperseded(manifest.DiskPod{Pod: pod})).To(BeTrue())
-		Expect(env.DeleteSuperseded(manifest.DiskPod{Pod: pod})).To(BeTrue(), "it is gone")
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(BeTrue())
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(BeTrue(), "it is gone")
 		started := env.attach(cid, vm)
-		Expect(env.DeleteSuperseded(manifest.DiskPod(started))).To(BeFalse())
+		Expect(env.DeleteSuperseded(started)).To(BeFalse())
 	})
 
 	DescribeTable("has an attachment that is", func(change func(*manifest.VMPod, *manifest.AttachmentPod), lost, terminating bool) {

@@ -28,37 +28,40 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
-	return s.expandInPlace(pvc, sizeMiB)
-}
-
-// expandInPlace checks that the PVC can be expanded in place, and expands it.
-func (s *Session) expandInPlace(pvc manifest.DiskPVC, sizeMiB int64) error {
 	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return err
 	}
-	switch {
-	case sizeMiB < currentMiB:
-		return shrinkError(pvc, currentMiB, sizeMiB)
-	case !kube.IsBound(pvc.PVC):
-		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
-	}
-	if sizeMiB > currentMiB {
-		if err := s.checkExpandable(pvc); err != nil {
-			return err
-		}
+	if err := s.checkResizable(pvc, currentMiB, sizeMiB); err != nil {
+		return err
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }
 
+// checkResizable checks that the disk has the size, or that its PVC can be expanded in place.
+func (s *Session) checkResizable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
+	switch {
+	case sizeMiB < currentMiB:
+		return shrinkError(pvc, currentMiB, sizeMiB)
+	case sizeMiB == currentMiB:
+		return nil
+	case !kube.IsBound(pvc.PVC):
+		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
+	}
+	return s.checkExpandable(pvc)
+}
+
 func shrinkError(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
 	return call.CodeDiskResizeUnsupported.Errorf("cannot shrink disk %s from %d MiB to %d MiB in place: "+
-		"Kubernetes only expands volumes; create a smaller disk, and copy the data", pvc.Name, currentMiB, sizeMiB)
+		"Kubernetes only expands volumes; BOSH copies the data instead", pvc.Name, currentMiB, sizeMiB)
 }
 
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
 // keeps its size. A retried call resumes an interrupted expansion. If the disk already has the size, expandPVC changes nothing.
 func (s *Session) expandPVC(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
+	if !kube.IsBound(pvc.PVC) { // the disk has the size, but no volume yet
+		return nil
+	}
 	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, pvc.VolumeMode())<<20, resource.BinarySI)
 	if sizeMiB > currentMiB {
 		patched, err := s.requestStorage(pvc, desired)
@@ -97,17 +100,26 @@ func (s *Session) recordSize(pvc manifest.DiskPVC, sizeMiB int64) error {
 	}
 }
 
-// requestStorage sets the PVC's storage request to desired. After a conflict it checks again that no VM has the disk. A failed or
-// interrupted expansion may have requested more. requestStorage reduces that request only if desired is greater than the capacity
-// of the volume, because Kubernetes accepts no other reduction.
+// requestStorage sets the PVC's storage request to desired. A failed or interrupted expansion may have requested more. requestStorage
+// reduces that request only if desired is greater than the capacity of the volume, because Kubernetes accepts no other reduction.
 func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity) (manifest.DiskPVC, error) {
-	for {
-		requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
+	return s.patchUnattached(pvc, func(current manifest.DiskPVC) ([]byte, error) {
+		requested, capacity := current.Spec.Resources.Requests[corev1.ResourceStorage], current.Status.Capacity[corev1.ResourceStorage]
 		if desired.Cmp(requested) == 0 || desired.Cmp(requested) < 0 && desired.Cmp(capacity) <= 0 {
-			return pvc, nil
+			return nil, nil
 		}
-		patch, err := manifest.RequestStoragePatch(pvc, desired)
-		if err != nil {
+		return manifest.RequestStoragePatch(current, desired)
+	})
+}
+
+// patchUnattached applies the patch that build returns for the PVC, unless the patch is nil. The patch must require the PVC's
+// resourceVersion. After a conflict, patchUnattached checks again that no VM has the disk, and calls build again.
+func (s *Session) patchUnattached(
+	pvc manifest.DiskPVC, build func(current manifest.DiskPVC) ([]byte, error)) (manifest.DiskPVC, error) {
+
+	for {
+		patch, err := build(pvc)
+		if patch == nil || err != nil {
 			return pvc, err
 		}
 		patched, err := s.patch(pvc.Name, patch)
@@ -125,13 +137,10 @@ func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity
 
 // checkExpandable returns an error if the StorageClass of the PVC does not allow expansion.
 func (s *Session) checkExpandable(pvc manifest.DiskPVC) error {
-	name := ""
-	if pvc.Spec.StorageClassName != nil {
-		name = *pvc.Spec.StorageClassName
-	}
+	name := pvc.StorageClass()
 	if name == "" {
-		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s: its PVC has no StorageClass; "+
-			"create a larger disk, and copy the data", pvc.Name)
+		return call.CodeDiskResizeUnsupported.Errorf("cannot expand disk %s in place: its PVC has no StorageClass; "+
+			"BOSH copies the data instead", pvc.Name)
 	}
 	storageClass, err := s.StorageClasses().Get(s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) {

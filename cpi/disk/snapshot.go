@@ -122,19 +122,19 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 }
 
 // flush runs the flush Pod, which makes the node of an attached disk write cached data to its disks. It does nothing for a disk
-// that is not attached, or that a copy Pod reads.
+// that is not attached.
 func (s *Session) flush(disk string) error {
-	pod, err := s.getDiskPod(disk)
+	attachment, err := s.getAttachment(disk)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if !kube.IsReady(pod.Pod) || pod.DeletionTimestamp != nil || pod.IsCopy() {
+	if !kube.IsReady(attachment.Pod) || attachment.DeletionTimestamp != nil {
 		return nil
 	}
-	flushPod := manifest.FlushPod(manifest.AttachmentPod(pod), s.Director)
+	flushPod := manifest.FlushPod(attachment, s.Director)
 	return s.RunHelperPod(call.CodeDiskFlushFailed, flushPod, "cannot flush disk "+disk)
 }
 

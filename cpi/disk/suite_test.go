@@ -35,8 +35,6 @@ const (
 type testEnv struct {
 	*Session
 	api *memoryapi.Server
-	// exitCode is the exit code of copy Pods; negative if they do not end.
-	exitCode int32
 }
 
 func newTestEnv() *testEnv {
@@ -44,11 +42,7 @@ func newTestEnv() *testEnv {
 	DeferCleanup(env.api.Close)
 	startPods := memoryapi.StartPods("node-1")
 	env.api.Simulate = func(obj *memoryapi.Object) bool {
-		changed := memoryapi.BindPVCs(obj) || startPods(obj)
-		if changed && obj.GetLabels()[manifest.LabelRole] == manifest.RoleCopy && env.exitCode >= 0 {
-			memoryapi.Terminate(obj, env.exitCode)
-		}
-		return changed
+		return memoryapi.BindPVCs(obj) || startPods(obj)
 	}
 	for name, expandable := range map[string]bool{"fast": true, "fixed": false} {
 		env.api.Add("storageclasses", "", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: name}, AllowVolumeExpansion: &expandable})
@@ -64,7 +58,7 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 	Expect(err).NotTo(HaveOccurred())
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	DeferCleanup(cancel)
-	return &Session{StartTimeout: time.Minute, Call: &call.Call{
+	return &Session{Call: &call.Call{
 		Ctx: ctx, Client: client, ID: call.NewID(), Started: time.Now(), Director: "director",
 		Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler),
 	}}

@@ -1,20 +1,19 @@
 package disk
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
+	"strings"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/kube"
 )
 
-// Update changes the size and the cloud_properties of a detached disk, and returns the CID to use from now on. If the PVC can be
-// changed in place, the CID stays the same. Otherwise Update copies the data to a new disk and returns its CID. A retried call
-// returns the same CID, even if the first one was interrupted.
+// Update changes the size and the cloud_properties of a detached disk in place, and returns its CID. If Kubernetes cannot change the
+// PVC in place, the error is NotSupported, and nothing is changed: the director then creates another disk, and the agent copies the data.
 func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) (string, error) {
 	if err := checkSize(sizeMiB); err != nil {
 		return "", err
@@ -23,98 +22,57 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err != nil {
 		return "", err
 	}
-	successor, err := successorName(cid, sizeMiB, desired)
-	if err != nil {
-		return "", err
-	}
 	pvc, err := s.GetPVC(cid)
-	if call.DiskNotFound.Is(err) {
-		return successor, s.checkReplaced(cid, successor, err)
-	}
 	if err != nil {
 		return "", err
 	}
 	s.SetSubject(s.PVCs.Reference(pvc.PVC))
-	inPlace, err := s.canUpdateInPlace(pvc, sizeMiB, desired)
-	if err != nil {
-		return "", err
-	}
-	if inPlace {
-		return cid, s.updateInPlace(pvc, sizeMiB, desired)
-	}
-	if pvc, err = s.acceptCopy(pvc); err != nil {
-		return "", err
-	}
-	s.SetDetail("to disk " + successor)
-	return successor, s.copyDisk(pvc, desired.buildDisk(successor, s.Director, sizeMiB))
-}
-
-// successorName returns the CID of the disk to which this request copies the disk. Equal requests have equal successors.
-func successorName(cid string, sizeMiB int64, desired Properties) (string, error) {
-	request, err := json.Marshal([]any{cid, sizeMiB, desired.StorageClass, desired.VolumeMode, desired.AccessModes, desired.Filesystem})
-	return manifest.DiskName(uuid.NewSHA1(uuid.Nil, request).String()), err
-}
-
-// checkReplaced returns nil if an earlier call with the same request replaced the disk by the successor. Otherwise it returns
-// notFound.
-func (s *Session) checkReplaced(cid, successor string, notFound error) error {
-	replacement, err := s.GetPVC(successor)
-	switch {
-	case call.DiskNotFound.Is(err):
-		return notFound
-	case err != nil:
-		return err
-	case replacement.CopyOf() != cid || replacement.CopyState() == manifest.CopyIncomplete:
-		return notFound
-	}
-	return nil
-}
-
-// canUpdateInPlace reports whether the PVC can be changed to the requested size and properties. If no StorageClass is requested,
-// the PVC keeps its StorageClass.
-func (s *Session) canUpdateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Properties) (bool, error) {
-	currentMiB, err := RecordedSizeMiB(pvc)
-	if err != nil {
-		return false, err
-	}
-	storageClass := pvc.Spec.StorageClassName
-	switch {
-	case desired.StorageClass != "" && (storageClass == nil || *storageClass != desired.StorageClass),
-		desired.VolumeMode != pvc.VolumeMode(),
-		!sameAccessModes(desired.AccessModes, pvc.Spec.AccessModes),
-		desired.Filesystem != pvc.Filesystem(),
-		sizeMiB < currentMiB:
-		return false, nil
-	case sizeMiB == currentMiB:
-		return true, nil
-	case !kube.IsBound(pvc.PVC): // there is no volume to expand
-		return false, nil
-	}
-	err = s.checkExpandable(pvc)
-	if call.NotSupported.Is(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// sameAccessModes compares access modes without regard to order and duplicates.
-func sameAccessModes(a, b []corev1.PersistentVolumeAccessMode) bool {
-	return slices.Equal(slices.Compact(slices.Sorted(slices.Values(a))), slices.Compact(slices.Sorted(slices.Values(b))))
-}
-
-// updateInPlace sets labels and annotations, and expands the PVC.
-func (s *Session) updateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Properties) error {
 	if err := s.checkUnattached(pvc); err != nil {
-		return err
-	}
-	pvc, err := s.ResolveCopy(pvc)
-	if err != nil {
-		return err
+		return "", err
 	}
 	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
-		return err
+		return "", err
 	}
+	if err := s.checkUpdatable(pvc, currentMiB, sizeMiB, desired); err != nil {
+		return "", err
+	}
+	return cid, s.update(pvc, currentMiB, sizeMiB, desired)
+}
+
+// checkUpdatable checks that the PVC can be changed to the requested size and properties in place. Without a requested StorageClass, the
+// PVC keeps its class.
+func (s *Session) checkUpdatable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
+	for _, property := range []struct{ name, current, desired string }{
+		{"storage_class", pvc.StorageClass(), cmp.Or(desired.StorageClass, pvc.StorageClass())},
+		{"volume_mode", string(pvc.VolumeMode()), string(desired.VolumeMode)},
+		{"access_modes", describeAccessModes(pvc.Spec.AccessModes), describeAccessModes(desired.AccessModes)},
+		{"filesystem", pvc.Filesystem(), desired.Filesystem},
+	} {
+		if property.current != property.desired {
+			return notInPlaceError(pvc, property.name, property.current, property.desired)
+		}
+	}
+	return s.checkResizable(pvc, currentMiB, sizeMiB)
+}
+
+func notInPlaceError(pvc manifest.DiskPVC, property, current, desired string) error {
+	return call.CodeDiskUpdateUnsupported.Errorf("cannot change %s of disk %s from %s to %s in place; BOSH copies the data instead",
+		property, pvc.Name, cmp.Or(current, "none"), desired)
+}
+
+// describeAccessModes lists access modes without duplicates, sorted.
+func describeAccessModes(modes []corev1.PersistentVolumeAccessMode) string {
+	var names []string
+	for _, mode := range modes {
+		names = append(names, string(mode))
+	}
+	slices.Sort(names)
+	return strings.Join(slices.Compact(names), ", ")
+}
+
+// update sets labels and annotations, and expands the PVC.
+func (s *Session) update(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
 	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).RelabelPatch(pvc)
 	if err != nil {
 		return err
@@ -123,9 +81,6 @@ func (s *Session) updateInPlace(pvc manifest.DiskPVC, sizeMiB int64, desired Pro
 		if pvc, err = s.patch(pvc.Name, patch); err != nil {
 			return err
 		}
-	}
-	if !kube.IsBound(pvc.PVC) {
-		return nil
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }

@@ -47,7 +47,7 @@ type Attachment struct {
 // the hook returns. The Pod is therefore ready when the VM can use the disk. A readiness probe would add up to one second, and an
 // init container up to two.
 func (a Attachment) Pod() AttachmentPod {
-	meta := newObjectMeta(DiskPodName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
+	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
 	meta.Labels[LabelDisk] = a.Disk
 	// See AttachmentPDB. The attachment of a VM with disk_strategy: recreate is not deleted with the VM Pod: with a PodDisruptionBudget it
@@ -120,7 +120,7 @@ func (a Attachment) container() corev1.Container {
 		}},
 	}
 	if a.Preallocate {
-		container.Env = append(container.Env, preallocateEnv)
+		container.Env = append(container.Env, corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
 	}
 	switch {
 	case slices.Contains(a.VM.DiskCIDs(), a.Disk):
@@ -151,9 +151,6 @@ func (a Attachment) requests() corev1.ResourceList {
 	}
 	return requests
 }
-
-// preallocateEnv makes the program allocate the full size of the disk's image file on the volume.
-var preallocateEnv = corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}
 
 // exclusivityCheckPrefix is the name prefix of the containers that run the exclusivity check.
 const exclusivityCheckPrefix = "exclusivity-check-"

@@ -8,27 +8,21 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DiskOwner is the owner record of a disk: a label and an annotation of its PVC. They name the VM and the Pod that may open its
-// volume. It is the only such record. An attachment or copy Pod starts once the record contains the Pod (see OwnerGate). A VM has
-// the disk until the record is removed, even if the attachment Pod is deleted.
+// DiskOwner is the owner record of a disk: a label and an annotation of its PVC. They name the VM that has the disk, and the Pod that may
+// open its volume. It is the only such record. An attachment Pod starts once the record contains the Pod (see OwnerGate). A VM has the
+// disk until the record is removed, even if the attachment Pod is deleted.
 type DiskOwner struct {
-	// VM is the VM that has the disk (LabelVM); empty during a copy.
+	// VM is the VM that has the disk (LabelVM).
 	VM string
-	// Pod is the UID of the attachment Pod or the copy Pod (AnnotationOwner).
+	// Pod is the UID of the attachment Pod (AnnotationOwner).
 	Pod types.UID
 }
 
-// Owner returns the owner record of the disk; the zero value means that the disk is free. ok is false for an invalid record: a
-// VM without a Pod, or a Pod without a VM although the disk is not being copied.
+// Owner returns the owner record of the disk; the zero value means that the disk is free. ok is false for an invalid record: a VM
+// without a Pod, or a Pod without a VM.
 func (d DiskPVC) Owner() (owner DiskOwner, ok bool) {
 	owner = DiskOwner{VM: d.Labels[LabelVM], Pod: types.UID(d.Annotations[AnnotationOwner])}
-	switch {
-	case owner == DiskOwner{}:
-		return owner, true
-	case owner.VM == "":
-		return owner, d.Annotations[AnnotationCopiedTo] != ""
-	}
-	return owner, owner.Pod != ""
+	return owner, (owner.VM == "") == (owner.Pod == "")
 }
 
 // AssignDiskPatch returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
@@ -37,16 +31,6 @@ func AssignDiskPatch(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: &owner.VM},
 		"annotations": map[string]string{AnnotationOwner: string(owner.Pod)},
-	})
-}
-
-// AssignCopyPatch returns the strategic merge patch that records the successor, and the copy Pod as the owner of the disk, if the PVC is
-// unchanged since it was read.
-func AssignCopyPatch(pvc DiskPVC, successor string, pod types.UID) ([]byte, error) {
-	return metadataPatch(map[string]any{
-		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
-		"labels":      map[string]*string{LabelVM: nil},
-		"annotations": map[string]string{AnnotationOwner: string(pod), AnnotationCopiedTo: successor},
 	})
 }
 
@@ -71,54 +55,7 @@ func MarkFormattedPatch(attachment AttachmentPod) ([]byte, error) {
 	return json.Marshal(patch)
 }
 
-// BeginCopyPatch returns the strategic merge patch that records the successor to which the disk is about to be copied, if the PVC is
-// unchanged since it was read. It replaces the record of an earlier copy.
-func BeginCopyPatch(pvc DiskPVC, successor string) ([]byte, error) {
-	return copyRecord(pvc, &successor)
-}
-
-// AbandonCopyPatch returns the strategic merge patch that removes the record of the successor and of the copy Pod, if the PVC is
-// unchanged since it was read.
-func AbandonCopyPatch(pvc DiskPVC) ([]byte, error) { return copyRecord(pvc, nil) }
-
-func copyRecord(pvc DiskPVC, successor *string) ([]byte, error) {
-	return metadataPatch(map[string]any{
-		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
-		"annotations": map[string]*string{AnnotationCopiedTo: successor, AnnotationOwner: nil},
-	})
-}
-
-// AdvanceCopyPatch returns the JSON patch that replaces the value from of LabelCopy with to, on exactly this successor, by UID.
-func AdvanceCopyPatch(successor DiskPVC, from, to string) ([]byte, error) {
-	return json.Marshal(copyStatePatch(successor, from, to))
-}
-
-// InvalidateCopyPatch returns the JSON patch that marks a verified copy as incomplete, unless another update_disk adopted it since it was
-// read: that update_disk returned its CID.
-func InvalidateCopyPatch(successor DiskPVC) ([]byte, error) {
-	patch := copyStatePatch(successor, CopyVerified, CopyIncomplete)
-	if owner := CallOf(successor); owner != "" {
-		patch.test("/metadata/annotations/"+AnnotationCall, owner)
-	}
-	return json.Marshal(patch)
-}
-
-func copyStatePatch(successor DiskPVC, from, to string) jsonPatch {
-	var patch jsonPatch
-	patch.test("/metadata/uid", string(successor.UID))
-	patch.test("/metadata/labels/"+LabelCopy, from)
-	patch.add("/metadata/labels/"+LabelCopy, to)
-	return patch
-}
-
-// FinishCopyPatch returns the JSON patch that makes an accepted copy an ordinary disk.
-func FinishCopyPatch() ([]byte, error) {
-	var patch jsonPatch
-	patch.remove("/metadata/labels/"+LabelCopy, CopyAccepted)
-	return json.Marshal(patch)
-}
-
-// OwnerGate is the scheduling gate of a Pod that opens the volume of a disk: an attachment or copy Pod, or a VM Pod with disk_strategy:
+// OwnerGate is the scheduling gate of a Pod that opens the volume of a disk: an attachment Pod, or a VM Pod with disk_strategy:
 // recreate. It is removed when the disk's PVC records the Pod as the owner, or when the VM's PodTemplate has the same disks. Therefore a
 // delayed request to create such a Pod starts nothing if the disk has another owner.
 const OwnerGate = Prefix + "disk-owner"

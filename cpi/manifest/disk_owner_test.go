@@ -10,7 +10,7 @@ import (
 )
 
 var _ = Describe("The owner record of a disk", func() {
-	recorded := func(vm, pod, copiedTo string) manifest.DiskPVC {
+	recorded := func(vm, pod string) manifest.DiskPVC {
 		pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{
 			Name: "disk-1", UID: "uid-of-the-disk", ResourceVersion: "7", Labels: map[string]string{}, Annotations: map[string]string{},
 		}}
@@ -20,39 +20,25 @@ var _ = Describe("The owner record of a disk", func() {
 		if pod != "" {
 			pvc.Annotations[manifest.AnnotationOwner] = pod
 		}
-		if copiedTo != "" {
-			pvc.Annotations[manifest.AnnotationCopiedTo] = copiedTo
-		}
 		return manifest.DiskPVC{PVC: pvc}
 	}
 
-	DescribeTable("is read from its PVC:", func(vm, pod, copiedTo string, owner manifest.DiskOwner, ok bool) {
-		found, valid := recorded(vm, pod, copiedTo).Owner()
+	DescribeTable("is read from its PVC:", func(vm, pod string, owner manifest.DiskOwner, ok bool) {
+		found, valid := recorded(vm, pod).Owner()
 		Expect(found).To(Equal(owner))
 		Expect(valid).To(Equal(ok))
 	},
-		Entry("a free disk", "", "", "", manifest.DiskOwner{}, true),
-		Entry("a disk of a VM", "agent-1", "u", "", manifest.DiskOwner{VM: "agent-1", Pod: "u"}, true),
-		Entry("a disk that is being copied", "", "u", "disk-2", manifest.DiskOwner{Pod: "u"}, true),
-		Entry("a VM without a Pod", "agent-1", "", "", manifest.DiskOwner{VM: "agent-1"}, false),
-		Entry("a Pod without a VM or a copy", "", "u", "", manifest.DiskOwner{Pod: "u"}, false),
+		Entry("a free disk", "", "", manifest.DiskOwner{}, true),
+		Entry("a disk of a VM", "agent-1", "u", manifest.DiskOwner{VM: "agent-1", Pod: "u"}, true),
+		Entry("a VM without a Pod", "agent-1", "", manifest.DiskOwner{VM: "agent-1"}, false),
+		Entry("a Pod without a VM", "", "u", manifest.DiskOwner{Pod: "u"}, false),
 	)
 
-	DescribeTable("is changed by a merge patch only if the PVC is unchanged since it was read:",
-		func(patch func(manifest.DiskPVC) ([]byte, error)) {
-			raw, err := patch(recorded("", "", ""))
-			Expect(err).NotTo(HaveOccurred())
-			Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
-		},
-		Entry("assigned to a VM", func(pvc manifest.DiskPVC) ([]byte, error) {
-			return manifest.AssignDiskPatch(pvc, manifest.DiskOwner{VM: "agent-1", Pod: "u"})
-		}),
-		Entry("assigned to a copy Pod", func(pvc manifest.DiskPVC) ([]byte, error) {
-			return manifest.AssignCopyPatch(pvc, "disk-2", "u")
-		}),
-		Entry("with a new successor", func(pvc manifest.DiskPVC) ([]byte, error) { return manifest.BeginCopyPatch(pvc, "disk-2") }),
-		Entry("without a successor", manifest.AbandonCopyPatch),
-	)
+	It("is set by a merge patch only if the PVC is unchanged since it was read", func() {
+		raw, err := manifest.AssignDiskPatch(recorded("", ""), manifest.DiskOwner{VM: "agent-1", Pod: "u"})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
+	})
 
 	It("is removed by a JSON patch that tests each value first", func() {
 		Expect(manifest.ReleaseDiskPatch(manifest.DiskOwner{VM: "agent-1", Pod: "u"})).To(MatchJSON(`[
@@ -64,12 +50,11 @@ var _ = Describe("The owner record of a disk", func() {
 	})
 })
 
-var _ = Describe("A Pod that opens a disk", func() {
+var _ = Describe("An attachment Pod", func() {
 	It("is gated until it owns the disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		pod := manifest.DiskPod(attachment)
-		Expect(pod.IsGated()).To(BeTrue())
-		patch, err := manifest.UngatePatch(pod.UID)
-		Expect(manifest.DiskPod{Pod: applyPatch(pod.Pod, patch, err)}.IsGated()).To(BeFalse())
+		Expect(attachment.IsGated()).To(BeTrue())
+		patch, err := manifest.UngatePatch(attachment.UID)
+		Expect(manifest.AttachmentPod{Pod: applyPatch(attachment.Pod, patch, err)}.IsGated()).To(BeFalse())
 	})
 })

@@ -1,9 +1,9 @@
 // Package manifest builds the Kubernetes objects that implement BOSH's VMs, disks, snapshots and networks, and the patches that
 // change them.
 //
-// [VM], [Disk], [Attachment], [Copy] and [Service] describe what a call requests. Their methods return complete
+// [VM], [Disk], [Attachment] and [Service] describe what a call requests. Their methods return complete
 // objects. Functions such as [AssignDisk] return the body of a patch: a strategic merge patch, unless their comment mentions a
-// JSON patch. [VMPod], [AttachmentPod], [CopyPod] and [DiskPVC] are existing objects, with methods for what their labels and
+// JSON patch. [VMPod], [AttachmentPod] and [DiskPVC] are existing objects, with methods for what their labels and
 // annotations record. All names of labels, annotations and roles are in names.go, and the programs that the containers run are in
 // package node.
 //

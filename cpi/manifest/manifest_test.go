@@ -127,20 +127,10 @@ var _ = Describe("A disk", func() {
 		}.PVC())
 	})
 
-	It("passes preallocation on to its attachment Pod and to a copy Pod", func() {
-		disk := manifest.Disk{Name: "disk-1", Namespace: "bosh", SizeMiB: 1024, Filesystem: "ext4", Preallocate: true}
-		pvc := disk.PVC()
-		Expect(pvc.IsPreallocated()).To(BeTrue())
-		preallocateVariable := ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
+	It("passes preallocation on to its attachment Pod", func() {
+		Expect(manifest.Disk{Name: "disk-1", Preallocate: true}.PVC().IsPreallocated()).To(BeTrue())
 		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
-		Expect(attachment.Spec.Containers[0].Env).To(preallocateVariable)
-		disk.Name = "disk-2"
-		copyPod := manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
-		Expect(copyPod.Spec.Containers[0].Env).To(preallocateVariable)
-
-		disk.Preallocate = false
-		copyPod = manifest.Copy{Old: pvc, New: disk.Successor(pvc), VM: runningPod(testVM())}.Pod()
-		Expect(copyPod.Spec.Containers[0].Env).NotTo(preallocateVariable)
+		Expect(attachment.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}))
 	})
 
 	It("requests its exact size with volumeMode Block", func() {
@@ -215,7 +205,7 @@ var _ = Describe("Names", func() {
 
 	It("are reserved only if the CPI itself uses them", func() {
 		Expect(manifest.IsReservedKey("tier")).To(BeFalse())
-		Expect(manifest.IsReservedKey(manifest.AnnotationVMInstanceID)).To(BeFalse())
+		Expect(manifest.IsReservedKey(manifest.Prefix+"job")).To(BeFalse(), "the director's metadata has it")
 	})
 
 	It("of owners are those of the Pod", func() {

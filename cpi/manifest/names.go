@@ -33,9 +33,6 @@ const (
 	LabelGroup = Prefix + "group"
 	// LabelRequestedAddresses is on a VM with static addresses: see AddressLabel.
 	LabelRequestedAddresses = Prefix + "requested-addresses"
-	// LabelCopy is on the successor of a disk until it replaces that disk in update_disk: CopyIncomplete, CopyVerified or
-	// CopyAccepted.
-	LabelCopy = Prefix + "copy"
 	// LabelIncomplete is on a snapshot until the call that takes it is about to succeed.
 	LabelIncomplete = Prefix + "incomplete"
 )
@@ -47,7 +44,6 @@ const (
 	RoleEphemeralDisk = "ephemeral-disk" // the PVC of the ephemeral disk of a VM with disk_strategy: recreate
 	RoleAttachment    = "attachment"
 	RoleDisk          = "disk"
-	RoleCopy          = "copy"   // the copy Pod
 	RoleReboot        = "reboot" // the reboot Pod
 	RoleFlush         = "flush"  // the flush Pod
 	RoleSnapshot      = "snapshot"
@@ -55,16 +51,6 @@ const (
 	RolePullSecret    = "pull-secret"
 	RoleService       = "service"
 	RolePDB           = "pod-disruption-budget"
-)
-
-// Values of LabelCopy.
-const (
-	// CopyIncomplete marks a successor that lacks data, or has data that was not compared with the original.
-	CopyIncomplete = "incomplete"
-	// CopyVerified marks a successor with all data. The old disk stays until the director uses the CID of the new one.
-	CopyVerified = "verified"
-	// CopyAccepted marks a successor that the director uses: the old disk is about to be deleted.
-	CopyAccepted = "accepted"
 )
 
 // Annotations of VMs.
@@ -104,10 +90,6 @@ const (
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
 	// AnnotationFormatted is on a disk once a VM had it. Its value is FormattedDevice or FormattedDirectory.
 	AnnotationFormatted = Prefix + "formatted"
-	// AnnotationCopyOf is the disk that a successor replaces. The annotation is never removed.
-	AnnotationCopyOf = Prefix + "copy-of"
-	// AnnotationCopiedTo is the successor of the old disk.
-	AnnotationCopiedTo = Prefix + "copied-to"
 	// AnnotationReattached is "true" on an attachment Pod that replaces a lost one: the VM already had the disk.
 	AnnotationReattached = Prefix + "reattached"
 	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
@@ -130,10 +112,8 @@ const AnnotationKeep = Prefix + "keep"
 // such a label.
 const servicePrefix = "service." + Prefix
 
-// Annotations that contain the director's metadata. The ID of the BOSH instance has different names on VMs and on disks.
+// Annotations that contain the director's metadata.
 const (
-	AnnotationVMInstanceID   = Prefix + "id"
-	AnnotationDiskInstanceID = Prefix + "instance_id"
 	// AnnotationVMGroup and AnnotationVMIndex are the name of the instance group and the index of the instance, on VMs.
 	AnnotationVMGroup = Prefix + "job"
 	AnnotationVMIndex = Prefix + "index"
@@ -157,7 +137,6 @@ var reservedKeys = []string{
 	LabelDynamicDisk,
 	LabelGroup,
 	LabelRequestedAddresses,
-	LabelCopy,
 	LabelIncomplete,
 	AnnotationDigest,
 	AnnotationStemcell,
@@ -172,8 +151,6 @@ var reservedKeys = []string{
 	AnnotationPreallocate,
 	AnnotationSnapshotClass,
 	AnnotationReattached,
-	AnnotationCopyOf,
-	AnnotationCopiedTo,
 	AnnotationOwner,
 	AnnotationKeep,
 	AnnotationCall,
@@ -204,10 +181,10 @@ func VMName(agentID string) string { return "agent-" + agentID }
 // DiskName returns the name of a disk's PVC, which is the disk's CID.
 func DiskName(uuid string) string { return "disk-" + uuid }
 
-// DiskPodName returns the name of the disk's attachment Pod, which is also the name of its copy Pod.
-func DiskPodName(diskCID string) string { return diskCID + "-attachment" }
+// AttachmentName returns the name of the disk's attachment Pod.
+func AttachmentName(diskCID string) string { return diskCID + "-attachment" }
 
-// ValidName reports whether the name is valid for an object, and short enough that DiskPodName is a valid label value, too.
+// ValidName reports whether the name is valid for an object, and short enough that AttachmentName is a valid label value, too.
 func ValidName(name string) bool {
 	return len(name) <= validation.LabelValueMaxLength-len("-attachment") && len(validation.IsDNS1123Subdomain(name)) == 0
 }

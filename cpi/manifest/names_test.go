@@ -17,7 +17,7 @@ import (
 
 // directorKeys are the constants for keys that only the director's metadata sets.
 var directorKeys = []string{
-	"AnnotationVMInstanceID", "AnnotationDiskInstanceID", "AnnotationVMGroup", "AnnotationVMIndex", "AnnotationDeployment", "AnnotationDirector",
+	"AnnotationVMGroup", "AnnotationVMIndex", "AnnotationDeployment", "AnnotationDirector",
 }
 
 // keyConstants returns the constants of the package for labels, annotations and roles, by their name prefix: the file and the

@@ -39,9 +39,6 @@ func (vm VMPod) CanMountDevices() bool {
 	return privileged && (vm.Spec.HostUsers == nil || *vm.Spec.HostUsers)
 }
 
-// Instance returns the ID of the instance, from set_vm_metadata.
-func (vm VMPod) Instance() string { return vm.Annotations[AnnotationVMInstanceID] }
-
 // Deployment returns the name of the VM's deployment, from set_vm_metadata.
 func (vm VMPod) Deployment() string { return vm.Annotations[AnnotationDeployment] }
 
@@ -139,25 +136,13 @@ func AttachmentPods(pods []*corev1.Pod) (attachments []AttachmentPod) {
 	return attachments
 }
 
-// FindAttachment returns the attachment Pod or copy Pod of the disk, or a zero Pod if there is none.
+// FindAttachment returns the attachment Pod of the disk, or a zero Pod if there is none.
 func FindAttachment(pods []*corev1.Pod, diskCID string) AttachmentPod {
-	return AttachmentPod{findPod(pods, DiskPodName(diskCID))}
+	return AttachmentPod{findPod(pods, AttachmentName(diskCID))}
 }
 
-// A DiskPod is the attachment Pod or the copy Pod of a disk. A disk has only one of them, because they have the same name.
-type DiskPod struct{ *corev1.Pod }
-
-// Disk returns the CID of the disk that is attached or copied.
-func (d DiskPod) Disk() string { return DiskOf(d) }
-
-// VM returns the CID of the VM of an attachment Pod.
-func (d DiskPod) VM() string { return VMOf(d) }
-
-// IsCopy reports whether the Pod is a copy Pod.
-func (d DiskPod) IsCopy() bool { return HasRole(d, RoleCopy) }
-
 // IsGated reports whether the Pod has OwnerGate, and so waits to become the owner of its disk.
-func (d DiskPod) IsGated() bool { return hasOwnerGate(d.Pod) }
+func (a AttachmentPod) IsGated() bool { return hasOwnerGate(a.Pod) }
 
 // IsGated reports whether the Pod has OwnerGate, and so waits until a call checks that the VM has its disks.
 func (vm VMPod) IsGated() bool { return hasOwnerGate(vm.Pod) }
@@ -177,24 +162,6 @@ func (h HelperPod) Finished() (finished, succeeded bool) {
 	}
 	succeeded = h.Status.Phase == corev1.PodSucceeded
 	return succeeded || h.Status.Phase == corev1.PodFailed, succeeded
-}
-
-// A CopyPod is the helper Pod that copies a disk to its successor.
-type CopyPod struct{ *corev1.Pod }
-
-// Disk returns the CID of the disk that is copied.
-func (c CopyPod) Disk() string { return DiskOf(c) }
-
-// CopiedTo returns the CID of the successor.
-func (c CopyPod) CopiedTo() string { return copiedTo(c) }
-
-// Finished reports whether the copy finished, and whether it succeeded.
-func (c CopyPod) Finished() (finished, succeeded bool) { return HelperPod(c).Finished() }
-
-// Failed reports whether the copy failed.
-func (c CopyPod) Failed() bool {
-	finished, succeeded := c.Finished()
-	return finished && !succeeded
 }
 
 // PVC is a short name for the embedded object.
@@ -218,17 +185,15 @@ func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
 // Filesystem returns the filesystem of the disk.
 func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem] }
 
-// Instance returns the ID of the instance that uses the disk, from set_disk_metadata.
-func (d DiskPVC) Instance() string { return d.Annotations[AnnotationDiskInstanceID] }
-
 // Deployment returns the name of the deployment that uses the disk, from set_disk_metadata.
 func (d DiskPVC) Deployment() string { return d.Annotations[AnnotationDeployment] }
 
-// CopyState returns the value of LabelCopy.
-func (d DiskPVC) CopyState() string { return d.Labels[LabelCopy] }
+// StorageClass returns the StorageClass of the PVC, or "".
+func (d DiskPVC) StorageClass() string { return valueOf(d.Spec.StorageClassName) }
 
-// CopyOf returns the CID of the disk from which the disk was copied.
-func (d DiskPVC) CopyOf() string { return d.Annotations[AnnotationCopyOf] }
-
-// CopiedTo returns the CID of the disk to which the disk is copied, or was copied.
-func (d DiskPVC) CopiedTo() string { return copiedTo(d) }
+func valueOf(name *string) string {
+	if name == nil {
+		return ""
+	}
+	return *name
+}

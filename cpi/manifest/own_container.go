@@ -7,18 +7,15 @@ import corev1 "k8s.io/api/core/v1"
 const (
 	VMContainer         = "vm"
 	attachmentContainer = "attach"
-	copyContainer       = "copy"
 )
 
-// OwnContainerName returns the name of the CPI's container in the Pod. In helper Pods other than copy Pods, it is the role of the Pod.
+// OwnContainerName returns the name of the CPI's container in the Pod. In helper Pods, it is the role of the Pod.
 func OwnContainerName(pod *corev1.Pod) string {
 	switch role := pod.Labels[LabelRole]; role {
 	case RoleVM:
 		return VMContainer
 	case RoleAttachment:
 		return attachmentContainer
-	case RoleCopy:
-		return copyContainer
 	default:
 		return role
 	}

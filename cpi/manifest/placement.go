@@ -19,10 +19,8 @@ func (vm *VM) AddVolumeAffinity(volumes ...*corev1.PersistentVolume) {
 }
 
 // AvoidNode excludes a node for the VM.
-func (vm *VM) AvoidNode(node string) { vm.Affinity = avoidNode(vm.Affinity, node) }
-
-func avoidNode(affinity *corev1.Affinity, node string) *corev1.Affinity {
-	return addRequiredTerms(affinity, nodeNameTerms(corev1.NodeSelectorOpNotIn, node))
+func (vm *VM) AvoidNode(node string) {
+	vm.Affinity = addRequiredTerms(vm.Affinity, nodeNameTerms(corev1.NodeSelectorOpNotIn, node))
 }
 
 // nodeNameTerms selects the node of this name, or with NodeSelectorOpNotIn all others.
@@ -44,23 +42,6 @@ func (vm *VM) AddPlatformAffinity(architectures ...string) {
 
 func requirementIn(key string, values ...string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
-}
-
-// platformAffinity requires a node that can run the VM's image. It returns the requirements of AddPlatformAffinity, which each term
-// of the VM Pod contains, or nil for a VM Pod of an older CPI without them.
-func platformAffinity(pod *corev1.Pod) *corev1.Affinity {
-	affinity := pod.Spec.Affinity
-	if affinity == nil || affinity.NodeAffinity == nil || affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		return nil
-	}
-	terms := affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	platform := slices.DeleteFunc(slices.Clone(terms[0].MatchExpressions), func(required corev1.NodeSelectorRequirement) bool {
-		return required.Key != corev1.LabelOSStable && required.Key != corev1.LabelArchStable
-	})
-	if len(platform) == 0 {
-		return nil
-	}
-	return addRequiredTerms(nil, []corev1.NodeSelectorTerm{{MatchExpressions: platform}})
 }
 
 // addRequiredTerms returns a copy of the affinity that also requires one of these terms.

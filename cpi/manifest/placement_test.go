@@ -6,8 +6,6 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
-
-	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 func term(key string, values ...string) corev1.NodeSelectorTerm {
@@ -44,31 +42,6 @@ var _ = Describe("The image of a VM", func() {
 		Expect(requiredTerms(vm.Affinity)).To(HaveLen(2))
 		Expect(requiredTerms(vm.Affinity)[1].MatchExpressions).To(Equal(slices.Concat(
 			term("disk", "nvme").MatchExpressions, linux.MatchExpressions, architectures.MatchExpressions)))
-	})
-
-	It("restricts a copy Pod in the same way, but not by the VM's other requirements", func() {
-		vm := testVM()
-		vm.AddPlatformAffinity("amd64", "arm64")
-		vm.AddVolumeAffinity(volumeIn(term("zone", "a")))
-		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC()
-		copying := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm)}
-		Expect(requiredTerms(copying.Pod().Spec.Affinity)).To(HaveExactElements(
-			HaveField("MatchExpressions", slices.Concat(linux.MatchExpressions, architectures.MatchExpressions))))
-
-		copying.VM = runningPod(testVM())
-		Expect(copying.Pod().Spec.Affinity).To(BeNil(), "a VM Pod of an older CPI has no such requirements")
-	})
-
-	It("keeps a copy Pod off nodes that do not respond", func() {
-		vm := testVM()
-		vm.AddPlatformAffinity("amd64")
-		old := manifest.Disk{Name: "disk-1", Namespace: "bosh"}.PVC()
-		copying := manifest.Copy{Old: old, New: manifest.Disk{Name: "disk-2", Namespace: "bosh"}.Successor(old), VM: runningPod(vm), Avoid: []string{"a", "b"}}
-		notOn := func(node string) corev1.NodeSelectorRequirement {
-			return corev1.NodeSelectorRequirement{Key: "metadata.name", Operator: corev1.NodeSelectorOpNotIn, Values: []string{node}}
-		}
-		Expect(requiredTerms(copying.Pod().Spec.Affinity)).To(HaveExactElements(And(
-			HaveField("MatchExpressions", Not(BeEmpty())), HaveField("MatchFields", ConsistOf(notOn("a"), notOn("b"))))))
 	})
 })
 

@@ -20,7 +20,7 @@ func DirectorNameOf(object metav1.Object) string { return object.GetAnnotations(
 // VMOf returns the CID of the VM to which a Pod belongs, or which has a disk.
 func VMOf(object metav1.Object) string { return object.GetLabels()[LabelVM] }
 
-// DiskOf returns the CID of the disk of an attachment Pod, copy Pod or VolumeSnapshot.
+// DiskOf returns the CID of the disk of an attachment Pod or VolumeSnapshot.
 func DiskOf(object metav1.Object) string { return object.GetLabels()[LabelDisk] }
 
 // GroupLabelOf returns the value of LabelGroup.
@@ -28,9 +28,6 @@ func GroupLabelOf(object metav1.Object) string { return object.GetLabels()[Label
 
 // GroupNameOf returns the name of the VM's instance group, of which GroupLabelOf may be a shortened form.
 func GroupNameOf(object metav1.Object) string { return object.GetAnnotations()[LabelGroup] }
-
-// copiedTo returns the successor in the record of a disk or copy Pod.
-func copiedTo(object metav1.Object) string { return object.GetAnnotations()[AnnotationCopiedTo] }
 
 // SizeOf returns the size of the disk in MiB, in decimal.
 func SizeOf(object metav1.Object) string { return object.GetAnnotations()[AnnotationSize] }

@@ -43,7 +43,7 @@ func newFakeRoot() fakeRoot {
 	f.write("proc/self/mountinfo", "")
 	f.write("proc/self/mounts", "")
 	f.write("proc/self/cgroup", "4:memory:/kubepods/c0ffee\n")
-	for _, name := range []string{"disks", "files", "busy", "exit"} {
+	for _, name := range []string{"disks", "busy", "exit"} {
 		Expect(os.MkdirAll(filepath.Join(f.state, name), 0o755)).To(Succeed())
 	}
 	f.setState("mounts", "")
@@ -149,16 +149,6 @@ func firstLine(path string) string {
 	Expect(err).NotTo(HaveOccurred())
 	line, _, _ := bytes.Cut(bytes.TrimRight(content, "\x00"), []byte("\n"))
 	return string(line)
-}
-
-// filesOf returns the directory with the files of the filesystem on a disk or in an image file. It creates the directory if necessary.
-func (f fakeRoot) filesOf(file string) string {
-	GinkgoHelper()
-	var stat syscall.Stat_t
-	Expect(syscall.Stat(file, &stat)).To(Succeed())
-	directory := filepath.Join(f.state, "files", strconv.FormatUint(stat.Ino, 10))
-	Expect(os.MkdirAll(directory, 0o755)).To(Succeed())
-	return directory
 }
 
 // calls returns the calls of the fakes so far.

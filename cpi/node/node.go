@@ -80,12 +80,6 @@ func ExclusivityCheck() []string { return command("exclusivity-check") }
 // disk may be in use soon, because the attachment may be about to publish it.
 const ExitNotPublished = 3
 
-// Copy returns the command that copies a disk to its successor and verifies the copy.
-func Copy() []string { return command("copy") }
-
-// ExitNoSpace is the exit status of Copy if the data does not fit (ENOSPC).
-const ExitNoSpace = 28
-
 // Reboot returns the command that shuts a VM down from its node, so that its container restarts.
 func Reboot() []string { return command("reboot") }
 
@@ -93,7 +87,7 @@ func Reboot() []string { return command("reboot") }
 func HelperPrograms() map[string]string {
 	programs := map[string]string{}
 	for _, command := range [][]string{
-		Attach(), PrepareVolume(), Idle(), WaitAttached(), ExclusivityCheck(), Copy(), Reboot(),
+		Attach(), PrepareVolume(), Idle(), WaitAttached(), ExclusivityCheck(), Reboot(),
 	} {
 		programs[command[3]] = command[2]
 	}

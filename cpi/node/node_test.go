@@ -13,7 +13,6 @@ var commands = []TableEntry{
 	Entry("attach", node.Attach()),
 	Entry("idle", node.Idle()),
 	Entry("exclusivity-check", node.ExclusivityCheck()),
-	Entry("copy", node.Copy()),
 	Entry("reboot", node.Reboot()),
 	Entry("prepare", node.PrepareVolume()),
 	Entry("probe", node.Probe()),

@@ -22,7 +22,7 @@ var _ = Describe("Every program", func() {
 		Expect(err).NotTo(HaveOccurred())
 		commands := map[string][]string{
 			"agent-connected.sh": node.AgentConnected(), "agent-running.sh": node.AgentRunning(),
-			"attach.sh": node.Attach(), "copy.sh": node.Copy(), "idle.sh": node.Idle(), "prepare.sh": node.PrepareVolume(),
+			"attach.sh": node.Attach(), "idle.sh": node.Idle(), "prepare.sh": node.PrepareVolume(),
 			"probe.sh": node.Probe(), "reboot.sh": node.Reboot(),
 			"exclusivity-check.sh": node.ExclusivityCheck(), "vm-start.sh": node.VMStart(), "vm-stop.sh": node.VMStop(), "wait-attached.sh": node.WaitAttached(),
 		}

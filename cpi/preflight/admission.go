@@ -21,9 +21,6 @@ func admissionChecks() []Check {
 		{"create-attachment", Required, podCheck("attachment Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.buildAttachmentPod(vmPod).Pod
 		})},
-		{"create-copy", Advised, podCheck("copy Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
-			return samples.buildCopyPod(vmPod).Pod
-		})},
 		{"create-reboot", Required, podCheck("reboot Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, "").Pod)
 		})},
@@ -41,7 +38,7 @@ func admissionChecks() []Check {
 			return err
 		})},
 		{"create-disk", Required, objectCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
-			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id).PVC)
+			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC().PVC)
 			return err
 		})},
 		{"create-service", Advised, objectCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
@@ -134,7 +131,7 @@ func dryRunPodTemplate(ctx context.Context, samples sampleObjects, _ manifest.VM
 	if err != nil {
 		return err
 	}
-	vm.Recreate, vm.EphemeralClaim = true, &samples.buildDiskPVC(samples.id).Spec
+	vm.Recreate, vm.EphemeralClaim = true, &samples.buildDiskPVC().Spec
 	_, err = samples.client.PodTemplates.DryRunCreate(ctx, vm.PodTemplate())
 	return err
 }
@@ -143,7 +140,7 @@ func inspectSnapshot(ctx context.Context, s *clusterState) finding {
 	samples := s.newSamples(ctx)
 	_, err := s.client.VolumeSnapshots().DryRunCreate(
 		ctx,
-		manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(samples.id), manifest.Metadata{}),
+		manifest.VolumeSnapshot(manifest.SnapshotName(samples.id), "", samples.buildDiskPVC(), manifest.Metadata{}),
 	)
 	switch {
 	case errors.Is(err, kube.ErrNotServed):

@@ -81,9 +81,9 @@ func (s sampleObjects) buildVMPod() (manifest.VMPod, error) {
 }
 
 // buildDiskPVC returns the PVC of a disk with the default StorageClass.
-func (s sampleObjects) buildDiskPVC(name string) manifest.DiskPVC {
+func (s sampleObjects) buildDiskPVC() manifest.DiskPVC {
 	return manifest.Disk{
-		Name: manifest.DiskName(name), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",
+		Name: manifest.DiskName(s.id), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}.PVC()
 }
@@ -94,13 +94,6 @@ func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) manifest.Attachm
 		PriorityClass: s.config.Disk.AttachmentPriorityClass,
 	}
 	return manifest.AttachmentPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
-}
-
-func (s sampleObjects) buildCopyPod(vmPod manifest.VMPod) manifest.CopyPod {
-	successor := s.buildDiskPVC(s.id + "-new")
-	successor.UID = vmPod.UID
-	desired := manifest.Copy{Old: s.buildDiskPVC(s.id), New: successor, VM: vmPod, Node: vmPod.Spec.NodeName}
-	return manifest.CopyPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
 }
 
 func (s sampleObjects) buildService() manifest.Service {

@@ -18,7 +18,7 @@ import (
 // permission to list StorageClasses. It returns nil if there is no default.
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
-	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC(samples.id).PVC)
+	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC().PVC)
 	if err != nil || pvc.Spec.StorageClassName == nil || *pvc.Spec.StorageClassName == "" {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		class, err := s.client.StorageClasses().Get(ctx, name)
 		switch {
 		case errors.Is(err, kube.ErrNotFound):
-			return fail("disks use StorageClass "+name+", which does not exist", "recreate it; without it, the disks cannot be resized or copied")
+			return fail("disks use StorageClass "+name+", which does not exist", "recreate it; without it, the disks cannot be resized")
 		case err != nil:
 			return errorFinding(err, callPermissionsFile)
 		}

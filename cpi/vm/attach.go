@@ -42,9 +42,6 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err := s.validateAttach(pvc, vmPod, attachments); err != nil {
 		return hint, err
 	}
-	if pvc, err = s.diskSession().ResolveCopy(pvc); err != nil {
-		return hint, err
-	}
 	attachment, owned, err := s.attachAndWait(pvc, vmPod)
 	if err != nil {
 		return hint, err
@@ -134,10 +131,7 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		if owner, _ := current.Owner(); (owner.VM == vmPod.Name) != attachment.IsReattached() { // changed since the PVC was read
 			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached or detached it; retry", current.Name)
 		}
-		if err := s.diskSession().CheckFreeFor(current, vmPod.Name); err != nil {
-			return err
-		}
-		return disk.CheckNoPendingCopy(current)
+		return s.diskSession().CheckFreeFor(current, vmPod.Name)
 	}
 	pvc, attachment, err = s.diskSession().AssignAndStart(pvc, attachment, validate)
 	return pvc, attachment, owned, err
@@ -145,25 +139,22 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 
 // resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the
 // Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
-// that passed the check or is finished, and fails if an unfinished Pod belongs to another VM, or if the Pod belongs to a copy.
+// that passed the check or is finished, and fails if an unfinished Pod belongs to another VM.
 func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmPod manifest.VMPod) (reusable bool, err error) {
 	vmCID := existing.VM()
 	switch {
 	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
 		return s.diskStillInUse(existing)
 	case isReleased(existing):
-		return false, s.diskSession().WaitForRemoval(manifest.DiskPod(existing))
+		return false, s.diskSession().WaitForRemoval(existing)
 	case existing.DeletionTimestamp != nil:
 		err := s.WaitForDeletion(existing.Pod)
 		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
 			existing.Disk(), vmCID)
 		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, message)
-	case manifest.DiskPod(existing).IsCopy(), vmCID != vmPod.Name && !kube.IsFinished(existing.Pod):
-		if superseded, err := s.diskSession().DeleteSuperseded(manifest.DiskPod(existing)); superseded || err != nil {
+	case vmCID != vmPod.Name && !kube.IsFinished(existing.Pod):
+		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
 			return false, err
-		}
-		if manifest.DiskPod(existing).IsCopy() {
-			return false, disk.CopyingError(manifest.CopyPod(existing))
 		}
 		return false, s.diskSession().AttachedError(existing)
 	case exclusivityCheckRunning(existing) && !kube.IsFinished(existing.Pod):

@@ -83,7 +83,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 }
 
 func (s *Session) getAttachment(diskCID string) (manifest.AttachmentPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.DiskPodName(diskCID))
+	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
 	return manifest.AttachmentPod{Pod: pod}, err
 }
 

@@ -11,7 +11,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
-	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
@@ -27,11 +26,11 @@ var _ = Describe("attach_disk", func() {
 	It("succeeds again for the same VM, with the same Pod", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		uid := env.pod(manifest.DiskPodName(cid)).UID
+		uid := env.pod(manifest.AttachmentName(cid)).UID
 		env.Session = env.newSession(time.Minute)
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.pod(manifest.DiskPodName(cid)).UID).To(Equal(uid))
+		Expect(env.pod(manifest.AttachmentName(cid)).UID).To(Equal(uid))
 		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
 	})
 
@@ -77,7 +76,7 @@ var _ = Describe("attach_disk", func() {
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
 		env.api.Simulate = nil // the container does not restart
-		env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) {
+		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) {
 			pod.Status.Conditions = nil
 			pod.Status.ContainerStatuses[0].RestartCount = 3
 			pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
@@ -114,7 +113,7 @@ var _ = Describe("attach_disk", func() {
 	It("fails if a concurrent call detached the disk, after another client deleted the attachment Pod", func() {
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.DiskPodName(cid))
+		env.deletePod(manifest.AttachmentName(cid))
 		detached := false
 		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, cid) && !detached {
@@ -139,7 +138,7 @@ var _ = Describe("attach_disk", func() {
 		evicted := env.evictAttachment(cid)
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.pod(manifest.DiskPodName(cid)).UID).NotTo(Equal(evicted))
+		Expect(env.pod(manifest.AttachmentName(cid)).UID).NotTo(Equal(evicted))
 	})
 
 	It("replaces an evicted attachment Pod of another VM that no longer has the disk", func() {
@@ -153,7 +152,7 @@ var _ = Describe("attach_disk", func() {
 		Expect(err).NotTo(HaveOccurred())
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(manifest.AttachmentPod{Pod: env.pod(manifest.DiskPodName(cid))}.VM()).To(Equal(vm))
+		Expect(manifest.AttachmentPod{Pod: env.pod(manifest.AttachmentName(cid))}.VM()).To(Equal(vm))
 	})
 
 	Describe("with attachment Pods that the kubelet rejects", func() {
@@ -198,14 +197,6 @@ var _ = Describe("attach_disk", func() {
 			owner, _ := env.pvc(cid).Owner()
 			Expect(owner.VM).To(Equal(vm))
 		})
-	})
-
-	It("accepts a copy of a disk, and deletes the original", func() {
-		successor, err := (&disk.Session{Call: env.Call, StartTimeout: time.Minute}).Update(cid, 32, []byte(`{}`))
-		Expect(err).NotTo(HaveOccurred())
-		_, err = env.Attach(vm, successor)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(successor))
 	})
 
 	DescribeTable("changes nothing if", func(code call.Code, prepare func()) {
@@ -295,7 +286,7 @@ var _ = Describe("detach_disk", func() {
 	})
 
 	DescribeTable("deletes the attachment Pod of a free disk", func(containers []corev1.ContainerStatus, gracePeriod *int64) {
-		name := manifest.DiskPodName(cid)
+		name := manifest.AttachmentName(cid)
 		env.updatePod(name, func(pod *corev1.Pod) {
 			pod.Finalizers = []string{"test/kept"}
 			for _, status := range containers {
@@ -324,7 +315,7 @@ var _ = Describe("detach_disk", func() {
 	)
 
 	It("recreates an attachment Pod that another client deleted, to check the disk", func() {
-		env.deletePod(manifest.DiskPodName(cid))
+		env.deletePod(manifest.AttachmentName(cid))
 		env.check.exitCode = 2
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
@@ -334,11 +325,11 @@ var _ = Describe("detach_disk", func() {
 		evicted := env.evictAttachment(cid)
 		env.check.exitCode = 2
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
-		Expect(env.pod(manifest.DiskPodName(cid)).UID).NotTo(Equal(evicted))
+		Expect(env.pod(manifest.AttachmentName(cid)).UID).NotTo(Equal(evicted))
 	})
 
 	It("checks a disk with an attachment Pod that starts after detach_disk read it", func() {
-		name := manifest.DiskPodName(cid)
+		name := manifest.AttachmentName(cid)
 		running := env.pod(name).Status
 		env.api.Simulate = func(obj *object) bool {
 			return obj.GetKind() == "Pod" && memoryapi.EndEphemeralContainers(obj, env.check.exitCode, env.check.message)
@@ -360,7 +351,7 @@ var _ = Describe("detach_disk", func() {
 	})
 
 	It("deletes an attachment Pod that never ran, without a check", func() {
-		name := manifest.DiskPodName(cid)
+		name := manifest.AttachmentName(cid)
 		env.api.Simulate = nil
 		env.updatePod(name, func(pod *corev1.Pod) { pod.Status = corev1.PodStatus{Phase: corev1.PodPending} })
 		Expect(env.Detach(vm, cid)).To(Succeed())
@@ -372,7 +363,7 @@ var _ = Describe("detach_disk", func() {
 	It("runs no exclusivity check if the VM Pod finished", func() {
 		env.check.exitCode = 2
 		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
-		env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
+		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		Expect(env.Detach(vm, cid)).To(Succeed())
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner).To(BeZero())
@@ -394,11 +385,11 @@ var _ = Describe("get_disks", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.DiskPodName(cid))
+		env.deletePod(manifest.AttachmentName(cid))
 		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
-		Expect(owner.Pod).To(Equal(env.pod(manifest.DiskPodName(cid)).UID))
+		Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
 	})
 
 	DescribeTable("recreates attachment Pods that were evicted", func(properties string) {
@@ -408,7 +399,7 @@ var _ = Describe("get_disks", func() {
 		Expect(err).NotTo(HaveOccurred())
 		evicted := env.evictAttachment(cid)
 		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
-		uid := env.pod(manifest.DiskPodName(cid)).UID
+		uid := env.pod(manifest.AttachmentName(cid)).UID
 		Expect(uid).NotTo(Equal(evicted))
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner.Pod).To(Equal(uid))
@@ -466,7 +457,7 @@ var _ = Describe("A failed attach_disk of a disk that the VM has, after another 
 				vm, cid = env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
 				_, err := env.Attach(vm, cid)
 				Expect(err).NotTo(HaveOccurred())
-				env.deletePod(manifest.DiskPodName(cid))
+				env.deletePod(manifest.AttachmentName(cid))
 				simulate := env.api.Simulate
 				env.api.Simulate = func(obj *object) bool {
 					return obj.GetLabels()[manifest.LabelRole] != manifest.RoleAttachment && simulate(obj)

@@ -317,7 +317,7 @@ var _ = Describe("A VM", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		name := manifest.DiskPodName(cid)
+		name := manifest.AttachmentName(cid)
 		previous := env.pod(name).UID
 		env.updatePod(name, prepare)
 		if deletedBefore {
@@ -362,7 +362,7 @@ var _ = Describe("A VM", func() {
 		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		attachment := manifest.DiskPodName(cid)
+		attachment := manifest.AttachmentName(cid)
 		Expect(env.Has(attachment)).To(BeFalse())
 		Expect(env.Reboot(attachment)).To(haveCode(call.CodeVMNotFound))
 	})

@@ -285,7 +285,7 @@ func (r recreateStrategy) checkNotAttachedAgain(attachment manifest.AttachmentPo
 		return err
 	}
 	owner, _ := manifest.DiskPVC{PVC: pvc}.Owner()
-	if owner.VM == attachment.VM() && owner.Pod != attachment.UID && !manifest.DiskPod(attachment).IsGated() {
+	if owner.VM == attachment.VM() && owner.Pod != attachment.UID && !attachment.IsGated() {
 		return attachedAgainError(attachment)
 	}
 	return nil

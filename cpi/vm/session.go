@@ -50,5 +50,5 @@ func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc
 
 // diskSession returns a session of package disk for the same call.
 func (s *Session) diskSession() *disk.Session {
-	return &disk.Session{Call: s.Call, StartTimeout: s.AttachTimeout}
+	return &disk.Session{Call: s.Call}
 }

@@ -74,18 +74,16 @@ func (env *testEnv) simulate(obj *object) bool {
 	case manifest.RoleReboot:
 		memoryapi.Terminate(obj, 0)
 		go env.restartVM(obj.GetOwnerReferences()[0].Name)
-	case manifest.RoleCopy:
-		memoryapi.Terminate(obj, 0)
 	}
 	return true
 }
 
 // evictAttachment sets the status that the kubelet reports for an evicted Pod, and returns the UID of the disk's attachment Pod.
 func (env *testEnv) evictAttachment(cid string) types.UID {
-	env.updatePod(manifest.DiskPodName(cid), func(pod *corev1.Pod) {
+	env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) {
 		pod.Status = corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on resource: ephemeral-storage."}
 	})
-	return env.pod(manifest.DiskPodName(cid)).UID
+	return env.pod(manifest.AttachmentName(cid)).UID
 }
 
 // restartVM increments the restart count of the VM, as after a reboot.
@@ -188,4 +186,4 @@ func (env *testEnv) objects() (names []string) {
 func haveCode(code call.Code) OmegaMatcher { return Satisfy(code.Is) }
 
 // attachmentOf returns the name of the disk's attachment Pod, in the format of objects.
-func attachmentOf(disk string) string { return fmt.Sprint("pods/", manifest.DiskPodName(disk)) }
+func attachmentOf(disk string) string { return fmt.Sprint("pods/", manifest.AttachmentName(disk)) }

@@ -362,13 +362,8 @@ func RegularRequests() map[string]TryFunc {
 	return map[string]TryFunc{
 		"VM":         pod((*Attacker).newVMPod),
 		"attachment": pod((*Attacker).newAttachmentPod),
-		"copy": pod(func(a *Attacker) *corev1.Pod {
-			successor := newPVC(a.Namespace, "disk-two")
-			successor.UID = "new"
-			return manifest.Copy{Old: newPVC(a.Namespace, "disk-old"), New: successor, VM: a.existingVM}.Pod().Pod
-		}),
-		"reboot": pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "").Pod }),
-		"flush":  pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "").Pod }),
+		"reboot":     pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "").Pod }),
+		"flush":      pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "").Pod }),
 		"disk": func(ctx context.Context, a *Attacker) error {
 			return a.createPVC(ctx, newPVC(a.Namespace, "disk-two"))
 		},

@@ -49,7 +49,7 @@ func helperCommandAttacks() []Attack {
 			c.Command = []string{"/bin/bash", "-c", "cat /proc/1/root/etc/shadow", "attach"}
 		}),
 		commandAttack("without a command, so that the image's command runs", func(c *corev1.Container) { c.Command = nil }),
-		commandAttack("that runs one CPI program under the name of another", func(c *corev1.Container) { c.Command[3] = "copy" }),
+		commandAttack("that runs one CPI program under the name of another", func(c *corev1.Container) { c.Command[3] = "reboot" }),
 		commandAttack("with arguments", func(c *corev1.Container) { c.Args = []string{"more"} }),
 		commandAttack("with a working directory", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
 		commandAttack("with a preStop hook", func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),

@@ -26,7 +26,7 @@ func objectSizes(ctx context.Context, plane *embedded.ControlPlane, namespace st
 		{Name: "PersistentVolume of a disk"},
 	}
 	for i, key := range []string{
-		"pods/" + namespace + "/" + template.vmCID, "secrets/" + namespace + "/" + template.vmCID, "pods/" + namespace + "/" + manifest.DiskPodName(template.disk),
+		"pods/" + namespace + "/" + template.vmCID, "secrets/" + namespace + "/" + template.vmCID, "pods/" + namespace + "/" + manifest.AttachmentName(template.disk),
 		"persistentvolumeclaims/" + namespace + "/" + template.disk, "persistentvolumes/" + template.pv.Name,
 	} {
 		stored, err := getFromEtcd(ctx, plane, "/registry/"+key)

@@ -45,7 +45,7 @@ func createTemplate(ctx context.Context, client kubernetes.Interface, d benchenv
 	if s.secret, err = core.Secrets(namespace).Get(ctx, s.vmCID, metav1.GetOptions{}); err != nil {
 		return s, err
 	}
-	if s.attachmentPod, err = core.Pods(namespace).Get(ctx, manifest.DiskPodName(s.disk), metav1.GetOptions{}); err != nil {
+	if s.attachmentPod, err = core.Pods(namespace).Get(ctx, manifest.AttachmentName(s.disk), metav1.GetOptions{}); err != nil {
 		return s, err
 	}
 	if s.pvc, err = core.PersistentVolumeClaims(namespace).Get(ctx, s.disk, metav1.GetOptions{}); err != nil {

@@ -131,7 +131,7 @@ var _ = Describe("docs/reference/errors.md", func() {
 		for _, code := range codesIn(failCalls(helperCommandAttacks())) {
 			if !known[code] { // the CPI returns it with one of these types
 				known[code] = true
-				for _, failure := range []call.Code{call.CodeDiskAttachFailed, call.CodeDiskCopyFailed, call.CodeVMRebootFailed} {
+				for _, failure := range []call.Code{call.CodeDiskAttachFailed, call.CodeVMRebootFailed} {
 					Expect(firstLines[code]).To(Equal("Type: "+documentedType(failure.Kind)), code)
 				}
 			}

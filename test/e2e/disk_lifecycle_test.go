@@ -207,13 +207,19 @@ func (env *testEnv) expectMigration(ctx context.Context, vm *testVM, old, succes
 	vm.attach(ctx, first)
 	checksum := vm.run(ctx, fillGiB)
 	second := env.createDisk(ctx, 1408, successor)
-	vm.attach(ctx, second)
-	vm.callAgent(ctx, "migrate_disk", first, second)
-	vm.callAgent(ctx, "remove_persistent_disk", first)
-	env.mustCall(ctx, "detach_disk", vm.cid, first)
-	env.mustCall(ctx, "delete_disk", first)
+	env.migrate(ctx, vm, first, second)
 	Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
 	Expect(vm.diskSizeMiB(ctx, second)).To(Equal(1408))
 	vm.detach(ctx, second)
 	env.mustCall(ctx, "delete_disk", second)
+}
+
+// migrate replaces the attached disk by the next one as a director does: the agent copies the data.
+func (env *testEnv) migrate(ctx context.Context, vm *testVM, disk, next string) {
+	GinkgoHelper()
+	vm.attach(ctx, next)
+	vm.callAgent(ctx, "migrate_disk", disk, next)
+	vm.callAgent(ctx, "remove_persistent_disk", disk)
+	env.mustCall(ctx, "detach_disk", vm.cid, disk)
+	env.mustCall(ctx, "delete_disk", disk)
 }

@@ -4,8 +4,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -37,120 +35,61 @@ func (env *testEnv) pvcNames(ctx context.Context) []string {
 	return names
 }
 
-var _ = Describe("A disk with 1 GiB of data", Label("disks", "extended"), Ordered, Serial, func() {
+var _ = Describe("A disk changed by update_disk", Label("disks", "extended"), Ordered, func() {
 	var (
 		env      *testEnv
 		vm       *testVM
 		disk     string
 		checksum string
 		previous identity
-		loops    int    // number of the node's loop devices before the disk was created
-		mounts   string // the kubelet's mounts before the disk was created
 	)
 	BeforeAll(func(ctx context.Context) {
 		env = newTestEnv(ctx)
 		vm = env.createVM(ctx)
-		previous, loops, mounts = vm.identity(ctx), len(env.volumeLoopDevices(ctx)), env.kubeletMounts(ctx)
-		disk = env.createDisk(ctx, 1536, filesystemDisk)
+		previous = vm.identity(ctx)
+		disk = env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
 		vm.attach(ctx, disk)
-		checksum = vm.run(ctx, fillGiB)
+		checksum = vm.run(ctx, fillDisk)
 	}, NodeTimeout(longTest))
 
-	// updateDisk updates the disk like a director with `enable_cpi_update_disk`, and returns the CID of the updated disk.
-	updateDisk := func(ctx context.Context, sizeMiB int, properties map[string]any) string {
+	getPVC := func(ctx context.Context) *corev1.PersistentVolumeClaim {
 		GinkgoHelper()
-		vm.detach(ctx, disk)
-		successor := env.mustCall(ctx, "update_disk", disk, sizeMiB, env.diskProperties(properties)).Text()
-		vm.attach(ctx, successor)
-		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
-		Expect(vm.diskSizeMiB(ctx, successor)).To(Equal(sizeMiB))
-		Expect(vm.identity(ctx)).To(Equal(previous))
-		return successor
-	}
-
-	for _, change := range []struct {
-		to         string
-		sizeMiB    int
-		properties map[string]any
-		filesystem string
-	}{
-		{"another StorageClass", 1536, map[string]any{"storage_class": embedded.CSIClass}, "ext4"},
-		{"a Block PVC", 1600, map[string]any{"storage_class": embedded.CSIClass, "volume_mode": "Block"}, "ext4"},
-		{"xfs in a class without volume expansion", 1664, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
-		{"a larger size in a class without volume expansion", 1728, map[string]any{"storage_class": embedded.CSIFixedClass, "volume_mode": "Block", "filesystem": "xfs"}, "xfs"},
-		{"a smaller Filesystem PVC", 1408, map[string]any{"storage_class": "standard"}, "ext4"},
-	} {
-		It("keeps its data when update_disk moves it to "+change.to+", and the old disk is deleted", func(ctx context.Context) {
-			successor := updateDisk(ctx, change.sizeMiB, change.properties)
-			Expect(successor).NotTo(Equal(disk))
-			Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
-			Expect(vm.run(ctx, "findmnt --noheadings --output FSTYPE /var/vcap/store")).To(Equal(change.filesystem))
-			Expect(env.mustCall(ctx, "update_disk", disk, change.sizeMiB, env.diskProperties(change.properties)).Text()).To(Equal(successor), "the retried call")
-			disk = successor
-		}, NodeTimeout(longTest))
-	}
-
-	It("is unchanged and usable when its data does not fit the new size of update_disk", func(ctx context.Context) {
-		vm.detach(ctx, disk)
-		updateErr := env.mustFail(ctx, "update_disk", disk, 512, env.diskProperties(blockDisk))
-		Expect(updateErr.Type).To(Equal("Bosh::Clouds::NoDiskSpace"))
-		Expect(updateErr.Message).To(ContainSubstring("does not fit on a disk of 512 MiB"))
-		vm.attach(ctx, disk)
-		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
-		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(disk))
-	}, NodeTimeout(longTest))
-
-	It("is copied from the start when the copy is killed and the call is retried", func(ctx context.Context) {
-		vm.detach(ctx, disk)
-		callCtx, cancel := context.WithCancel(ctx)
-		done := make(chan error)
-		go func() {
-			_, err := env.Call(callCtx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass}))
-			done <- err
-		}()
-		env.freezeCopy(ctx, disk)
-		cancel()
-		Expect(<-done).To(HaveOccurred())
-		Expect(env.mustFail(ctx, "attach_disk", vm.cid, disk).Message).To(ContainSubstring("is being copied to disk"))
-		for _, pid := range env.copyPIDs(ctx, disk) {
-			_, _ = env.node.Shell(ctx, "kill -9 "+pid) // fails if the process exited
-		}
-		Eventually(func() corev1.PodPhase { return env.attachmentPod(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.PodFailed))
-		successor := env.mustCall(ctx, "update_disk", disk, 1536, env.diskProperties(map[string]any{"storage_class": embedded.CSIClass})).Text()
-		vm.attach(ctx, successor)
-		Expect(vm.run(ctx, checkGiB)).To(Equal(checksum))
-		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(successor))
-		disk = successor
-	}, NodeTimeout(longTest))
-
-	It("grows in place in a class with volume expansion", func(ctx context.Context) {
-		Expect(updateDisk(ctx, 2048, map[string]any{"storage_class": embedded.CSIClass, "labels": map[string]any{"team": "a"}})).To(Equal(disk))
 		pvc, err := env.cluster.CoreV1().PersistentVolumeClaims(env.namespace).Get(ctx, disk, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(pvc.Labels).To(HaveKeyWithValue("team", "a"))
+		return pvc
+	}
+	properties := func(changed map[string]any) map[string]any {
+		changed["storage_class"] = embedded.CSIClass
+		return env.diskProperties(changed)
+	}
+	expectIntact := func(ctx context.Context) {
+		GinkgoHelper()
+		vm.attach(ctx, disk)
+		Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
+		Expect(vm.identity(ctx)).To(Equal(previous))
+	}
+
+	It("grows in place and has the new label", func(ctx context.Context) {
+		vm.detach(ctx, disk)
+		Expect(env.mustCall(ctx, "update_disk", disk, 96, properties(map[string]any{"labels": map[string]any{"team": "a"}})).Text()).To(Equal(disk))
+		Expect(getPVC(ctx).Labels).To(HaveKeyWithValue("team", "a"))
+		expectIntact(ctx)
+		Expect(vm.diskSizeMiB(ctx, disk)).To(Equal(96))
+	}, NodeTimeout(longTest))
+
+	It("is migrated by the agent if the change is not possible in place", func(ctx context.Context) {
+		vm.detach(ctx, disk)
+		failed := env.mustFail(ctx, "update_disk", disk, 96, properties(map[string]any{"volume_mode": "Block"}))
+		Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
+		Expect(failed.Message).To(ContainSubstring("cannot change volume_mode of disk " + disk + " from Filesystem to Block in place"))
+		vm.attach(ctx, disk)
+		next := env.createDisk(ctx, 96, blockDisk)
+		env.migrate(ctx, vm, disk, next)
+		disk = next
+		Expect(vm.run(ctx, checkDisk)).To(Equal(checksum))
+		Expect(vm.identity(ctx)).To(Equal(previous))
+		Eventually(env.pvcNames).WithContext(ctx).Should(ConsistOf(disk))
 		vm.detach(ctx, disk)
 		env.mustCall(ctx, "delete_disk", disk)
 	}, NodeTimeout(longTest))
-
-	It("leaves no loop devices or mounts", func(ctx context.Context) {
-		Eventually(func() int { return len(env.volumeLoopDevices(ctx)) }).WithContext(ctx).Should(BeNumerically("<=", loops))
-		Eventually(env.kubeletMounts).WithContext(ctx).Should(Equal(mounts))
-	})
 })
-
-// copyPIDs returns the process IDs of the copy of this disk on the node. The processes have the disk's CID in their environment.
-func (env *testEnv) copyPIDs(ctx context.Context, disk string) []string {
-	GinkgoHelper()
-	out, err := env.node.Shell(ctx, fmt.Sprintf(`for p in /proc/[0-9]*; do
-		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "OLD=%s" && echo "${p#/proc/}"; done; true`, disk))
-	Expect(err).NotTo(HaveOccurred())
-	return strings.Fields(out)
-}
-
-// freezeCopy pauses the copy of this disk as soon as it copies data, so that it does not finish before the test continues.
-func (env *testEnv) freezeCopy(ctx context.Context, disk string) {
-	GinkgoHelper()
-	_, err := env.node.Shell(ctx, fmt.Sprintf(`while true; do for p in $(pgrep -x cp); do
-		grep -qzx "OLD=%s" "/proc/$p/environ" 2>/dev/null && kill -STOP "$p" && exit; done; sleep 0.02; done`, disk))
-	Expect(err).NotTo(HaveOccurred())
-}

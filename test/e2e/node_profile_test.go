@@ -94,7 +94,7 @@ func (env *testEnv) vmNodeProfile() nodeProfile {
 			// The agent starts auditd. On this kernel, auditd exits, because the kernel does not support auditing.
 			vm.run(ctx, "sed -i /auditd/d /var/vcap/bosh/bin/bosh-start-logging-and-auditing")
 		},
-		timeouts: map[string]any{"create_vm": "20m", "attach_disk": "10m", "detach_disk": "10m", "delete_vm": "10m", "update_disk": "20m", "other": "10m"},
+		timeouts: map[string]any{"create_vm": "20m", "attach_disk": "10m", "detach_disk": "10m", "delete_vm": "10m", "other": "10m"},
 	}
 }
 

@@ -68,8 +68,6 @@ var _ = Describe("A namespace with a ResourceQuota", func() {
 		vm, disk := env.createVM(ctx, "one"), env.createDisk(ctx)
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.mustCall(ctx, "snapshot_disk", disk, map[string]any{}) // creates a flush Pod
-		env.mustCall(ctx, "detach_disk", vm, disk)
-		env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"storage_class": "growing"})
 	})
 
 	DescribeTable("that is used up makes attach_disk fail at once, and no objects remain:",

@@ -23,10 +23,7 @@ type explorerCall struct {
 	call func(env *explorerTestEnv) []any // method and arguments
 	// check returns the reason why the response contradicts this state of the cluster, or "". The response can be an error.
 	check func(env *explorerTestEnv, now namespaceState, response director.Response) string
-	// releasedDisks returns the disks that calls may delete from now on. It is called at the start of the call, and again if the call
-	// succeeds.
-	releasedDisks func(env *explorerTestEnv) []string
-	// deletesDisk means that the director no longer requires the disk or its copy after this call.
+	// deletesDisk means that the director no longer requires the disk after this call.
 	deletesDisk bool
 	// independent means that this call does not change the result of a concurrent call.
 	independent bool
@@ -78,14 +75,14 @@ func explorerSetups() []explorerSetup {
 		env.mustCall(ctx, "attach_disk", vmOne, env.disk)
 	}
 	diskCalls := []explorerCall{
-		attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(toBlock), updateDiskInPlaceCall(), snapshotDiskCall(),
+		attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(), snapshotDiskCall(),
 		getDisksCall(vmOne), deleteVMCall(vmOne), createVMCall(vmFresh, true), setDiskMetadataCall(), hasDiskCall(), collectCall(),
 	}
 	return []explorerSetup{
 		{name: "a detached disk", prepare: createDisk, firstCalls: diskCalls,
-			tripleCalls: []explorerCall{attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), updateDiskCall(toBlock), deleteDiskCall()}},
+			tripleCalls: []explorerCall{attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), updateDiskCall(), deleteDiskCall()}},
 		{name: "an attached disk", prepare: createAttachedDisk, firstCalls: []explorerCall{
-			attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(toBlock), snapshotDiskCall(),
+			attachDiskCall(vmOne), attachDiskCall(vmTwo), detachDiskCall(), deleteDiskCall(), resizeDiskCall(), updateDiskCall(), snapshotDiskCall(),
 			getDisksCall(vmOne), deleteVMCall(vmOne), rebootVMCall(vmOne), hasDiskCall(), collectCall(),
 		}},
 		{name: "a disk with an attachment that is being deleted", prepare: func(ctx context.Context, env *explorerTestEnv) {
@@ -96,26 +93,12 @@ func explorerSetups() []explorerSetup {
 			_ = env.annotatePod(ctx, env.disk+"-attachment", "test/stays", nil)
 		},
 			firstCalls: []explorerCall{detachDiskCall(), deleteVMCall(vmOne)}, secondCalls: diskCalls},
-		{name: "a copied disk", prepare: func(ctx context.Context, env *explorerTestEnv) {
-			env.createTestDisk(ctx)
-			env.successor = env.mustCall(ctx, "update_disk", env.disk, 64, toBlock).Text()
-			env.successorCall = updateDiskCall(toBlock).name
-		}, firstCalls: []explorerCall{
-			attachDiskCall(vmOne), attachSuccessorCall(vmTwo), updateDiskCall(toBlock), updateDiskInPlaceCall(), resizeDiskCall(), deleteDiskCall(), deleteSuccessorCall(), hasDiskCall(),
-		}},
 		{name: "a disk with an attachment that does not start in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
 		{name: "an attached disk with an attachment that was deleted and does not start in time", lost: true, slow: true,
 			prepare: func(ctx context.Context, env *explorerTestEnv) {
 				createAttachedDisk(ctx, env)
 				env.deletePod(ctx, env.disk+"-attachment")
 			}, firstCalls: []explorerCall{attachDiskCall(vmOne)}, secondCalls: diskCalls},
-		{name: "a disk that is not copied in time", prepare: createDisk, slow: true, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: append(diskCalls, updateDiskCall(toXFS))},
-		{name: "a disk with an interrupted copy", prepare: func(ctx context.Context, env *explorerTestEnv) {
-			env.createTestDisk(ctx)
-			env.createInterruptedCopy(ctx)
-		}, onWatch: func(ctx context.Context, env *explorerTestEnv) {
-			_ = env.annotatePod(ctx, env.disk+"-attachment", "test/exit", new("0"))
-		}, firstCalls: []explorerCall{updateDiskCall(toXFS)}, secondCalls: []explorerCall{updateDiskCall(toXFS), collectCall(), attachDiskCall(vmOne), deleteDiskCall()}},
 		{name: "a snapshot", prepare: func(ctx context.Context, env *explorerTestEnv) {
 			env.createTestDisk(ctx)
 			env.snapshot = env.mustCall(ctx, "snapshot_disk", env.disk, map[string]any{}).Text()
@@ -139,25 +122,12 @@ func reasonUnless(ok bool, response director.Response, reason string, args ...an
 	return fmt.Sprintf(reason, args...)
 }
 
-func releaseSuccessor(env *explorerTestEnv) []string { return []string{env.successor} }
-
 func attachDiskCall(vm string) explorerCall {
 	return explorerCall{
 		name: "attach_disk to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.disk} },
 		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
 			return reasonUnless(now.owner(env.disk) == vm, response, "the disk is not recorded as attached to %s, but to %q", vm, now.owner(env.disk))
 		},
-		releasedDisks: releaseSuccessor,
-	}
-}
-
-func attachSuccessorCall(vm string) explorerCall {
-	return explorerCall{
-		name: "attach_disk of the successor to " + vm, call: func(env *explorerTestEnv) []any { return []any{"attach_disk", vm, env.successor} },
-		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
-			return reasonUnless(now.owner(env.successor) == vm, response, "the successor is not recorded as attached to %s", vm)
-		},
-		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk} },
 	}
 }
 
@@ -177,17 +147,7 @@ func deleteDiskCall() explorerCall {
 		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
 			return reasonUnless(!now.hasDisk(env.disk), response, "the disk still exists")
 		},
-		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
-	}
-}
-
-func deleteSuccessorCall() explorerCall {
-	return explorerCall{
-		name: "delete_disk of the successor", call: func(env *explorerTestEnv) []any { return []any{"delete_disk", env.successor} },
-		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
-			return reasonUnless(!now.hasDisk(env.successor), response, "the successor still exists")
-		},
-		releasedDisks: func(env *explorerTestEnv) []string { return []string{env.disk, env.successor} }, deletesDisk: true,
+		deletesDisk: true,
 	}
 }
 
@@ -201,36 +161,15 @@ func resizeDiskCall() explorerCall {
 	}
 }
 
-// updateDiskCall is update_disk to another kind of volume, which requires a copy.
-func updateDiskCall(properties map[string]any) explorerCall {
-	name := fmt.Sprint("update_disk to ", slices.Collect(maps.Values(properties)))
+func updateDiskCall() explorerCall {
 	return explorerCall{
-		name: name, call: func(env *explorerTestEnv) []any { return []any{"update_disk", env.disk, 64, properties} },
-		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
-			pvc := now.pvcs[response.Text()]
-			return reasonUnless(pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete, response,
-				"the successor %s does not exist, or is incomplete", response.Text())
-		},
-		releasedDisks: func(env *explorerTestEnv) []string {
-			if env.successorCall == name {
-				return nil
-			}
-			return releaseSuccessor(env)
-		},
-	}
-}
-
-func updateDiskInPlaceCall() explorerCall {
-	return explorerCall{
-		name: "update_disk in place", call: func(env *explorerTestEnv) []any {
+		name: "update_disk", call: func(env *explorerTestEnv) []any {
 			return []any{"update_disk", env.disk, 64, map[string]any{"storage_class": "immediate", "labels": map[string]any{"team": "a"}}}
 		},
-		// The result is the disk itself, or a copy if a resize_disk made the disk larger than requested here.
-		check: func(_ *explorerTestEnv, now namespaceState, response director.Response) string {
-			pvc := now.pvcs[response.Text()]
+		check: func(env *explorerTestEnv, now namespaceState, response director.Response) string {
+			pvc := now.pvcs[env.disk]
 			return reasonUnless(pvc != nil && pvc.Labels["team"] == "a", response, "the disk has no such label")
 		},
-		releasedDisks: releaseSuccessor,
 	}
 }
 
@@ -381,12 +320,6 @@ func (s namespaceState) hasDisk(disk string) bool {
 	return pvc != nil && (pvc.DeletionTimestamp == nil || pvc.Labels[manifest.LabelVM] != "")
 }
 
-// isComplete reports whether the disk exists, with its data.
-func (s namespaceState) isComplete(disk string) bool {
-	pvc := s.pvcs[disk]
-	return pvc != nil && pvc.DeletionTimestamp == nil && pvc.Labels[manifest.LabelCopy] != manifest.CopyIncomplete
-}
-
 // disksOf returns the disks of the VM, sorted.
 func (s namespaceState) disksOf(vm string) []string {
 	var disks []string
@@ -399,19 +332,17 @@ func (s namespaceState) disksOf(vm string) []string {
 	return disks
 }
 
-// writers returns the VMs and copies that can write to the disk, according to its owner record and to the Pod that has the disk open.
+// writers returns the VMs that can write to the disk, according to its owner record and to the Pod that has the disk open.
 func (s namespaceState) writers(disk string) []string {
 	writers := map[string]bool{}
 	exists := func(vm string) bool { return s.pods[vm] != nil && !kube.IsFinished(s.pods[vm]) }
 	if vm := s.owner(disk); exists(vm) {
 		writers[vm] = true
 	}
-	pod := s.pods[manifest.DiskPodName(disk)]
+	pod := s.pods[manifest.AttachmentName(disk)]
 	if pod != nil && pod.Spec.NodeName != "" && !kube.IsFinished(pod) && !passedExclusivityCheck(pod) {
 		if vm := pod.Labels[manifest.LabelVM]; exists(vm) {
 			writers[vm] = true
-		} else if pod.Labels[manifest.LabelRole] == manifest.RoleCopy {
-			writers["the copy"] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(writers))

@@ -24,17 +24,13 @@ type explorerTestEnv struct {
 	directors []proxiedDirector
 	node      string // runs only the first VM
 
-	disk, successor, snapshot string                 // subjects of the calls
-	successorCall             string                 // the name of the call that returned the successor
-	requiredDisks             []string               // disks that no call may delete
-	diskDeleted               bool                   // the director no longer requires the disk or its copy
-	firstResponse             chan director.Response // of the first call, after it returned
-	firstReturned             chan struct{}          // closed when the first call returned
-	firstReturnedAt           time.Time              // when the first call returned
-	firstCall                 explorerCall           // while it runs
-	copyAbandoned             bool                   // a call that succeeded while the first one ran may abandon the copy
-	bystanderBaseline         string
-	baseline                  []string // all objects before the setup
+	disk, snapshot    string                 // subjects of the calls
+	diskDeleted       bool                   // the director no longer requires the disk
+	firstResponse     chan director.Response // of the first call, after it returned
+	firstReturned     chan struct{}          // closed when the first call returned
+	firstReturnedAt   time.Time              // when the first call returned
+	bystanderBaseline string
+	baseline          []string // all objects before the setup
 }
 
 // proxiedDirector is a director with its own proxy.
@@ -45,12 +41,12 @@ type proxiedDirector struct {
 
 // explorerTimeouts are short: a call that waits for a held call soon times out.
 var explorerTimeouts = map[string]any{
-	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "update_disk": "10s", "other": "10s", "request": "8s",
+	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "other": "10s", "request": "8s",
 }
 
 // preparationTimeouts are for calls that nothing disturbs. They only end early if the host is overloaded.
 var preparationTimeouts = map[string]any{
-	"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "update_disk": "2m", "other": "2m", "request": "30s",
+	"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "other": "2m", "request": "30s",
 }
 
 // newExplorerTestEnv returns an environment for this number of concurrent calls. done closes its proxies.
@@ -93,7 +89,7 @@ func (env *explorerTestEnv) resetVMs(ctx context.Context) {
 			Expect(env.annotatePod(ctx, vm, "test/reboots", new("yes"))).To(Succeed())
 		}
 	}
-	env.disk, env.successor, env.successorCall, env.snapshot, env.requiredDisks, env.diskDeleted, env.copyAbandoned = "", "", "", "", nil, false, false
+	env.disk, env.snapshot, env.diskDeleted = "", "", false
 	env.firstReturnedAt = time.Time{}
 	env.baseline, env.bystanderBaseline = env.listAllObjects(ctx), env.bystanderState(env.currentState(ctx))
 }
@@ -113,23 +109,7 @@ func (env *explorerTestEnv) createNamedVM(ctx context.Context, agent string) str
 // createTestDisk creates the disk for the calls. Its volume is accessible from any node.
 func (env *explorerTestEnv) createTestDisk(ctx context.Context) {
 	env.disk = env.mustCall(ctx, "create_disk", 64, map[string]any{"storage_class": "immediate"}, nil).Text()
-	env.requiredDisks = []string{env.disk}
 	env.waitBound(ctx, env.disk)
-}
-
-// createInterruptedCopy kills an update_disk, and waits until the copy counts as orphaned.
-func (env *explorerTestEnv) createInterruptedCopy(ctx context.Context) {
-	callCtx, cancel := context.WithCancel(ctx)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_, _ = env.Call(callCtx, "update_disk", env.disk, 64, toXFS)
-	}()
-	env.waitCopyRunning(ctx, env.disk)
-	cancel()
-	<-ended
-	Eventually(func() []string { return env.runCollect(ctx, director.UUID, "-min-age", collectGrace) }).WithContext(ctx).
-		Should(ContainElement(ContainSubstring(env.disk + "-attachment")))
 }
 
 // currentState returns the state of the namespace.
@@ -182,13 +162,8 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations 
 			violations = append(violations, fmt.Sprintf("disk %s can be written to by %v", disk, writers))
 		}
 	}
-	for _, disk := range env.requiredDisks {
-		if !now.isComplete(disk) {
-			violations = append(violations, fmt.Sprintf("disk %s does not exist or is incomplete, but the director knows it", disk))
-		}
-	}
-	if env.disk != "" && !env.diskDeleted && !now.isComplete(env.disk) && !now.isComplete(env.successor) {
-		violations = append(violations, "the data is lost: neither the disk nor its copy exists")
+	if pvc := now.pvcs[env.disk]; env.disk != "" && !env.diskDeleted && (pvc == nil || pvc.DeletionTimestamp != nil) {
+		violations = append(violations, "the data is lost: the disk does not exist")
 	}
 	if current := env.bystanderState(now); current != env.bystanderBaseline {
 		violations = append(violations, "the bystander changed: "+current+", before: "+env.bystanderBaseline)
@@ -201,7 +176,7 @@ func (env *explorerTestEnv) invariantViolations(now namespaceState) (violations 
 func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (inconsistencies []string) {
 	for name, pvc := range now.pvcs {
 		owner, ok := manifest.DiskPVC{PVC: pvc}.Owner()
-		pod := now.pods[manifest.DiskPodName(name)]
+		pod := now.pods[manifest.AttachmentName(name)]
 		switch {
 		case pvc.Labels[manifest.LabelRole] != manifest.RoleDisk:
 			continue
@@ -211,11 +186,8 @@ func (env *explorerTestEnv) consistencyErrors(now namespaceState, lost bool) (in
 		case owner.VM != "" && now.pods[owner.VM] != nil && (pod == nil || pod.UID != owner.Pod):
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as attached to %s, but has no attachment", name, owner.VM))
 		case owner.VM == "" && env.isLate(pod):
-		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil && pod.Labels[manifest.LabelRole] == manifest.RoleAttachment:
+		case owner.VM == "" && pod != nil && pod.DeletionTimestamp == nil:
 			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s has an attachment, but is not recorded as attached", name))
-		}
-		if to := pvc.Annotations[manifest.AnnotationCopiedTo]; to != "" && now.pvcs[to] == nil {
-			inconsistencies = append(inconsistencies, fmt.Sprintf("disk %s is recorded as copied to %s, which does not exist", name, to))
 		}
 	}
 	return inconsistencies
@@ -241,9 +213,6 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		pvc := now.pvcs[name]
 		if pvc.Labels[manifest.LabelRole] != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] == "agent-bystander" {
 			continue
-		}
-		if pvc.Labels[manifest.LabelCopy] == manifest.CopyIncomplete {
-			continue // delete_disk of the original deletes it: no director has its CID
 		}
 		if vm := pvc.Labels[manifest.LabelVM]; vm != "" && now.pods[vm] == nil {
 			env.mustRetry(ctx, "VMNotFound", "delete_vm", vm)

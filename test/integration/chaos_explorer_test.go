@@ -43,7 +43,7 @@ func clusterEvents() []clusterEvent {
 		{name: "the attachment Pod is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, env.disk+"-attachment") }},
 		{name: "the VM Pod is deleted", apply: func(ctx context.Context, env *explorerTestEnv) { env.deletePod(ctx, vmOne) }},
 		{name: "the PVC of the disk is deleted", apply: func(ctx context.Context, env *explorerTestEnv) {
-			env.requiredDisks, env.diskDeleted = nil, true
+			env.diskDeleted = true
 			_ = cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, env.disk, metav1.DeleteOptions{})
 		}},
 		{name: "the node of the VM is lost", apply: func(ctx context.Context, env *explorerTestEnv) { env.markNodeUnreachable(ctx, env.node) },
@@ -212,9 +212,6 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	env.recordSoloOutcome(ctx, x)
 	env.resetVMs(ctx)
 	x.setup.prepare(ctx, env)
-	if env.successor != "" {
-		env.requiredDisks = append(env.requiredDisks, env.successor)
-	}
 	states := []namespaceState{env.currentState(ctx)}
 	step := func(name string) namespaceState {
 		now := env.currentState(ctx)
@@ -243,8 +240,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		undisturbed = returned && undisturbed
 	}
 	response := <-first
-	env.firstCall = explorerCall{}
-	env.recordResponse(x.first, response)
+	expectNoInternalError(x.first, response)
 	now := step("after " + x.first.name)
 	if undisturbed {
 		env.expectConsistentOnce(x.first, states, response, now)
@@ -272,7 +268,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 func (env *explorerTestEnv) startFirstCall(ctx context.Context, x interleaving, fault apiproxy.Fault) chan director.Response {
 	env.directors[0].proxy.Reset(env.firstCallFault(ctx, x.setup, fault))
 	first, returned := make(chan director.Response, 1), make(chan struct{})
-	env.firstResponse, env.firstReturned, env.firstCall = first, returned, x.first
+	env.firstResponse, env.firstReturned = first, returned
 	running := env.startExplorerCall(ctx, env.firstDirector(x.setup), x.first)
 	go func() {
 		response := <-running
@@ -298,7 +294,7 @@ func (env *explorerTestEnv) runSecondCall(ctx context.Context, x interleaving, r
 		release()
 		response = <-second
 	}
-	env.recordResponse(x.second, response)
+	expectNoInternalError(x.second, response)
 	now := step("after " + x.second.name)
 	if returned && x.event.name == "" {
 		env.expectConsistentOnce(x.second, append(states, now), response, now)
@@ -319,7 +315,7 @@ func (env *explorerTestEnv) retryCalls(ctx context.Context, x interleaving, step
 	for _, call := range []explorerCall{x.first, x.second} {
 		env.directors[1].proxy.Reset(env.secondCallFault(ctx, x.setup))
 		response := <-env.startExplorerCall(ctx, env.directors[1].Director, call)
-		env.recordResponse(call, response)
+		expectNoInternalError(call, response)
 		step("after the retry of " + call.name)
 	}
 }
@@ -343,7 +339,7 @@ func (env *explorerTestEnv) startSecondCall(ctx context.Context, x interleaving)
 	third := env.startExplorerCall(ctx, env.directors[2].Director, *x.third)
 	select {
 	case response := <-third:
-		env.recordResponse(*x.third, response)
+		expectNoInternalError(*x.third, response)
 	case <-time.After(heldCallTimeout):
 	}
 	return second, append(states, env.currentState(ctx))
@@ -357,7 +353,7 @@ func (env *explorerTestEnv) firstDirector(setup explorerSetup) *director.Directo
 	firstEnv := env.testEnv
 	firstEnv.Director = env.directors[0].Director
 	timeouts := maps.Clone(explorerTimeouts)
-	timeouts["attach_disk"], timeouts["update_disk"] = "1500ms", "2500ms"
+	timeouts["attach_disk"] = "1500ms"
 	return firstEnv.directorWithTimeouts(timeouts)
 }
 
@@ -378,22 +374,18 @@ func (env *explorerTestEnv) firstCallFault(ctx context.Context, setup explorerSe
 	}
 }
 
-// secondCallFault lets the copies of the second call succeed. If that call waits for the Pod of the first call, it lets this Pod end, too: in
-// a slow setup only when the first call has run out of time.
+// secondCallFault lets the Pod of the first call start in a slow setup, when the first call has run out of time and the second one waits for
+// that Pod.
 func (env *explorerTestEnv) secondCallFault(ctx context.Context, setup explorerSetup) apiproxy.Fault {
 	firstReturned, pod := env.firstReturned, env.disk+"-attachment"
 	return func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		annotateNewPod(r, map[string]string{"test/exit": "0"})
-		if r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, "/pods") {
+		if setup.slow && r.URL.Query().Get("watch") != "" && strings.HasSuffix(r.URL.Path, "/pods") {
 			go func() {
-				if setup.slow {
-					select {
-					case <-firstReturned:
-					case <-time.After(heldCallTimeout / 2): // the first call is held
-					}
-					_ = env.annotatePod(ctx, pod, holdAnnotation, nil)
+				select {
+				case <-firstReturned:
+				case <-time.After(heldCallTimeout / 2): // the first call is held
 				}
-				_ = env.annotatePod(ctx, pod, "test/exit", new("0"))
+				_ = env.annotatePod(ctx, pod, holdAnnotation, nil)
 			}()
 		}
 		next.ServeHTTP(w, r)
@@ -463,7 +455,7 @@ func (env *explorerTestEnv) expectStillConsistent(x interleaving, reached bool, 
 // startExplorerCall starts a call, and sends its response to the returned channel.
 func (env *explorerTestEnv) startExplorerCall(ctx context.Context, d *director.Director, call explorerCall) chan director.Response {
 	arguments := call.call(env)
-	env.releaseDisks(call)
+	env.diskDeleted = env.diskDeleted || call.deletesDisk
 	method, _ := arguments[0].(string)
 	responses := make(chan director.Response, 1)
 	go func() {
@@ -480,33 +472,11 @@ func (env *explorerTestEnv) startExplorerCall(ctx context.Context, d *director.D
 	return responses
 }
 
-// recordResponse records which disks the director knows after this response.
-func (env *explorerTestEnv) recordResponse(call explorerCall, response director.Response) {
+// expectNoInternalError fails if the process failed, or sent a request without a precondition.
+func expectNoInternalError(call explorerCall, response director.Response) {
 	if response.Error != nil {
 		Expect(response.Error.Type).To(HavePrefix("Bosh::Clouds::"), "%s: %s", call.name, response.Stderr)
 		Expect(response.Error.Message).NotTo(ContainSubstring("[request-denied]"), "%s sent a request without a precondition", call.name)
-	}
-	if method, _ := call.call(env)[0].(string); method == "update_disk" && response.Error == nil {
-		if successor := response.Text(); successor != env.disk {
-			env.successor, env.successorCall = successor, call.name
-			env.requiredDisks = append(env.requiredDisks, successor)
-			if env.copyAbandoned {
-				env.releaseDisks(attachDiskCall(vmOne))
-			}
-		}
-	}
-	if response.Error == nil {
-		env.releaseDisks(call)
-		env.copyAbandoned = env.copyAbandoned || call.releasedDisks != nil && env.firstCall.name != "" && !call.equals(env.firstCall)
-	}
-}
-
-// releaseDisks records which disks calls may delete from now on.
-func (env *explorerTestEnv) releaseDisks(call explorerCall) {
-	env.diskDeleted = env.diskDeleted || call.deletesDisk
-	if call.releasedDisks != nil {
-		released := call.releasedDisks(env)
-		env.requiredDisks = slices.DeleteFunc(env.requiredDisks, func(disk string) bool { return slices.Contains(released, disk) })
 	}
 }
 

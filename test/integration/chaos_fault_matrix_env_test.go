@@ -28,7 +28,7 @@ type scenarioEnv struct {
 
 // scenarioTimeouts are short enough for a request without a response, and long enough for a busy host.
 var scenarioTimeouts = map[string]any{
-	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "update_disk": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
+	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
 }
 
 // newScenarioEnv prepares the environment of a scenario. Each secret of the CPI contains a canary, and the CPI logs at debug level.

@@ -160,12 +160,6 @@ func diskScenarios() []scenario {
 			},
 		},
 		{
-			name:       "update_disk to another kind of volume",
-			beforeCall: func(ctx context.Context, s *scenarioEnv) { s.subject = s.createUsedDisk(ctx, s.vm, noProperties) },
-			call:       func(s *scenarioEnv) []any { return []any{"update_disk", s.subject, 64, toBlock} },
-			undo:       func(ctx context.Context, s *scenarioEnv) { s.deleteNewDisks(ctx) },
-		},
-		{
 			name: "snapshot_disk of an attached disk", disk: noProperties, notIdempotent: true, setup: attach,
 			call: func(s *scenarioEnv) []any { return []any{"snapshot_disk", s.disk, map[string]any{}} }, undo: deleteSnapshots,
 		},

@@ -148,7 +148,7 @@ func (s *scenarioEnv) runTestCase(ctx context.Context, tc testCase, expected str
 
 // shortTimeouts are for a call with a request without a response.
 var shortTimeouts = map[string]any{
-	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "update_disk": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
+	"create_vm": "3s", "attach_disk": "3s", "detach_disk": "3s", "delete_vm": "3s", "create_stemcell": "3s", "other": "3s", "request": "1s",
 }
 
 // needsShortTimeouts reports whether the call waits for a response that does not arrive. It does not wait for that of an Event.

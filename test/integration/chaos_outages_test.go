@@ -100,7 +100,7 @@ func apiServerOutages() []outage {
 
 // outageTimeouts are long enough for all outages. The timeout of a request is the default.
 var outageTimeouts = map[string]any{
-	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "update_disk": "3m", "other": "3m", "request": "30s",
+	"create_vm": "3m", "attach_disk": "3m", "detach_disk": "3m", "delete_vm": "3m", "other": "3m", "request": "30s",
 }
 
 var _ = Describe("All calls, concurrently during an outage in which", Label("faults"), Ordered, Serial, func() {

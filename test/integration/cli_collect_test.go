@@ -21,7 +21,7 @@ import (
 // runCollect runs cpi -collect, and returns the lines of its output. With the short timeouts, objects count as orphaned after a second.
 func (env testEnv) runCollect(ctx context.Context, uuid string, extraArgs ...string) []string {
 	GinkgoHelper()
-	shortTimeouts := env.directorWithTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "update_disk": "1s", "other": "1s"})
+	shortTimeouts := env.directorWithTimeouts(map[string]any{"create_stemcell": "1s", "create_vm": "1s", "delete_vm": "1s", "attach_disk": "1s", "detach_disk": "1s", "other": "1s"})
 	return collectOutput(ctx, shortTimeouts.Config, uuid, extraArgs...)
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/http"
 	"strings"
-	"sync"
 	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -116,44 +115,6 @@ var _ = Describe("A delayed call", func() {
 		})
 	})
 
-	Describe("of update_disk", func() {
-		var vm, disk string
-		BeforeEach(func(ctx context.Context) {
-			vm = env.createVM(ctx, "one")
-			disk = env.createUsedDisk(ctx, vm, map[string]any{})
-		})
-
-		It("keeps the copy Pod of a retried call when it times out", func(ctx context.Context) {
-			late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
-			env.waitCopyRunning(ctx, disk)
-			first := getPod(ctx, disk+"-attachment")
-			retried := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
-			Eventually(func() string { return getPod(ctx, disk+"-attachment").Annotations[callAnnotation] }).WithContext(ctx).
-				ShouldNot(Equal(first.Annotations[callAnnotation]))
-
-			Expect((<-late).Error.Message).To(ContainSubstring("timeouts.update_disk"))
-			Expect(getPod(ctx, disk+"-attachment")).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
-			env.setCopyExitCode(ctx, disk, "0")
-			response := <-retried
-			Expect(response.Error).To(BeNil())
-			Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
-		})
-
-		It("keeps the successor returned by a retried call when it finds no copy Pod", func(ctx context.Context) {
-			stalled := stallPodRequests()
-			late := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
-			env.waitCopyRunning(ctx, disk)
-			stalled.breakWatches()
-			env.setCopyExitCode(ctx, disk, "0")
-			response := env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toXFS)
-
-			stalled.release()
-			Expect((<-late).Error).NotTo(BeNil())
-			proxy.Reset(nil)
-			Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
-			env.mustCall(ctx, "attach_disk", vm, response.Text())
-		})
-	})
 })
 
 // startCall makes the call in the background, and sends the response to the returned channel.
@@ -175,73 +136,3 @@ func holdRequests(matches func(i int, r *http.Request) bool) (arrived <-chan str
 	proxy.Reset(gate.Hold(apiproxy.HeldBefore, matches))
 	return gate.Reached, gate.Open
 }
-
-// podRequestStall hides changes of Pods from a process that uses the proxy.
-type podRequestStall struct {
-	once          sync.Once
-	watchesBroken chan struct{} // closed to break watches of Pods
-	listsAllowed  chan struct{} // closed to allow lists and watches of Pods again
-}
-
-// stallPodRequests prepares the proxy for breakWatches and release.
-func stallPodRequests() *podRequestStall {
-	s := &podRequestStall{watchesBroken: make(chan struct{}), listsAllowed: make(chan struct{})}
-	proxy.Reset(func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
-		readsPods := r.Method == http.MethodGet && strings.HasSuffix(r.URL.Path, "/pods")
-		if readsPods && r.URL.Query().Get("watch") != "" {
-			watching, cancel := context.WithCancel(r.Context())
-			defer cancel()
-			go func() {
-				select {
-				case <-s.watchesBroken:
-					cancel()
-				case <-watching.Done():
-				}
-			}()
-			next.ServeHTTP(w, r.WithContext(watching))
-			return
-		}
-		select {
-		case <-s.watchesBroken:
-			if readsPods {
-				<-s.listsAllowed
-			}
-		default:
-		}
-		next.ServeHTTP(w, r)
-	})
-	DeferCleanup(s.release)
-	return s
-}
-
-// breakWatches breaks the watches of Pods. The proxy then holds requests that list or watch Pods, until release is called.
-func (s *podRequestStall) breakWatches() { close(s.watchesBroken) }
-
-func (s *podRequestStall) release() { s.once.Do(func() { close(s.listsAllowed) }) }
-
-var _ = Describe("update_disk of a disk without its volume", func() {
-	It("fails without creating an empty disk if the volume was deleted", func(ctx context.Context) {
-		env := newTestEnv(ctx)
-		disk := env.createUsedDisk(ctx, env.createVM(ctx, "one"), map[string]any{})
-		volume := env.getPVC(ctx, disk).Spec.VolumeName
-		Expect(cluster.CoreV1().PersistentVolumes().Delete(ctx, volume, metav1.DeleteOptions{})).To(Succeed())
-		_, err := cluster.CoreV1().PersistentVolumes().Patch(ctx, volume, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(func() corev1.PersistentVolumeClaimPhase { return env.getPVC(ctx, disk).Status.Phase }).WithContext(ctx).Should(Equal(corev1.ClaimLost))
-		previous := env.listDisks(ctx)
-		Expect(env.mustFail(ctx, "update_disk", disk, 64, toXFS).Message).To(And(ContainSubstring("Lost"), ContainSubstring(volume), ContainSubstring("cannot copy disk "+disk)))
-		Expect(env.listDisks(ctx)).To(Equal(previous))
-		Expect(env.getPVC(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
-	})
-
-	It("fails without creating an empty disk if the PVC waits for a volume that it names", func(ctx context.Context) {
-		env := newTestEnv(ctx)
-		env.createVM(ctx, "one")
-		disk := env.createDisk(ctx)
-		_, err := cluster.CoreV1().PersistentVolumeClaims(env.namespace).Patch(ctx, disk, types.MergePatchType,
-			[]byte(`{"spec":{"volumeName":"restored-later"}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(env.mustFail(ctx, "update_disk", disk, 64, toXFS).Message).To(And(ContainSubstring("Pending"), ContainSubstring("restored-later")))
-		Expect(env.listDisks(ctx)).To(ConsistOf(disk))
-	})
-})

@@ -42,7 +42,7 @@ func describeLostAttachment(lose func(ctx context.Context, env testEnv, attachme
 	It("stays attached to its VM", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		for method, arguments := range map[string][]any{
-			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS},
+			"attach_disk": {other, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toBlock},
 		} {
 			Expect(env.mustFail(ctx, method, arguments...).Message).To(ContainSubstring("disk "+disk+" is attached to VM "+vm), method)
 		}

@@ -39,56 +39,6 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		return r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods")
 	}
 
-	It("keeps the successor returned by a retried update_disk when a late one rolls back", func(ctx context.Context) {
-		var deleteSent atomic.Bool
-		rollbackStarted, allow := holdRequests(func(_ int, r *http.Request) bool {
-			if isAboutAttachment(r) && r.Method == http.MethodDelete {
-				deleteSent.Store(true)
-			}
-			successor := r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "/persistentvolumeclaims/")
-			return deleteSent.Load() && (successor || isAboutAttachment(r) && r.Method == http.MethodGet)
-		})
-		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"update_disk": "8s"}), "update_disk", disk, 64, toXFS)
-		env.waitCopyRunning(ctx, disk)
-		Eventually(rollbackStarted).WithContext(ctx).Should(BeClosed(), "the late call deleted its copy Pod")
-
-		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
-		env.waitCopyRunning(ctx, disk)
-		env.setCopyExitCode(ctx, disk, "0")
-		response := <-retried
-		Expect(response.Error).To(BeNil())
-
-		allow()
-		Expect((<-late).Error).NotTo(BeNil())
-		Expect(env.listDisks(ctx)).To(ConsistOf(disk, response.Text()))
-		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
-	})
-
-	It("keeps the verified successor of an update_disk that started after a delayed one", func(ctx context.Context) {
-		started, allow := holdRequests(func(_ int, r *http.Request) bool { return isAboutPVC(r) })
-		delayed := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
-		Eventually(started).WithContext(ctx).Should(BeClosed())
-
-		response := env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toBlock)
-		allow()
-		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("started after this call")))
-		env.mustCallAsAdmin(ctx, "attach_disk", vm, response.Text())
-	})
-
-	It("keeps the verified successor that a repeated update_disk returned while a delayed attach_disk abandoned it", func(ctx context.Context) {
-		successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
-		started, allow := holdRequests(func(_ int, r *http.Request) bool {
-			return r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/"+successor)
-		})
-		delayed := startCall(ctx, env.Director, "attach_disk", vm, disk)
-		Eventually(started).WithContext(ctx).Should(BeClosed())
-
-		Expect(env.mustCallAsAdmin(ctx, "update_disk", disk, 64, toBlock).Text()).To(Equal(successor))
-		allow()
-		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("started after this call")))
-		env.mustCallAsAdmin(ctx, "attach_disk", vm, successor)
-	})
-
 	It("stays attached when a delayed attach_disk finds that a newer attachment Pod has the name of its own", func(ctx context.Context) {
 		started, allow := holdRequests(func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
 		delayed := startCall(ctx, env.Director, "attach_disk", vm, disk)
@@ -170,48 +120,6 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect((<-retried).Error).To(BeNil())
 	})
 
-	It("keeps the copy Pod adopted by a retried update_disk in a garbage collection", func(ctx context.Context) {
-		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
-		calling, cancel := context.WithCancel(ctx)
-		interrupted := make(chan error)
-		go func() {
-			_, err := env.Call(calling, "update_disk", disk, 64, toXFS)
-			interrupted <- err
-		}()
-		env.waitCopyRunning(ctx, disk)
-		cancel()
-		Expect(<-interrupted).To(HaveOccurred())
-		first := attachmentPod(ctx)
-		minAge := []string{"-min-age", "15s"}
-		Eventually(func() []string { return env.runCollect(ctx, director.UUID, minAge...) }).WithContext(ctx).
-			Should(ContainElement(ContainSubstring(first.Name)), "the copy Pod exceeds the minimum age")
-		retried := startCall(ctx, env.adminDirector(), "update_disk", disk, 64, toXFS)
-		Eventually(func() string { return attachmentPod(ctx).Annotations[callAnnotation] }).WithContext(ctx).ShouldNot(Equal(first.Annotations[callAnnotation]))
-		env.runCollect(ctx, director.UUID, append(minAge, "-confirm")...)
-		Expect(attachmentPod(ctx)).To(And(HaveField("UID", first.UID), HaveField("DeletionTimestamp", BeNil())))
-		env.setCopyExitCode(ctx, disk, "0")
-		Expect((<-retried).Error).To(BeNil())
-	})
-
-	It("loses the record of a failed copy in an update_disk that changes it in place", func(ctx context.Context) {
-		failed := startCall(ctx, env.Director, "update_disk", disk, 64, toXFS)
-		env.waitCopyRunning(ctx, disk)
-		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			if r.Method == http.MethodDelete {
-				http.Error(rw, "no", http.StatusForbidden)
-				return
-			}
-			next.ServeHTTP(rw, r)
-		})
-		env.setCopyExitCode(ctx, disk, "1")
-		Expect((<-failed).Error).NotTo(BeNil())
-		proxy.Reset(nil)
-		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKey("bosh.cloudfoundry.org/copied-to"))
-		env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"labels": map[string]any{"team": "a"}})
-		Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(disk))
-		Expect(env.getPVC(ctx, disk).Annotations).NotTo(HaveKey("bosh.cloudfoundry.org/copied-to"))
-	})
-
 	It("is not attached again by a get_disks between the exit of its attachment Pod and its release", func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
@@ -281,7 +189,7 @@ var _ = Describe("A disk", func() {
 			patchMetadata(ctx, env, disk, damage.patch)
 			previous := env.getPVC(ctx, disk)
 			for method, arguments := range map[string][]any{
-				"attach_disk": {vm, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS},
+				"attach_disk": {vm, disk}, "delete_disk": {disk}, "resize_disk": {disk, 128}, "update_disk": {disk, 64, toBlock},
 			} {
 				Expect(env.mustFail(ctx, method, arguments...).Message).To(And(ContainSubstring(damage.message), ContainSubstring(repair)), method)
 			}
@@ -296,26 +204,6 @@ var _ = Describe("A disk", func() {
 			env.mustCall(ctx, "attach_disk", vm, disk)
 		})
 	}
-
-	It("is replaced by its successor although the response to its deletion is lost", func(ctx context.Context) {
-		env, vm := newTestEnvWithVM(ctx)
-		disk := env.createUsedDisk(ctx, vm, map[string]any{})
-		successor := env.mustCall(ctx, "update_disk", disk, 64, toBlock).Text()
-		var once sync.Once
-		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			lost := false
-			if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/"+disk) {
-				once.Do(func() { lost = true })
-			}
-			if lost {
-				next.ServeHTTP(httptest.NewRecorder(), r)
-				panic(http.ErrAbortHandler)
-			}
-			next.ServeHTTP(rw, r)
-		})
-		env.mustCall(ctx, "attach_disk", vm, successor)
-		Eventually(env.listDisks).WithContext(ctx).Should(ConsistOf(successor))
-	})
 
 	It("becomes free with delete_vm of its VM, after another client deleted the VM Pod", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)

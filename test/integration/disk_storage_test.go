@@ -50,7 +50,7 @@ var _ = Describe("The volume of a disk", func() {
 				It(cause+" does not change the size of the disk in "+method, func(ctx context.Context) {
 					disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": annotations})
 					shortTimeout := env
-					shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "2s", "update_disk": "2s"})
+					shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "2s"})
 					for range 2 {
 						Expect(shortTimeout.mustFail(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("the volume of disk " + disk + " to 200Mi"))
 						Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "64"))
@@ -156,7 +156,7 @@ var _ = Describe("A disk in use with a PVC that another client deleted", func() 
 		env.mustCall(ctx, "set_disk_metadata", disk, map[string]any{"job": "web"})
 		for method, arguments := range map[string][]any{
 			"attach_disk": {vm, disk}, "detach_disk": {vm, disk}, "delete_vm": {vm}, "snapshot_disk": {disk, map[string]any{}},
-			"resize_disk": {disk, 128}, "update_disk": {disk, 64, toXFS}, "delete_disk": {disk},
+			"resize_disk": {disk, 128}, "update_disk": {disk, 64, map[string]any{"filesystem": "xfs"}}, "delete_disk": {disk},
 		} {
 			Expect(env.mustFail(ctx, method, arguments...)).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message",
 				And(ContainSubstring("PersistentVolume "+env.getPVC(ctx, disk).Spec.VolumeName+" to Retain"), HaveSuffix("[disk-being-deleted]")))), method)

@@ -41,28 +41,28 @@ check_device_size() {
     "check whether the storage actually expanded the volume [volume-too-small]"
 }
 
-# formatting_mark CID prints a mark, which is on the device while mkfs runs. If a disk has this mark, no VM used the disk, and its content
+# formatting_mark prints a mark, which is on the device while mkfs runs. If the disk has this mark, no VM used the disk, and its content
 # is from an interrupted mkfs.
-formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $1"; }
+formatting_mark() { echo "bosh-kubernetes-cpi makes the filesystem of disk $DISK"; }
 
 # mark_sectors DEVICE prints the two sectors for the mark. Each mkfs keeps one of them: mkfs.xfs keeps the last sector of the first MiB, and
 # mkfs.ext4 keeps the end of the device, because make_filesystem excludes it.
 mark_sectors() { echo 2047 $(($(blockdev --getsize64 "$1") / 512 - 1)); }
 
-# has_mark DEVICE SECTOR CID succeeds if the mark of this disk is in the sector. It exits if it cannot read the sector.
+# has_mark DEVICE SECTOR succeeds if the mark of this disk is in the sector. It exits if it cannot read the sector.
 has_mark() {
   local found
   found=$(dd if="$1" bs=512 skip="$2" count=1 status=none | tr -d '\0') || exit $?
-  [[ -n $found && $found == "$(formatting_mark "$3")" ]]
+  [[ -n $found && $found == "$(formatting_mark)" ]]
 }
 
-# formatting_interrupted DEVICE CID succeeds if an mkfs for this disk started on the device but did not finish. It exits if it
-# cannot read the device.
+# formatting_interrupted DEVICE succeeds if an mkfs for this disk started on the device but did not finish. It exits if it cannot read the
+# device.
 formatting_interrupted() {
   local sector sectors
   sectors=$(mark_sectors "$1") || exit $?
   for sector in $sectors; do
-    ! has_mark "$1" "$sector" "$2" || return 0
+    ! has_mark "$1" "$sector" || return 0
   done
   return 1
 }
@@ -74,13 +74,13 @@ format() {
   discard "$1"
   sectors=$(mark_sectors "$1")
   for sector in $sectors; do
-    formatting_mark "$DISK" | dd of="$1" bs=512 seek="$sector" count=1 conv=sync,notrunc status=none
+    formatting_mark | dd of="$1" bs=512 seek="$sector" count=1 conv=sync,notrunc status=none
   done
   sync "$1"
   make_filesystem "$1" $(($(blockdev --getsize64 "$1") / 1024 - 4))
   sync "$1"
   for sector in $sectors; do
-    ! has_mark "$1" "$sector" "$DISK" || dd if=/dev/zero of="$1" bs=512 seek="$sector" count=1 conv=notrunc status=none
+    ! has_mark "$1" "$sector" || dd if=/dev/zero of="$1" bs=512 seek="$sector" count=1 conv=notrunc status=none
   done
   sync "$1"
 }
@@ -130,7 +130,7 @@ prepare_device() {
   if is_device "$root/dev/volume"; then
     device=$root/dev/volume
     check_device_size "$device"
-    if ! was_formatted && formatting_interrupted "$device" "$DISK"; then
+    if ! was_formatted && formatting_interrupted "$device"; then
       format "$device"
     elif ! has_filesystem "$device"; then
       if is_blank "$device"; then

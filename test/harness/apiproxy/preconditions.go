@@ -19,8 +19,7 @@ import (
 // recordKeys are the labels and annotations that record the owner and the state of a disk. Calls change them only by compare-and-swap:
 // see docs/development/architecture.md.
 var recordKeys = []string{
-	manifest.LabelVM, manifest.AnnotationOwner, manifest.LabelCopy, manifest.AnnotationCopyOf, manifest.AnnotationCopiedTo,
-	manifest.AnnotationSize, manifest.AnnotationFormatted, manifest.AnnotationCall,
+	manifest.LabelVM, manifest.AnnotationOwner, manifest.AnnotationSize, manifest.AnnotationFormatted, manifest.AnnotationCall,
 }
 
 // uidSuffices contains the resources of which a patch requires only the UID, with the reason. Other patches also require the
