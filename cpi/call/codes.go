@@ -113,6 +113,8 @@ var (
 	CodeDiskResizeUnsupported   = newCode("disk-resize-unsupported", NotSupported)
 	CodeDiskResizeFailed        = newCode("disk-resize-failed", CloudError)
 	CodeDiskResizeTimeout       = newCode("disk-resize-timeout", CloudError)
+	CodeDiskModifyFailed        = newCode("disk-modify-failed", CloudError)
+	CodeDiskModifyTimeout       = newCode("disk-modify-timeout", CloudError)
 	CodeDiskFlushFailed         = newCode("disk-flush-failed", CloudError)
 	CodeSnapshotUnsupported     = newCode("snapshot-unsupported", NotImplemented)
 	CodeSnapshotDeleted         = newCode("snapshot-deleted", CloudError)

@@ -33,6 +33,11 @@ func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (
 	if err != nil {
 		return "", err
 	}
+	if desired.VolumeAttributesClass != "" {
+		if err := s.checkAttributesClassExists(desired.VolumeAttributesClass); err != nil {
+			return "", err
+		}
+	}
 	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
 	disk.Namespace = s.Namespace
 	// The name is new: if the PVC exists, an earlier attempt of this request created it, and the response was lost.

@@ -18,6 +18,8 @@ type Properties struct {
 	Name string `json:"name"`
 	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
+	// VolumeAttributesClass is the VolumeAttributesClass of the volume; if empty, none.
+	VolumeAttributesClass string `json:"volume_attributes_class"`
 	// VolumeMode is Filesystem (the disk is an image file on the volume, or the volume itself in a VM with disk_strategy: recreate) or
 	// Block (the disk is the volume).
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
@@ -74,6 +76,9 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 	}
 	if p.StorageClass != "" {
 		disk.StorageClass = &p.StorageClass
+	}
+	if p.VolumeAttributesClass != "" {
+		disk.AttributesClass = &p.VolumeAttributesClass
 	}
 	return disk
 }

@@ -40,8 +40,8 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	return cid, s.update(pvc, currentMiB, sizeMiB, desired)
 }
 
-// checkUpdatable checks that the PVC can be changed to the requested size and properties in place. Without a requested StorageClass, the
-// PVC keeps its class.
+// checkUpdatable checks that the PVC can be changed to the requested size and properties in place. Without a requested StorageClass or
+// VolumeAttributesClass, the PVC keeps its class.
 func (s *Session) checkUpdatable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
 	for _, property := range []struct{ name, current, desired string }{
 		{"storage_class", pvc.StorageClass(), cmp.Or(desired.StorageClass, pvc.StorageClass())},
@@ -53,7 +53,10 @@ func (s *Session) checkUpdatable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64
 			return notInPlaceError(pvc, property.name, property.current, property.desired)
 		}
 	}
-	return s.checkResizable(pvc, currentMiB, sizeMiB)
+	if err := s.checkResizable(pvc, currentMiB, sizeMiB); err != nil {
+		return err
+	}
+	return s.checkAttributesClass(pvc, desired.VolumeAttributesClass)
 }
 
 func notInPlaceError(pvc manifest.DiskPVC, property, current, desired string) error {
@@ -71,7 +74,7 @@ func describeAccessModes(modes []corev1.PersistentVolumeAccessMode) string {
 	return strings.Join(slices.Compact(names), ", ")
 }
 
-// update sets labels and annotations, and expands the PVC.
+// update sets labels and annotations, changes the VolumeAttributesClass, and expands the PVC.
 func (s *Session) update(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
 	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).RelabelPatch(pvc)
 	if err != nil {
@@ -81,6 +84,9 @@ func (s *Session) update(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desire
 		if pvc, err = s.patch(pvc.Name, patch); err != nil {
 			return err
 		}
+	}
+	if pvc, err = s.changeAttributesClass(pvc, desired.VolumeAttributesClass); err != nil {
+		return err
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }

@@ -16,14 +16,16 @@ type Disk struct {
 	Director     string
 	SizeMiB      int64
 	StorageClass *string // nil: the cluster's default
-	Mode         corev1.PersistentVolumeMode
-	AccessModes  []corev1.PersistentVolumeAccessMode
-	Labels       map[string]string
-	Annotations  map[string]string
-	Filesystem   string
-	DynamicDisk  string // see LabelDynamicDisk
-	Preallocate  bool   // see AnnotationPreallocate
-	Snapshot     string // name of the VolumeSnapshot with the initial content; empty for a blank disk
+	// AttributesClass is the VolumeAttributesClass of the volume; nil for none.
+	AttributesClass *string
+	Mode            corev1.PersistentVolumeMode
+	AccessModes     []corev1.PersistentVolumeAccessMode
+	Labels          map[string]string
+	Annotations     map[string]string
+	Filesystem      string
+	DynamicDisk     string // see LabelDynamicDisk
+	Preallocate     bool   // see AnnotationPreallocate
+	Snapshot        string // name of the VolumeSnapshot with the initial content; empty for a blank disk
 	// SnapshotClass is the VolumeSnapshotClass for snapshots of this disk; empty for the cluster's default.
 	SnapshotClass string
 }
@@ -50,9 +52,10 @@ func (d Disk) PVC() DiskPVC {
 	pvc := &corev1.PersistentVolumeClaim{
 		ObjectMeta: meta,
 		Spec: corev1.PersistentVolumeClaimSpec{
-			AccessModes:      d.AccessModes,
-			StorageClassName: d.StorageClass,
-			VolumeMode:       new(d.Mode),
+			AccessModes:               d.AccessModes,
+			StorageClassName:          d.StorageClass,
+			VolumeAttributesClassName: d.AttributesClass,
+			VolumeMode:                new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode)),
 			}},
@@ -120,6 +123,15 @@ func RequestStoragePatch(pvc DiskPVC, amount resource.Quantity) ([]byte, error) 
 	return json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
+	})
+}
+
+// RequestAttributesClassPatch returns the strategic merge patch that makes the PVC request this VolumeAttributesClass, or none for nil, if
+// the PVC is unchanged since it was read.
+func RequestAttributesClassPatch(pvc DiskPVC, class *string) ([]byte, error) {
+	return json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
+		"spec":     map[string]any{"volumeAttributesClassName": class},
 	})
 }
 

@@ -135,7 +135,7 @@ var _ = Describe("A disk", func() {
 
 	It("requests its exact size with volumeMode Block", func() {
 		expectGolden("pvc-block", manifest.Disk{
-			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"),
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"), AttributesClass: new("gold"),
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
 			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
 		}.PVC())

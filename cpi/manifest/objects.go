@@ -191,6 +191,9 @@ func (d DiskPVC) Deployment() string { return d.Annotations[AnnotationDeployment
 // StorageClass returns the StorageClass of the PVC, or "".
 func (d DiskPVC) StorageClass() string { return valueOf(d.Spec.StorageClassName) }
 
+// AttributesClass returns the VolumeAttributesClass that the PVC requests, or "". The volume may still have another one.
+func (d DiskPVC) AttributesClass() string { return valueOf(d.Spec.VolumeAttributesClassName) }
+
 func valueOf(name *string) string {
 	if name == nil {
 		return ""

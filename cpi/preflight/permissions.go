@@ -37,6 +37,7 @@ var (
 		{"policy", "poddisruptionbudgets", changeVerbs, false},
 		{"", "events", "list watch", false},
 		{"storage.k8s.io", "storageclasses", "get", true},
+		{"storage.k8s.io", "volumeattributesclasses", "get", true},
 		{"storage.k8s.io", "csinodes", "get", true},
 		{"", "persistentvolumes", "get", true},
 		{"", "nodes", "list watch", true},

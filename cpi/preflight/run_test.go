@@ -161,6 +161,10 @@ var _ = Describe("Preflight checks", func() {
 			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", StorageClass: new("gone")}.PVC()
 			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
 		}),
+		Entry(nil, "storage-classes", Fails, "VolumeAttributesClass gone, which does not exist", "use another class", func() {
+			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", AttributesClass: new("gone")}.PVC()
+			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
+		}),
 		Entry(nil, "csi-driver", Warns, "CSIDriver other", "no volume limits", func() {
 			memoryapi.Update(cluster.Server, "storageclasses", "", "fast", &storagev1.StorageClass{}, func(c *storagev1.StorageClass) { c.Provisioner = "other" })
 		}),

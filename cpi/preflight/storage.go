@@ -25,7 +25,7 @@ func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.
 	return s.client.StorageClasses().Get(ctx, *pvc.Spec.StorageClassName)
 }
 
-// inspectStorageClasses checks the default StorageClass and the StorageClasses of existing disks.
+// inspectStorageClasses checks the default StorageClass, and the StorageClasses and VolumeAttributesClasses of existing disks.
 func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 	defaultClass, err := s.defaultStorageClass(ctx)
 	if err != nil {
@@ -41,7 +41,7 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 		defaultName = defaultClass.Name
 		known[defaultName] = defaultClass
 	}
-	for _, name := range storageClassesOf(pvcs) {
+	for _, name := range classesOf(pvcs, func(spec corev1.PersistentVolumeClaimSpec) *string { return spec.StorageClassName }) {
 		if known[name] != nil {
 			continue
 		}
@@ -53,6 +53,16 @@ func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
 			return errorFinding(err, callPermissionsFile)
 		}
 		known[name] = class
+	}
+	attributesClass := func(spec corev1.PersistentVolumeClaimSpec) *string { return spec.VolumeAttributesClassName }
+	for _, name := range classesOf(pvcs, attributesClass) {
+		_, err := s.client.VolumeAttributesClasses().Get(ctx, name)
+		switch {
+		case errors.Is(err, kube.ErrNotFound):
+			return fail("disks use VolumeAttributesClass "+name+", which does not exist", "recreate it, or use another class in their disk types")
+		case err != nil:
+			return errorFinding(err, callPermissionsFile)
+		}
 	}
 	if defaultName == "" {
 		return fail("the cluster has "+noDefaultStorageClass, adviceDefaultStorageClass)
@@ -67,12 +77,12 @@ const (
 		"or set storage_class in the cloud_properties of every disk type, and in ephemeral_disk"
 )
 
-// storageClassesOf returns the names of the PVCs' StorageClasses, sorted.
-func storageClassesOf(pvcs []*corev1.PersistentVolumeClaim) []string {
+// classesOf returns the names that classOf returns for the PVCs, sorted.
+func classesOf(pvcs []*corev1.PersistentVolumeClaim, classOf func(corev1.PersistentVolumeClaimSpec) *string) []string {
 	names := map[string]bool{}
 	for _, pvc := range pvcs {
-		if pvc.Spec.StorageClassName != nil && *pvc.Spec.StorageClassName != "" {
-			names[*pvc.Spec.StorageClassName] = true
+		if class := classOf(pvc.Spec); class != nil && *class != "" {
+			names[*class] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(names))

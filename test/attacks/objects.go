@@ -56,6 +56,9 @@ func pvcAttacks() []Attack {
 		})),
 		possible("disk with a StorageClass in `storage_classes` that has an unbound PersistentVolume", volumes, "list only StorageClasses without manually created PersistentVolumes", tryPVC(func(*corev1.PersistentVolumeClaim) {})),
 		possible("disk with annotations for a provisioner", "", "depends on the provisioner", tryPVC(func(c *corev1.PersistentVolumeClaim) { c.Annotations["nfs.io/storage-path"] = "others" })),
+		possible("disk with any VolumeAttributesClass", "", "set a ResourceQuota with the scope VolumeAttributesClass", tryPVC(func(c *corev1.PersistentVolumeClaim) {
+			c.Spec.VolumeAttributesClassName = new("fast")
+		})).sinceMinor(34),
 		possible("disks that fill the storage", "NSA/CISA: Resource policies", "set a ResourceQuota", tryPVC(func(*corev1.PersistentVolumeClaim) {})),
 		possible("deleting a disk", "", "required by delete_disk; take backups, and use the reclaim policy Retain", func(ctx context.Context, a *Attacker) error {
 			return a.Client.CoreV1().PersistentVolumeClaims(a.Namespace).Delete(ctx, diskName, dryDelete)

@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -76,6 +77,46 @@ var _ = Describe("A disk changed by update_disk", Label("disks", "extended"), Or
 		expectIntact(ctx)
 		Expect(vm.diskSizeMiB(ctx, disk)).To(Equal(96))
 	}, NodeTimeout(longTest))
+
+	Describe("to a VolumeAttributesClass", func() {
+		BeforeEach(func(ctx context.Context) {
+			served, err := env.cluster.Discovery().ServerResourcesForGroupVersion("storage.k8s.io/v1")
+			Expect(err).NotTo(HaveOccurred())
+			if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }) {
+				Skip("requires Kubernetes 1.34")
+			}
+			Expect(env.embedded.ControlPlane.Apply(ctx, embedded.CSIAttributesClasses)).To(Succeed())
+			vm.detach(ctx, disk)
+		})
+		update := func(class string) []any {
+			return []any{disk, 96, properties(map[string]any{"volume_attributes_class": class})}
+		}
+
+		It("keeps its class and its data if the driver rejects the class", func(ctx context.Context) {
+			for range 2 { // a retry is another attempt of the driver
+				Expect(env.mustFail(ctx, "update_disk", update(embedded.CSIInfeasibleAttributes)...).Message).To(And(
+					ContainSubstring("VolumeAttributesClass "+embedded.CSIInfeasibleAttributes), ContainSubstring("must be a number from 1 to"), HaveSuffix("[disk-modify-failed]")))
+				Expect(getPVC(ctx).Spec.VolumeAttributesClassName).To(BeNil())
+			}
+			expectIntact(ctx)
+		}, NodeTimeout(longTest))
+
+		It("has the class, and keeps its data", func(ctx context.Context) {
+			env.mustCall(ctx, "update_disk", update(embedded.CSIFastAttributes)...)
+			Expect(getPVC(ctx).Status.CurrentVolumeAttributesClassName).To(HaveValue(Equal(embedded.CSIFastAttributes)))
+			expectIntact(ctx)
+		}, NodeTimeout(longTest))
+
+		It("keeps the previous class if the driver rejects another one", func(ctx context.Context) {
+			env.mustFail(ctx, "update_disk", update(embedded.CSIInfeasibleAttributes)...)
+			Eventually(func(g Gomega) {
+				pvc := getPVC(ctx)
+				g.Expect(pvc.Spec.VolumeAttributesClassName).To(HaveValue(Equal(embedded.CSIFastAttributes)))
+				g.Expect(pvc.Status.ModifyVolumeStatus).To(BeNil(), "the driver applied the previous class again")
+			}).WithContext(ctx).Should(Succeed())
+			expectIntact(ctx)
+		}, NodeTimeout(longTest))
+	})
 
 	It("is migrated by the agent if the change is not possible in place", func(ctx context.Context) {
 		vm.detach(ctx, disk)

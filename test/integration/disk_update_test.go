@@ -3,12 +3,15 @@ package integration
 import (
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/test/harness/simulated"
 )
 
 const (
@@ -166,5 +169,57 @@ var _ = Describe("update_disk", func() {
 
 	It("rejects a disk that does not exist", func(ctx context.Context) {
 		Expect(env.mustFail(ctx, "update_disk", "disk-none", 64, map[string]any{}).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
+	})
+})
+
+var _ = Describe("A VolumeAttributesClass", func() {
+	withClass := func(name string) map[string]any { return map[string]any{"volume_attributes_class": name} }
+
+	It("that the cluster does not have is rejected", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		failed := env.mustFail(ctx, "create_disk", 64, withClass("none"), nil)
+		Expect(failed.Type).To(Equal(cpiError))
+		Expect(failed.Message).To(ContainSubstring("cloud_properties.volume_attributes_class"))
+		Expect(env.listDisks(ctx)).To(BeEmpty())
+	})
+
+	Describe("that the cluster has", Ordered, func() {
+		var env testEnv
+		var vm string
+		BeforeAll(func(ctx context.Context) {
+			served, err := cluster.Discovery().ServerResourcesForGroupVersion("storage.k8s.io/v1")
+			Expect(err).NotTo(HaveOccurred())
+			if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }) {
+				Skip("requires Kubernetes 1.34")
+			}
+			Expect(plane.Apply(ctx, simulated.AttributesClasses)).To(Succeed())
+			env, vm = newTestEnvWithVM(ctx)
+		})
+		currentClass := func(ctx context.Context, disk string) *string {
+			return env.getPVC(ctx, disk).Status.CurrentVolumeAttributesClassName
+		}
+
+		It("is the class of a new disk, and is changed by update_disk", func(ctx context.Context) {
+			disk := env.createUsedDisk(ctx, vm, withClass("silver"))
+			Expect(currentClass(ctx, disk)).To(HaveValue(Equal("silver")))
+			Expect(env.mustCall(ctx, "update_disk", disk, 64, withClass("gold")).Text()).To(Equal(disk))
+			Expect(currentClass(ctx, disk)).To(HaveValue(Equal("gold")))
+			changed := env.getPVC(ctx, disk).ResourceVersion
+			env.mustCall(ctx, "update_disk", disk, 64, withClass("gold"))
+			Expect(env.getPVC(ctx, disk).ResourceVersion).To(Equal(changed))
+		})
+
+		for name, properties := range map[string]map[string]any{"without a class": {}, "with another class": withClass("silver")} {
+			It("is not requested any more after the driver rejected it for a disk "+name, func(ctx context.Context) {
+				disk := env.createUsedDisk(ctx, vm, properties)
+				previous := env.getPVC(ctx, disk).Spec.VolumeAttributesClassName
+				Expect(env.mustFail(ctx, "update_disk", disk, 64, withClass("infeasible")).Message).To(
+					And(ContainSubstring("VolumeAttributesClass infeasible: iops out of range"), HaveSuffix("[disk-modify-failed]")))
+				Expect(env.getPVC(ctx, disk).Spec.VolumeAttributesClassName).To(Equal(previous))
+				env.mustCall(ctx, "attach_disk", vm, disk)
+				env.detachAndWait(ctx, vm, disk)
+				Expect(env.mustCall(ctx, "update_disk", disk, 64, withClass("gold")).Text()).To(Equal(disk))
+			})
+		}
 	})
 })

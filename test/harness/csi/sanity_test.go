@@ -29,6 +29,7 @@ var _ = Describe("csi-sanity", Ordered, func() {
 			config.TestVolumeAccessType = access
 			config.TestVolumeSize = 64 << 20
 			config.TestVolumeExpandSize = 128 << 20
+			config.TestVolumeMutableParameters = map[string]string{driver.IOPSParameter: "3000"}
 			config.IdempotentCount = 3
 			BeforeEach(func() {
 				dir := GinkgoT().TempDir()

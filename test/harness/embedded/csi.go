@@ -27,6 +27,25 @@ const (
 	CSISnapshotClass = "csi"
 )
 
+// VolumeAttributesClasses of CSIDriverName. Kubernetes serves this kind from version 1.34 on.
+const (
+	CSIFastAttributes       = "csi-fast"
+	CSIInfeasibleAttributes = "csi-infeasible" // the driver rejects it
+	CSIAttributesClasses    = `
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: ` + CSIFastAttributes + `}
+driverName: ` + CSIDriverName + `
+parameters: {iops: "9000"}
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: ` + CSIInfeasibleAttributes + `}
+driverName: ` + CSIDriverName + `
+parameters: {iops: "0"}
+`
+)
+
 // VMClassSuffix is the suffix of the names of these classes on the VM node.
 const VMClassSuffix = "-vm"
 

@@ -117,6 +117,9 @@ func BindPVCs(obj *Object) bool {
 	if pvc.Status.Phase == corev1.ClaimBound && capacity.Cmp(requested) >= 0 {
 		return false
 	}
+	if pvc.Status.Phase != corev1.ClaimBound {
+		pvc.Status.CurrentVolumeAttributesClassName = pvc.Spec.VolumeAttributesClassName
+	}
 	pvc.Spec.VolumeName = "volume-" + pvc.Name
 	pvc.Status.Phase = corev1.ClaimBound
 	pvc.Status.Capacity = corev1.ResourceList{corev1.ResourceStorage: requested}

@@ -61,6 +61,27 @@ spec:
     schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
 `
 
+// AttributesClasses are the manifests of three VolumeAttributesClasses. ServeStorage applies all but the class infeasible.
+const AttributesClasses = `
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: silver}
+driverName: integration.test
+parameters: {iops: "3000"}
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: gold}
+driverName: integration.test
+parameters: {iops: "9000"}
+---
+apiVersion: storage.k8s.io/v1
+kind: VolumeAttributesClass
+metadata: {name: infeasible}
+driverName: integration.test
+parameters: {iops: "0"}
+`
+
 // VolumeSnapshots is the resource of VolumeSnapshots.
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
@@ -109,22 +130,50 @@ func snapshotStatus(snapshot any) map[string]any {
 	return map[string]any{"readyToUse": true}
 }
 
-// servePVC creates the volume of a PVC after the scheduler selected a node, and expands the volume. It ignores errors of the API server,
-// because it may get the same PVC several times.
+// servePVC creates the volume of a PVC after the scheduler selected a node, expands the volume, and applies its VolumeAttributesClass. It
+// ignores errors of the API server, because it may get the same PVC several times.
 func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
 	case pvc.Status.Phase == corev1.ClaimPending && (selectedNode(pvc) != "" || hasStorageClass(pvc, immediateClass)):
 		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
 	case pvc.Status.Phase == corev1.ClaimBound && requested.Cmp(capacity) > 0:
-		patch, err := json.Marshal(map[string]any{"status": expansionStatus(pvc, requested)})
-		if err != nil {
-			return err
+		return patchStatus(ctx, cluster, pvc, expansionStatus(pvc, requested))
+	case pvc.Status.Phase == corev1.ClaimBound && pvc.Spec.VolumeAttributesClassName != nil:
+		if status := modificationStatus(pvc, *pvc.Spec.VolumeAttributesClassName); status != nil {
+			return patchStatus(ctx, cluster, pvc, status)
 		}
-		pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
-		_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
 	}
 	return nil
+}
+
+func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim, status map[string]any) error {
+	patch, err := json.Marshal(map[string]any{"status": status})
+	if err != nil {
+		return err
+	}
+	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
+	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return nil
+}
+
+// modificationStatus returns the status of a PVC that requests the VolumeAttributesClass, or nil if the status is up to date.
+func modificationStatus(pvc *corev1.PersistentVolumeClaim, class string) map[string]any {
+	reported, current := pvc.Status.ModifyVolumeStatus, pvc.Status.CurrentVolumeAttributesClassName
+	switch {
+	case reported == nil && current != nil && *current == class, reported != nil && reported.TargetVolumeAttributesClassName == class:
+		return nil
+	case class == "infeasible":
+		return map[string]any{
+			"modifyVolumeStatus": map[string]any{
+				"targetVolumeAttributesClassName": class, "status": corev1.PersistentVolumeClaimModifyVolumeInfeasible,
+			},
+			"conditions": []any{map[string]any{
+				"type": corev1.PersistentVolumeClaimVolumeModifyVolumeError, "status": "True", "message": "iops out of range",
+			}},
+		}
+	}
+	return map[string]any{"currentVolumeAttributesClassName": class, "modifyVolumeStatus": nil, "conditions": nil}
 }
 
 // expansionStatus returns the status of a PVC that requests an expansion. Annotations of the PVC select failures. Beyond the size in
@@ -189,6 +238,8 @@ func newVolume(pvc *corev1.PersistentVolumeClaim) *corev1.PersistentVolume {
 			AccessModes:      pvc.Spec.AccessModes,
 			VolumeMode:       pvc.Spec.VolumeMode,
 			StorageClassName: *pvc.Spec.StorageClassName,
+
+			VolumeAttributesClassName: pvc.Spec.VolumeAttributesClassName,
 			ClaimRef: &corev1.ObjectReference{
 				Kind: "PersistentVolumeClaim", APIVersion: "v1", Namespace: pvc.Namespace, Name: pvc.Name, UID: pvc.UID,
 			},

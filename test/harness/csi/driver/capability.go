@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"google.golang.org/grpc/codes"
@@ -42,6 +43,19 @@ func checkCapability(capability *csi.VolumeCapability) error {
 	}
 	if err := checkSupported(capability); err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
+	}
+	return nil
+}
+
+// checkMutableParameters returns INVALID_ARGUMENT for unknown or invalid parameters of a VolumeAttributesClass.
+func checkMutableParameters(parameters map[string]string) error {
+	for name, value := range parameters {
+		if name != IOPSParameter {
+			return status.Errorf(codes.InvalidArgument, "the parameter %q is not supported; supported is %s", name, IOPSParameter)
+		}
+		if iops, err := strconv.Atoi(value); err != nil || iops < 1 || iops > maxIOPS {
+			return status.Errorf(codes.InvalidArgument, "the parameter %s is %q; it must be a number from 1 to %d", name, value, maxIOPS)
+		}
 	}
 	return nil
 }

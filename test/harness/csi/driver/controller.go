@@ -39,6 +39,7 @@ func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGe
 		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
 		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
+		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
 		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	)}, nil
 }
@@ -48,6 +49,9 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 		return nil, err
 	}
 	if err := checkCapabilities(request.GetVolumeCapabilities()); err != nil {
+		return nil, err
+	}
+	if err := checkMutableParameters(request.GetMutableParameters()); err != nil {
 		return nil, err
 	}
 	unlock, err := c.locks.lock(ctx, "volume named "+request.GetName())
@@ -89,7 +93,7 @@ func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) 
 }
 
 func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest) (store.Volume, error) {
-	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName()}
+	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName(), IOPS: request.GetMutableParameters()[IOPSParameter]}
 	source, err := c.resolveSource(ctx, request.GetVolumeContentSource())
 	if err != nil {
 		return volume, err

@@ -66,6 +66,28 @@ func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	return response, toStatusError(c.store.PutVolume(volume))
 }
 
+// ControllerModifyVolume records the parameters of a VolumeAttributesClass. They do not affect the volume.
+func (c controller) ControllerModifyVolume(ctx context.Context, request *csi.ControllerModifyVolumeRequest) (*csi.ControllerModifyVolumeResponse, error) {
+	if err := requireFields("volume id", request.GetVolumeId()); err != nil {
+		return nil, err
+	}
+	volume, unlock, err := c.lockVolume(ctx, request.GetVolumeId())
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := checkMutableParameters(request.GetMutableParameters()); err != nil {
+		return nil, err
+	}
+	if iops, ok := request.GetMutableParameters()[IOPSParameter]; ok {
+		volume.IOPS = iops
+	}
+	if err := c.store.PutVolume(volume); err != nil {
+		return nil, toStatusError(fmt.Errorf("modify volume %s: %w", volume.ID, err))
+	}
+	return &csi.ControllerModifyVolumeResponse{}, nil
+}
+
 // ControllerExpandVolume grows the image; NodeExpandVolume grows the device and the filesystem.
 func (c controller) ControllerExpandVolume(ctx context.Context, request *csi.ControllerExpandVolumeRequest) (*csi.ControllerExpandVolumeResponse, error) {
 	if err := requireFields("volume id", request.GetVolumeId()); err != nil {

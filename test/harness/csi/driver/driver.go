@@ -36,6 +36,11 @@ const TopologyKey = "topology." + Name + "/node"
 // the parameter, only the node on which the volume is created can use it.
 const AccessibilityParameter = "accessibility"
 
+// IOPSParameter is the only parameter of VolumeAttributesClasses, a number from 1 to maxIOPS. The driver only records it.
+const IOPSParameter = "iops"
+
+const maxIOPS = 100000
+
 const version = "1.0.0"
 
 // Options configure what a process serves.

@@ -55,6 +55,15 @@ var _ = DescribeTable("checkCapability", func(capability *csi.VolumeCapability, 
 	Entry("rejects an unknown filesystem", mount("ntfs"), codes.InvalidArgument),
 )
 
+var _ = DescribeTable("checkMutableParameters", func(name, value string, code codes.Code) {
+	Expect(checkMutableParameters(map[string]string{name: value})).To(haveCode(code))
+},
+	Entry("accepts a number of IOPS", IOPSParameter, "3000", codes.OK),
+	Entry("rejects a number out of range", IOPSParameter, "0", codes.InvalidArgument),
+	Entry("rejects a value that is not a number", IOPSParameter, "many", codes.InvalidArgument),
+	Entry("rejects an unknown parameter", "throughput", "125", codes.InvalidArgument),
+)
+
 func accessMode(mode csi.VolumeCapability_AccessMode_Mode) *csi.VolumeCapability_AccessMode {
 	return &csi.VolumeCapability_AccessMode{Mode: mode}
 }

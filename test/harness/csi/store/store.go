@@ -31,6 +31,8 @@ type Volume struct {
 	// Published is the node that the volume is attached to. If ReadOnly is set, the node cannot write to it.
 	Published string `json:"published,omitempty"`
 	ReadOnly  bool   `json:"readOnly,omitempty"`
+	// IOPS is a parameter of the VolumeAttributesClass.
+	IOPS string `json:"iops,omitempty"`
 }
 
 // Snapshot is the record of a snapshot.
