@@ -13,7 +13,7 @@ func (c *Client) StorageClasses() *Resource[*storagev1.StorageClass, *storagev1.
 	return newResource[storagev1.StorageClass, storagev1.StorageClassList](c.storageConnection(), "StorageClass", "storageclasses")
 }
 
-// VolumeAttributesClasses returns the cluster's VolumeAttributesClasses. Clusters before Kubernetes 1.34 do not serve them.
+// VolumeAttributesClasses returns the cluster's VolumeAttributesClasses.
 func (c *Client) VolumeAttributesClasses() *Resource[*storagev1.VolumeAttributesClass, *storagev1.VolumeAttributesClassList] {
 	return newResource[storagev1.VolumeAttributesClass, storagev1.VolumeAttributesClassList](
 		c.storageConnection(), "VolumeAttributesClass", "volumeattributesclasses")

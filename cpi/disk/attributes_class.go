@@ -23,15 +23,10 @@ func (s *Session) checkAttributesClass(pvc manifest.DiskPVC, class string) error
 	return s.checkAttributesClassExists(class)
 }
 
-// checkAttributesClassExists returns an error if the cluster does not have the VolumeAttributesClass. An API server that does not serve
-// this kind ignores the class of a PVC.
+// checkAttributesClassExists returns an error if the cluster does not have the VolumeAttributesClass.
 func (s *Session) checkAttributesClassExists(class string) error {
 	_, err := s.VolumeAttributesClasses().Get(s.Ctx, class)
-	switch {
-	case errors.Is(err, kube.ErrNotServed):
-		return call.InvalidPropertyf("cloud_properties.volume_attributes_class requires Kubernetes 1.34 or newer: " +
-			"the cluster does not serve VolumeAttributesClasses (storage.k8s.io/v1); remove this property")
-	case errors.Is(err, kube.ErrNotFound):
+	if errors.Is(err, kube.ErrNotFound) {
 		return call.InvalidPropertyf("cloud_properties.volume_attributes_class: VolumeAttributesClass %s not found; use an existing one", class)
 	}
 	return err

@@ -2,8 +2,6 @@ package disk
 
 import (
 	"encoding/json"
-	"net/http"
-	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -42,27 +40,15 @@ var _ = Describe("cloud_properties.volume_attributes_class", func() {
 		Expect(pvc.AttributesClass()).To(Equal("gold"))
 	})
 
-	DescribeTable("rejects a class if", func(message string, prepare func()) {
+	It("is rejected if it does not exist", func() {
 		cid := env.createDisk(fast)
-		prepare()
 		properties := `{"storage_class": "fast", "volume_attributes_class": "none"}`
 		_, err := env.Create(64, json.RawMessage(properties), nil)
 		for _, err := range []error{err, update(cid, properties)} {
-			Expect(err).To(And(haveCode(call.CodeInvalidProperty), MatchError(ContainSubstring(message))))
+			Expect(err).To(And(haveCode(call.CodeInvalidProperty), MatchError(ContainSubstring("VolumeAttributesClass none not found"))))
 		}
 		Expect(env.api.Names("persistentvolumeclaims")).To(ConsistOf(cid))
-	},
-		Entry("it does not exist", "VolumeAttributesClass none not found", func() {}),
-		Entry("the cluster does not serve this kind", "requires Kubernetes 1.34 or newer", func() {
-			env.api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-				notServed := strings.Contains(r.URL.Path, "/volumeattributesclasses/")
-				if notServed {
-					http.NotFound(w, r)
-				}
-				return notServed
-			}
-		}),
-	)
+	})
 
 	It("is changed by update_disk", func() {
 		cid := env.createDisk(fast)

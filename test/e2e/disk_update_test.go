@@ -4,7 +4,6 @@ package e2e
 
 import (
 	"context"
-	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -80,11 +79,6 @@ var _ = Describe("A disk changed by update_disk", Label("disks", "extended"), Or
 
 	Describe("to a VolumeAttributesClass", func() {
 		BeforeEach(func(ctx context.Context) {
-			served, err := env.cluster.Discovery().ServerResourcesForGroupVersion("storage.k8s.io/v1")
-			Expect(err).NotTo(HaveOccurred())
-			if !slices.ContainsFunc(served.APIResources, func(r metav1.APIResource) bool { return r.Name == "volumeattributesclasses" }) {
-				Skip("requires Kubernetes 1.34")
-			}
 			Expect(env.embedded.ControlPlane.Apply(ctx, embedded.CSIAttributesClasses)).To(Succeed())
 			vm.detach(ctx, disk)
 		})
