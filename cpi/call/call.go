@@ -33,9 +33,8 @@ type Call struct {
 	Log *slog.Logger
 }
 
-// NewID returns a unique ID for a call that starts now; see manifest.AnnotationCall. The ID contains the time by the clock of this host,
-// which may be wrong: see StartedBeforeOwner.
-func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+// NewID returns a unique ID for a call; see manifest.AnnotationCall.
+func NewID() string { return uuid.NewString() }
 
 // WithTimeout returns a copy of the call that ends after limit, or with the call if that ends earlier.
 func (c *Call) WithTimeout(limit time.Duration) (*Call, context.CancelFunc) {

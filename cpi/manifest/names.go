@@ -75,7 +75,7 @@ const (
 )
 
 // AnnotationCall is the ID of the call that owns an object: the call that created it, or a retried one that adopted it. Only the
-// owner deletes the object when it fails. The ID is a UUID of version 7, which begins with the time of the call.
+// owner deletes the object when it fails.
 const AnnotationCall = Prefix + "call-id"
 
 // Annotations of disks.

@@ -120,7 +120,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			required := slices.ContainsFunc(checks, func(name string) bool { return report.results[name].Kind == preflight.Required })
 			Expect(report.status).To(Equal(map[bool]int{true: 1}[required]))
 		},
-		Entry("Pods", "pods", "create-vm", "create-attachment", "create-copy", "create-reboot", "create-flush"),
+		Entry("Pods", "pods", "create-vm", "create-attachment", "create-reboot", "create-flush"),
 		Entry("agent settings", "count/secrets", "create-settings"),
 		Entry("disks", "persistentvolumeclaims", "create-disk", "storage-classes"),
 		Entry("Services", "services", "create-service"),
@@ -134,7 +134,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			[]byte(`{"metadata":{"labels":{"pod-security.kubernetes.io/enforce":"baseline"}}}`), metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		report := runCheck(ctx, env.Director)
-		for _, name := range []string{"create-vm", "create-attachment", "create-copy", "create-reboot", "create-flush"} {
+		for _, name := range []string{"create-vm", "create-attachment", "create-reboot", "create-flush"} {
 			Expect(report.results[name]).To(matchResult(preflight.Fails, "violates PodSecurity",
 				"kubectl label namespace "+env.namespace+" pod-security.kubernetes.io/enforce=privileged"), name)
 		}
@@ -168,7 +168,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		results := runCheck(ctx, env.Director).results
 		Expect(results["create-attachment"]).To(matchResult(preflight.Fails,
 			"changed terminationGracePeriodSeconds of attachment Pods from 315360000 to 60: the kubelet kills the Pod", "exempt Pods with the label"))
-		for _, name := range []string{"create-vm", "create-copy", "create-reboot", "create-flush"} {
+		for _, name := range []string{"create-vm", "create-reboot", "create-flush"} {
 			Expect(results[name].Verdict).To(Equal(preflight.OK), "%s: %s", name, results[name].Detail)
 		}
 	})
