@@ -1,0 +1,187 @@
+//go:build linux
+
+// Package attach has the life cycle of an attachment: it publishes its disk in a running VM, waits for a signal to stop, and unpublishes
+// the disk when nothing uses it. It also has the exclusivity check, which removes a disk from a VM.
+//
+// Attachments and checks of different versions share these files in the VM's directory, which is /dev/bosh in the VM and /devices here: the
+// device node CID, the lock .CID.lock, and .prepared. The VM can change them.
+package attach
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os/signal"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"bosh-kubernetes-cpi/cpi/node/api"
+	"bosh-kubernetes-cpi/cpi/node/device"
+	"bosh-kubernetes-cpi/cpi/node/lock"
+	"bosh-kubernetes-cpi/cpi/node/process"
+	"bosh-kubernetes-cpi/cpi/node/system"
+)
+
+const (
+	blockVolume = "/dev/volume"      // the disk, with volumeMode Block
+	image       = "/volume/disk.img" // the disk's image file, with volumeMode Filesystem
+
+	attempts = 15
+	pause    = 200 * time.Millisecond
+
+	minWait, maxWait = 20 * time.Millisecond, time.Second // for a disk that is in use
+)
+
+// attachment is the attachment of a disk to a VM.
+type attachment struct {
+	sys  system.System
+	disk api.Disk
+	node string // the path of the disk's device node
+	lock string // the path of the lock, which the attachment holds after it published the disk
+}
+
+func newAttachment(sys system.System, disk api.Disk) attachment {
+	return attachment{sys: sys, disk: disk, node: "/devices/" + disk.CID, lock: "/devices/." + disk.CID + ".lock"}
+}
+
+// WithStop returns a context that ends with a signal to stop. It is one of the signals that may stop a container: the kubelet sends the one
+// that the image specifies, for example SIGRTMIN+3 for systemd. Later signals have no effect.
+func WithStop(ctx context.Context) (context.Context, context.CancelFunc) {
+	const sigrtmin = 34 // of glibc
+	return signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.Signal(sigrtmin+3))
+}
+
+// hold takes the lock, which reports to others that the disk is published. The caller releases it.
+func (a attachment) hold() (*lock.Lock, error) {
+	a.lowerOOMScore()
+	held, err := lock.Take(a.sys, a.lock)
+	if err != nil {
+		return nil, api.Errorf("disk-lock-failed", "cannot create the lock of disk %s in VM %s: %w", a.disk.CID, a.disk.VM, err)
+	}
+	a.removeVMDirectories()
+	return held, nil
+}
+
+// lowerOOMScore makes the kernel kill other programs first when the node's memory is used up. It sets the score of guaranteed Pods. If an
+// attachment is killed while its Pod is being deleted, the kubelet does not restart it, and unmaps the volume although the VM uses its
+// filesystem. Without CAP_SYS_RESOURCE, the score stays as set by the kubelet.
+func (a attachment) lowerOOMScore() {
+	file, err := a.sys.Open("/proc/self/oom_score_adj", unix.O_WRONLY, 0)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	_ = file.WriteAt([]byte("-997"), 0)
+}
+
+// waitForStop waits for a signal to stop, with little memory and without waking up: a node can have many attachments.
+func waitForStop(ctx context.Context) {
+	debug.SetGCPercent(20)
+	debug.FreeOSMemory()
+	<-ctx.Done()
+}
+
+// whileFree calls do while the device is open exclusively and no process of the VM uses it: nothing can mount it meanwhile. The error is
+// device.ErrBusy if it is in use. Any other error leaves that open. A device that is gone is free, because nothing can write to it.
+//
+// Processes outside of the VM that have the device open without a mount, such as udev, do not count.
+func (a attachment) whileFree(path string, numbers device.Numbers, do func() error) error {
+	file, err := device.OpenExclusive(a.sys, path)
+	if errors.Is(err, device.ErrGone) {
+		return do()
+	} else if err != nil {
+		return err
+	}
+	defer file.Close()
+	table, err := process.Read(a.sys)
+	if err != nil {
+		return err
+	}
+	users, err := table.Users(a.disk.VM, numbers.Dev())
+	if err != nil {
+		return err
+	}
+	if len(users) > 0 {
+		return device.ErrBusy
+	}
+	return do()
+}
+
+// attempt calls do until it succeeds, for about 3 s, and returns the last error.
+func attempt(ctx context.Context, do func() error) error {
+	for number := 1; ; number++ {
+		err := do()
+		if err == nil || number == attempts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(pause):
+		}
+	}
+}
+
+// insist calls do until it succeeds or the error is errReplaced. It logs other errors when they change.
+func (a attachment) insist(numbers device.Numbers, do func() error) error {
+	logged := ""
+	for wait := minWait; ; wait = min(2*wait, maxWait) {
+		err := do()
+		if err == nil || errors.Is(err, errReplaced) {
+			return err
+		}
+		if err.Error() != logged {
+			logged = err.Error()
+			slog.Warn("waiting until the disk is free", "disk", a.disk.CID, "cause", a.explain(numbers, err))
+		}
+		<-time.After(wait)
+	}
+}
+
+// explain returns the users of the device if it is busy, or the error.
+func (a attachment) explain(numbers device.Numbers, err error) string {
+	if !errors.Is(err, device.ErrBusy) {
+		return err.Error()
+	}
+	users, usersErr := a.users(numbers)
+	if usersErr != nil {
+		return fmt.Sprintf("%s; its users are unknown: %s", err, usersErr)
+	}
+	return describe(users)
+}
+
+// users returns the processes of the node that have the device mounted, one for each mount namespace, and those of the VM that use it in
+// another way.
+func (a attachment) users(numbers device.Numbers) ([]api.User, error) {
+	table, err := process.Read(a.sys)
+	if err != nil {
+		return nil, err
+	}
+	users, err := table.Users(a.disk.VM, numbers.Dev())
+	if err != nil {
+		return nil, err
+	}
+	var others []api.User
+	for _, mounted := range table.Mounted(numbers.Dev()) {
+		if mounted.VM != a.disk.VM {
+			others = append(others, mounted.User)
+		}
+	}
+	return append(others, users...), nil
+}
+
+// describe lists the users in a message.
+func describe(users []api.User) string {
+	if len(users) == 0 {
+		return "this program sees no process that uses it"
+	}
+	texts := make([]string, len(users))
+	for i, user := range users {
+		texts[i] = user.String()
+	}
+	return strings.Join(texts, "\n")
+}
