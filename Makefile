@@ -2,9 +2,10 @@
 
 .PHONY: build go test integration e2e faults fuzz bench lint demo demo-delete cluster-up cluster-down release publish clean
 
-# Build the CPI, the CNI shim and the kubectl plugin as static programs.
+# Build the CPI, its program for nodes, the CNI shim and the kubectl plugin as static programs.
 build: go
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cpi ./cmd/cpi
+	CGO_ENABLED=0 GOOS=linux go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/bosh-node ./cmd/bosh-node
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/cni-shim ./cmd/cni-shim
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o bin/kubectl-bosh ./cmd/kubectl-bosh
 

@@ -11,6 +11,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
+// ImageNameAnnotation is the annotation with the name that an image of an OCI layout has in containerd:
+// https://github.com/containerd/containerd/blob/main/core/images/annotations.go. A cluster on the operator's host may have no registry:
+// tools such as kind copy archives of layouts into the nodes instead.
+const ImageNameAnnotation = "io.containerd.image.name"
+
 // buildImage returns the image of a root filesystem.
 func buildImage(rootfs *contents, config v1.Config, layers ...v1.Layer) (v1.Image, error) {
 	return NewImage(cmp.Or(rootfs.architecture, "amd64"), config, layers...) // nodes do not start an image without a platform

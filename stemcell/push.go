@@ -99,7 +99,7 @@ func (s Store) push(ctx context.Context, repository name.Repository, file string
 		return name.Digest{}, explain(action, repository.RegistryStr(), err)
 	}
 	tag := repository.Tag(tagFor(properties, digest))
-	if err := s.ensureTag(ctx, pusher, tag, image, digest); err != nil {
+	if err := ensureTag(ctx, pusher, tag, image, digest, s.writeOptions(ctx)); err != nil {
 		return name.Digest{}, explain("tag the stemcell's image "+tag.Name(), repository.RegistryStr(), err)
 	}
 	s.Log.Info("the image of the stemcell exists in the registry", "image", pinned.Name(), "tag", tag.TagStr())
@@ -107,8 +107,11 @@ func (s Store) push(ctx context.Context, repository name.Repository, file string
 }
 
 // ensureTag tags the image, because many registries delete untagged images.
-func (s Store) ensureTag(ctx context.Context, pusher *remote.Pusher, tag name.Tag, image v1.Image, digest v1.Hash) error {
-	existing, err := remote.Head(tag, s.writeOptions(ctx)...)
+func ensureTag(
+	ctx context.Context, pusher *remote.Pusher, tag name.Tag, image remote.Taggable, digest v1.Hash, options []remote.Option,
+) error {
+
+	existing, err := remote.Head(tag, options...)
 	if err == nil && existing.Digest == digest {
 		return nil
 	}

@@ -17,7 +17,7 @@ import (
 func copySources(dir string) {
 	GinkgoHelper()
 	listed, err := exec.Command("git", "-C", "../..", "ls-files", "-z", "--", "Makefile", "go.mod", "go.sum", "*.go",
-		"manifests/rbac.yaml", "manifests", "cpi/node").Output()
+		"manifests/rbac.yaml", "manifests").Output()
 	Expect(err).NotTo(HaveOccurred())
 	for path := range strings.SplitSeq(strings.TrimSuffix(string(listed), "\x00"), "\x00") {
 		content, err := os.ReadFile(filepath.Join("../..", path))

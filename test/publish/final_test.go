@@ -191,6 +191,10 @@ var _ = Describe("A final release requires", Ordered, func() {
 		expectRejected("use local, s3 or gcs", "VERSION=1.2.3", "FORCE=1")
 	})
 
+	It("the repository of the image that it refers to", func() {
+		expectRejected("a final release requires IMAGES", "VERSION=1.2.3", "IMAGES=")
+	})
+
 	It("credentials for a remote blobstore", func() {
 		clean.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: s3\n  options:\n    bucket_name: releases\n")
 		expectRejected("no credentials for the s3 blobstore of config/final.yml; create config/private.yml", "VERSION=1.2.3", "FORCE=1")

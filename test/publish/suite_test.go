@@ -84,7 +84,7 @@ func (c checkout) run(variables []string, program string, arguments ...string) (
 	Expect(err).NotTo(HaveOccurred())
 	paths := strings.Fields(string(cache))
 	command.Env = append(append(os.Environ(), "HOME="+c.home, "GOPATH="+paths[0], "GOCACHE="+paths[1], "GOMODCACHE="+paths[2],
-		"GO_PLATFORMS=linux-amd64", "VERSION=", "FINAL=", "FORCE=",
+		"GO_PLATFORMS=linux-amd64", "VERSION=", "FINAL=", "FORCE=", "IMAGES=registry.example.org/bosh",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z"), variables...)
 	output, err := command.CombinedOutput()
 	return string(output), err
