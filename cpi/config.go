@@ -27,6 +27,11 @@ type Config struct {
 	Log        LogOptions            `json:"log"`
 	Events     EventOptions          `json:"events"`
 	CPIConfig  ConfigOptions         `json:"cpi_config"`
+	// NodeImage is the reference of the image of bosh-node, with a digest. The default is the image of this version of the CPI, in the
+	// registry for heavy stemcells, or as it was published with the release.
+	NodeImage string `json:"node_image"`
+	// NodeImageLayout is the directory with this image, or "".
+	NodeImageLayout string `json:"-"`
 }
 
 // ConfigOptions limits the access of a cpi-config's kubeconfig to the host of the CPI. By default, it has none: otherwise a user
@@ -79,6 +84,9 @@ func LoadConfig(path string) (Config, error) {
 		return Config{}, fmt.Errorf("cannot read the CPI's configuration: %w; set -configPath to its path", err)
 	}
 	config := DefaultConfig()
+	if program, err := os.Executable(); err == nil {
+		config.NodeImageLayout = images.NodeImageLayout(program)
+	}
 	var overriding overrides
 	if json.Unmarshal(raw, &overriding) == nil { // DecodeStrict reports invalid JSON
 		config.clearOverridden(overriding)
@@ -96,7 +104,7 @@ func LoadConfig(path string) (Config, error) {
 func (c Config) Validate() error {
 	for _, check := range []func() error{
 		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
-		c.Pods.Validate, c.Timeouts.Validate,
+		c.Pods.Validate, c.Timeouts.Validate, c.NodeImageStore(nil).Validate,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -104,6 +112,11 @@ func (c Config) Validate() error {
 	}
 	_, err := c.Log.level()
 	return err
+}
+
+// NodeImageStore returns the image of bosh-node.
+func (c Config) NodeImageStore(log *slog.Logger) images.NodeImage {
+	return images.NodeImage{Store: images.Store{Options: c.Stemcell, Log: log}, Configured: c.NodeImage, Layout: c.NodeImageLayout}
 }
 
 func (l LogOptions) level() (slog.Level, error) {
@@ -125,6 +138,7 @@ type overrides struct {
 	Pods       json.RawMessage `json:"pods"`
 	Timeouts   json.RawMessage `json:"timeouts"`
 	Events     json.RawMessage `json:"events"`
+	NodeImage  json.RawMessage `json:"node_image"`
 }
 
 // withOverrides returns the configuration for a request with this context.
@@ -141,6 +155,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	}
 	if overriding.Stemcell != nil {
 		c.Stemcell = images.Options{} // including the credentials of this registry
+		c.NodeImage = ""              // it may be in this registry
 	}
 	c.clearOverridden(overriding)
 	for _, part := range []struct {
@@ -151,7 +166,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 		{"kubernetes", overriding.Kubernetes, &c.Kubernetes}, {"agent", overriding.Agent, &c.Agent},
 		{"network", overriding.Network, &c.Network}, {"disk", overriding.Disk, &c.Disk}, {"stemcell", overriding.Stemcell, &c.Stemcell},
 		{"pods", overriding.Pods, &c.Pods}, {"timeouts", overriding.Timeouts, &c.Timeouts},
-		{"events", overriding.Events, &c.Events},
+		{"events", overriding.Events, &c.Events}, {"node_image", overriding.NodeImage, &c.NodeImage},
 	} {
 		if part.raw == nil {
 			continue

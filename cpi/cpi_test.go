@@ -15,6 +15,9 @@ func TestCPI(t *testing.T) {
 	RunSpecs(t, "cpi")
 }
 
+// digest is the SHA-256 of an image.
+const digest = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 // kubeconfigSection returns a kubernetes section with this kubeconfig.
 func kubeconfigSection(kubeconfig string) map[string]any {
 	return map[string]any{"kubeconfig": kubeconfig}
@@ -39,6 +42,22 @@ var _ = Describe("A cpi-config", func() {
 		Expect(changed.Agent.Blobstore.Options).To(Equal(map[string]any{"bucket_name": "b"}))
 		_, err = config.withOverrides([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
 		Expect(err).To(HaveOccurred())
+	})
+	It("replaces the image of bosh-node, and resets it with the registries", func() {
+		const image, other = "a.test/bosh-node@sha256:" + digest, "b.test/bosh-node@sha256:" + digest
+		config := DefaultConfig()
+		config.Agent.Mbus, config.NodeImage = "nats://10.0.0.6:4222", image
+		for overrides, expected := range map[string]string{
+			`{}`: image, `{"stemcell": {}}`: "", `{"node_image": "` + other + `"}`: other, `{"stemcell": {}, "node_image": "` + other + `"}`: other,
+		} {
+			changed, err := config.withOverrides([]byte(overrides))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(changed.NodeImage).To(Equal(expected), overrides)
+		}
+		_, err := config.withOverrides([]byte(`{"node_image": "b.test/bosh-node:1"}`))
+		Expect(err).To(MatchError(ContainSubstring("requires a repository and a digest")))
+		_, err = config.withOverrides([]byte(`{"node_image": 1}`))
+		Expect(err).To(MatchError(ContainSubstring("the cpi-config's property node_image")))
 	})
 	DescribeTable("cannot access the host of the CPI unless cpi.json allows it", func(kubernetes map[string]any, message string, allowed ConfigOptions) {
 		config := DefaultConfig()

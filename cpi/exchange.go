@@ -119,7 +119,8 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 	}
 	return &requestSession{
 		Call: &call.Call{
-			ID: call.NewID(), Started: time.Now(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods, Log: e.log,
+			ID: call.NewID(), Started: time.Now(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods,
+			NodeImage: config.NodeImageStore(e.log), Log: e.log,
 		},
 		config:      config,
 		stemcellAPI: fields.VM.Stemcell.APIVersion,

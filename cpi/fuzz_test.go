@@ -149,6 +149,7 @@ func FuzzConfig(f *testing.F) {
 	for _, part := range []string{
 		``, `[]`, `{"agent":{"mbus":"nats://a:1"}}`, `{"kubernetes":{"kubeconfig":"apiVersion: v1"}}`, `{"timeouts":{"create_vm":"-1s"}}`,
 		`{"network":{"address_annotations":{"a/b":"{{index .IPs 0}}"}}}`, `{"stemcell":{"registry":{"repository":"r/s","password":"p"}}}`,
+		`{"agent":{"mbus":"nats://a:1"},"node_image":"r.test/bosh-node@sha256:` + digest + `"}`,
 		`{"pods":{"labels":{"a":"b"},"helper_limits":{"cpu":"1"}}}`,
 	} {
 		f.Add([]byte(part))

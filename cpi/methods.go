@@ -80,7 +80,8 @@ func (s *requestSession) vmSession() *vm.Session {
 }
 
 func (s *requestSession) stemcellSession() *stemcell.Session {
-	return &stemcell.Session{Call: s.Call, Options: s.config.Stemcell, API: s.stemcellAPI, Connect: s.ensureClient}
+	return &stemcell.Session{Call: s.Call, Options: s.config.Stemcell, API: s.stemcellAPI,
+		Connect: s.ensureClient}
 }
 
 func (s *requestSession) diskSession() *disk.Session {

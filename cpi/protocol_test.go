@@ -16,6 +16,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 // sampleArguments are arguments of each method, as the director sends them.
@@ -52,7 +53,7 @@ type unreachableCPI struct {
 
 func newUnreachableCPI() *unreachableCPI {
 	u := &unreachableCPI{config: DefaultConfig()}
-	u.config.Agent.Mbus = "nats://nats.test:4222"
+	u.config.Agent.Mbus, u.config.NodeImage = "nats://nats.test:4222", stemcells.NodeImageReference
 	u.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
 	u.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: `
 apiVersion: v1

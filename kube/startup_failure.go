@@ -80,6 +80,17 @@ func isPermanentPullError(message string) bool {
 	}, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
+// ImagePullError returns the message of the last failure to pull an image of the container, its own or that of a volume, or "".
+func ImagePullError(pod *corev1.Pod, container string) string {
+	for _, status := range containerStatuses(pod) {
+		waiting := status.State.Waiting
+		if status.Name == container && waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff) {
+			return waiting.Message
+		}
+	}
+	return ""
+}
+
 // WrongPlatform reports whether the Pod's image is for other operating systems or architectures than its node. It recognizes the
 // messages of containerd and CRI-O.
 func WrongPlatform(pod *corev1.Pod) bool {

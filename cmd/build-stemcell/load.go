@@ -23,11 +23,6 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-// A cluster on the operator's host may have no registry: tools such as kind copy images into the nodes instead. They take an archive in the
-// OCI layout, in which an annotation contains the name that the image has in containerd:
-// https://github.com/containerd/containerd/blob/main/core/images/annotations.go
-const imageNameAnnotation = "io.containerd.image.name"
-
 // temporaryRegistry serves a registry on loopback, with blobs in dir, until stop is called.
 func temporaryRegistry(ctx context.Context, dir string) (address string, stop func(), err error) {
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
@@ -84,7 +79,7 @@ func writeArchive(ctx context.Context, pushed name.Digest, imageName, dir, archi
 	if err != nil {
 		return err
 	}
-	if err := path.AppendImage(image, layout.WithAnnotations(map[string]string{imageNameAnnotation: imageName})); err != nil {
+	if err := path.AppendImage(image, layout.WithAnnotations(map[string]string{stemcell.ImageNameAnnotation: imageName})); err != nil {
 		return err
 	}
 	file, err := os.Create(archive)

@@ -1,12 +1,13 @@
 // Command cpi is a BOSH Cloud Provider Interface (CPI) for Kubernetes: it reads one JSON request from stdin and writes one JSON
 // response to stdout. With -collect, it lists or deletes resources orphaned by interrupted calls. With -check, it runs preflight
-// checks.
+// checks. With -push-node-image, it pushes the image of bosh-node.
 package main
 
 import (
 	"context"
 	"flag"
 	"fmt"
+	"log/slog"
 	"os"
 	"os/signal"
 	"sync"
@@ -18,12 +19,14 @@ import (
 )
 
 const usage = `Read one CPI request from stdin, and write the response to stdout. With -collect, list
-orphaned resources instead, and with -check, run the preflight checks.
+orphaned resources instead, and with -check, run the preflight checks. With -push-node-image,
+push the image of the CPI's program on nodes.
 
 Usage:
   cpi -configPath path
   cpi -configPath path -collect -director UUID [flags]
   cpi -configPath path -check [flags]
+  cpi -configPath path -push-node-image
 
 Flags:
 `
@@ -45,6 +48,8 @@ func main() {
 	asJSON := flag.Bool("json", false, "with -check: print the results as JSON")
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")
+	pushing := flag.Bool("push-node-image", false, "push the image of bosh-node to the repository from which nodes pull it, print its "+
+		"reference, and exit; without an account in stemcell.registry for this registry, credentials are those in Docker's configuration")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0: // flags after an argument would be ignored
@@ -63,6 +68,8 @@ func main() {
 	case *collecting:
 		collector := collect.Collector{Director: *director, Confirm: *confirm, MinAge: *minAge, Out: os.Stdout}
 		err = runCollect(ctx, *configPath, collector)
+	case *pushing:
+		err = pushNodeImage(ctx, *configPath)
 	case *check:
 		passed, err = runCheck(ctx, *configPath, *image, *deep, *asJSON)
 	default:
@@ -88,6 +95,19 @@ func runCollect(ctx context.Context, configPath string, collector collect.Collec
 		return err
 	}
 	return collector.Run(ctx)
+}
+
+func pushNodeImage(ctx context.Context, configPath string) error {
+	config, err := cpi.LoadConfig(configPath)
+	if err != nil {
+		return err
+	}
+	reference, err := config.NodeImageStore(slog.New(slog.DiscardHandler)).Push(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(os.Stdout, reference)
+	return err
 }
 
 // runCheck writes the results of the checks, and reports whether all required checks pass.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/spf13/cobra"
@@ -10,7 +11,7 @@ import (
 )
 
 func newCheckCommand(conn *connection) *cobra.Command {
-	var image, configPath, output string
+	var image, nodeImage, configPath, output string
 	var deep bool
 	command := &cobra.Command{
 		Use:   "check",
@@ -34,6 +35,9 @@ func newCheckCommand(conn *connection) *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if config.NodeImage, err = chooseNodeImage(nodeImage, configPath, config); err != nil {
+				return err
+			}
 			client, _, err := conn.newClient()
 			if err != nil {
 				return err
@@ -54,9 +58,24 @@ func newCheckCommand(conn *connection) *cobra.Command {
 	flags := command.Flags()
 	flags.BoolVar(&deep, "deep", false, "Also run the deep checks, which create test Pods and delete them within about a minute")
 	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
+	flags.StringVar(&nodeImage, "node-image", "", "`Image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the configuration, "+
+		"or the image that was published with this program)")
 	addConfigFlag(flags, &configPath)
 	addOutputFlag(command, &output)
 	return command
+}
+
+// chooseNodeImage returns the image of bosh-node that is checked, or "". The published image is not that of a configuration, which may have
+// mirrors or a registry.
+func chooseNodeImage(flag, configPath string, config cpi.Config) (string, error) {
+	if flag == "" && configPath != "" {
+		return config.NodeImage, nil
+	}
+	config.NodeImage = cmp.Or(flag, publishedNodeImage)
+	if err := config.NodeImageStore(nil).Validate(); err != nil {
+		return "", fmt.Errorf("--node-image: %w", err)
+	}
+	return config.NodeImage, nil
 }
 
 const jsonOutput = "json"

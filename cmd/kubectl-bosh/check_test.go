@@ -28,6 +28,12 @@ var _ = Describe("kubectl bosh check", func() {
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
 	})
 
+	It("requires the image of bosh-node with a digest", func() {
+		session := env.run("check", "--node-image", "registry.example.com/bosh-node:1")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`--node-image: .*requires a repository and a digest`))
+	})
+
 	It("fails without the CPI's permissions, and prints the results as JSON", func() {
 		session := env.run("check", "-o", "json")
 		Expect(session).To(gexec.Exit(1))

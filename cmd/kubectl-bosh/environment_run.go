@@ -84,7 +84,7 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 			return err
 		}
 	}
-	results := preflight.Run(ctx, cpi.DefaultConfig(), client, image)
+	results := preflight.Run(ctx, preflightConfig(), client, image)
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
 		return r.checkAPIAccess(ctx, client, image)
@@ -96,6 +96,13 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 		"docs/reference/preflight.md, or skip the checks with --no-check")
 }
 
+// preflightConfig returns the CPI's configuration for preflight checks, with the image of bosh-node that was published with this program.
+func preflightConfig() cpi.Config {
+	config := cpi.DefaultConfig()
+	config.NodeImage = publishedNodeImage
+	return config
+}
+
 // checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The
 // other deep checks are not printed, unless no Pod runs, because the director's manifest may have settings that make them succeed.
 func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client, image string) error {
@@ -104,7 +111,7 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client
 		return err
 	}
 	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
-	results := preflight.RunDeep(ctx, cpi.DefaultConfig(), client, image)
+	results := preflight.RunDeep(ctx, preflightConfig(), client, image)
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:

@@ -136,11 +136,12 @@ func (c *connection) clientConfig() clientcmd.ClientConfig {
 }
 
 // scripts/build-kubectl-bosh sets these variables. Those of the published release and stemcell contain a URL and a checksum, separated by a
-// space.
+// space, and that of the published image of bosh-node its reference.
 var (
-	version           = "(development build)"
-	publishedRelease  string
-	publishedStemcell string
+	version            = "(development build)"
+	publishedRelease   string
+	publishedStemcell  string
+	publishedNodeImage string
 )
 
 func newRoot(conn *connection) *cobra.Command {
@@ -159,8 +160,8 @@ func newRoot(conn *connection) *cobra.Command {
 	}
 	conn.addFlags(root.PersistentFlags())
 	for _, newCommand := range []func(*connection) *cobra.Command{
-		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand, newAdmissionScriptsCommand,
-		newProxyCommand, newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand, newOptionsCommand,
+		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand, newProxyCommand,
+		newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand, newOptionsCommand,
 	} {
 		root.AddCommand(newCommand(conn))
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
@@ -39,7 +40,8 @@ var (
 
 var _ = BeforeSuite(func(ctx SpecContext) {
 	for name, into := range map[string]*string{"kubectl-bosh": &program, "cpi": &cpi} {
-		built, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/"+name, []string{"CGO_ENABLED=0"})
+		built, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/"+name, []string{"CGO_ENABLED=0"},
+			"-ldflags", "-X main.publishedNodeImage="+director.NodeImage)
 		Expect(err).NotTo(HaveOccurred())
 		*into = built
 	}

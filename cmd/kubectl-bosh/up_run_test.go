@@ -44,7 +44,7 @@ bosh interpolate "${arguments[@]}" --var releases=/releases >manifest.yml
 if [[ $verb == create-env ]]; then echo '{"director_id": "create-envs-own"}' >"$state"; else rm "$state"; fi
 `
 
-// imagePolicy rejects all images except the stemcell's.
+// imagePolicy rejects all images except those of the stemcell and of bosh-node.
 const imagePolicy = `
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicy
@@ -53,7 +53,7 @@ spec:
   matchConstraints:
     namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  validations: [{expression: "object.spec.containers.all(c, c.image.startsWith('registry.example.com/stemcell@'))"}]
+  validations: [{expression: "object.spec.containers.all(c, c.image.matches('^registry.example.com/(stemcell|bosh-node)@'))"}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding
@@ -270,7 +270,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
 	}
 
-	It("check Pods with the stemcell's image, because an admission policy may reject other images", func(ctx SpecContext) {
+	It("check Pods with the images of the stemcell and of bosh-node, because an admission policy may reject other images", func(ctx SpecContext) {
 		ws.namespace = newTestEnv(ctx).namespace
 		Expect(controlPlane.Apply(ctx, strings.ReplaceAll(imagePolicy, "NAMESPACE", ws.namespace))).To(Succeed())
 		DeferCleanup(func(ctx SpecContext) error {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/kube"
+	images "bosh-kubernetes-cpi/stemcell"
 )
 
 // CleanupTimeout limits the cleanup after a failed call, which may run past the call's own deadline.
@@ -29,6 +30,8 @@ type Call struct {
 	Subject *Subject
 	// PodOptions apply to all Pods that the call creates.
 	PodOptions PodOptions
+	// NodeImage is the image of bosh-node for the Pods that the call creates.
+	NodeImage images.NodeImage
 	// Log is shown in the CPI log of the director's task.
 	Log *slog.Logger
 }

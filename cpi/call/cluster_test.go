@@ -14,6 +14,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 const (
@@ -135,7 +136,7 @@ var _ = Describe("A call", func() {
 		reboot := func(c *Call) error {
 			GinkgoHelper()
 			vm := manifest.VM{Name: "agent-one", Namespace: namespace, Director: "d"}.Pod()
-			return c.RunHelperPod(CodeVMRebootFailed, manifest.RebootPod(vm, "d"), "cannot reboot")
+			return c.RunHelperPod(CodeVMRebootFailed, manifest.RebootPod(vm, "d", stemcells.NodeImageReference), "cannot reboot")
 		}
 
 		It("deletes it after it succeeded", func(ctx context.Context) {

@@ -128,13 +128,14 @@ var (
 
 // Codes of stemcells.
 var (
-	CodeStemcellNotFound    = newCode("stemcell-not-found", CPIError)
-	CodeStemcellInUse       = newCode("stemcell-in-use", CloudError)
-	CodeImageNotFound       = newCode("image-not-found", CloudError)
-	CodeRegistryMissing     = newCode("registry-missing", NotSupported)
-	CodeRegistryDenied      = newCode("registry-denied", CloudError)
-	CodeRegistryFailed      = newCode("registry-failed", CloudError)
-	CodeRegistryFull        = newCode("registry-full", NoDiskSpace)
-	CodeRegistryUndeletable = newCode("registry-undeletable", CloudError)
-	CodeRegistryUntrusted   = newCode("registry-untrusted", CloudError)
+	CodeStemcellNotFound     = newCode("stemcell-not-found", CPIError)
+	CodeStemcellInUse        = newCode("stemcell-in-use", CloudError)
+	CodeImageNotFound        = newCode("image-not-found", CloudError)
+	CodeNodeImageUnavailable = newCode("node-image-unavailable", CloudError)
+	CodeRegistryMissing      = newCode("registry-missing", NotSupported)
+	CodeRegistryDenied       = newCode("registry-denied", CloudError)
+	CodeRegistryFailed       = newCode("registry-failed", CloudError)
+	CodeRegistryFull         = newCode("registry-full", NoDiskSpace)
+	CodeRegistryUndeletable  = newCode("registry-undeletable", CloudError)
+	CodeRegistryUntrusted    = newCode("registry-untrusted", CloudError)
 )

@@ -8,6 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -149,6 +150,9 @@ func (c *Call) ExplainTimeout(code Code, pod *corev1.Pod, err error, message str
 	if !errors.Is(err, kube.ErrTimeout) {
 		return err
 	}
+	if unavailable := NodeImageError(pod); unavailable != nil {
+		return unavailable
+	}
 	return code.Wrap(WithMessage(err, message+": "+c.DiagnosePod(pod)), false)
 }
 
@@ -156,5 +160,5 @@ func (c *Call) ExplainTimeout(code Code, pod *corev1.Pod, err error, message str
 func (c *Call) DiagnosePod(pod *corev1.Pod) string {
 	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
-	return detached.Client.DiagnosePod(detached.Ctx, pod)
+	return detached.Client.DiagnosePod(detached.Ctx, manifest.WithReadableResults(pod))
 }

@@ -3,7 +3,6 @@ package call
 import (
 	"cmp"
 	"errors"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -45,16 +44,20 @@ func (c *Call) runHelperPodOnce(code Code, desired manifest.HelperPod, message s
 
 // WaitForHelperPod waits for a Pod that runs once to succeed, and updates helperPod. For code and message, see RunHelperPod.
 func (c *Call) WaitForHelperPod(code Code, helperPod manifest.HelperPod, message string) error {
+	var startup kube.PodStartup
 	err := c.WaitForPod(c.WatchNode(helperPod.Spec.NodeName), helperPod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil {
 			return false, CodeHelperDeleted.Errorf("Pod %s was deleted by another client; retry", helperPod.Name)
+		}
+		if startup.Failed(helperPod.Pod, manifest.OwnContainerName(helperPod.Pod)) {
+			return false, c.StartError(code, helperPod.Pod, message)
 		}
 		if finished, succeeded := helperPod.Finished(); !finished || succeeded {
 			return finished, nil
 		}
 		reason := helperPod.Status.Reason // for example Evicted
 		if terminated := manifest.OwnContainerStatus(helperPod.Pod).State.Terminated; terminated != nil {
-			reason = cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason)
+			reason = cmp.Or(manifest.TerminationMessage(terminated), terminated.Reason)
 		}
 		return false, code.Errorf("%s: %s", message, cmp.Or(reason, "the container failed without a message"))
 	})

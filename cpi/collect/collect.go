@@ -78,10 +78,11 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 	if err != nil {
 		return nil, err
 	}
+	log := slog.New(slog.DiscardHandler)
 	session := &vm.Session{
 		Call: &call.Call{
 			Ctx: ctx, Client: cluster, ID: call.NewID(), Started: time.Now(), Director: c.Director,
-			Log: slog.New(slog.DiscardHandler), PodOptions: c.Config.Pods,
+			Log: log, PodOptions: c.Config.Pods, NodeImage: c.Config.NodeImageStore(log),
 		},
 		Options: vm.Options{Disk: c.Config.Disk},
 	}

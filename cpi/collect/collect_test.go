@@ -13,6 +13,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube/extension"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 func TestCollect(t *testing.T) {
@@ -83,7 +84,7 @@ var _ = Describe("findOrphans", func() {
 	It("returns a VM without metadata and a reboot Pod that exceed the minimum age, and lists a younger VM without a remedy", func() {
 		_, pod := newVM("agent-a")
 		delete(pod.Annotations, manifest.AnnotationMetadata)
-		reboot := manifest.RebootPod(pod, "d")
+		reboot := manifest.RebootPod(pod, "d", stemcells.NodeImageReference)
 		reboot.CreationTimestamp = pod.CreationTimestamp
 		Expect(orphanReasons(inventory{pods: []*corev1.Pod{pod.Pod, reboot.Pod}})).To(And(HaveLen(2), HaveKey("Pod/agent-a"), HaveKey("Pod/agent-a-reboot")))
 		pod.CreationTimestamp, reboot.CreationTimestamp = metav1.NewTime(now), metav1.NewTime(now)

@@ -15,9 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
+	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 var _ = Describe("Collect", func() {
@@ -27,7 +29,7 @@ var _ = Describe("Collect", func() {
 	BeforeEach(func() {
 		api = memoryapi.Start()
 		DeferCleanup(api.Close)
-		collector = Collector{Director: "d", MinAge: time.Minute}
+		collector = Collector{Config: cpi.Config{NodeImage: stemcells.NodeImageReference}, Director: "d", MinAge: time.Minute}
 	})
 
 	// add stores an object of the director, created an hour ago.

@@ -83,7 +83,7 @@ var _ = Describe("cloud_properties.volume_attributes_class", func() {
 		Entry(nil, gold, "gold"),
 	)
 
-	Describe("that the driver rejected, and whose status remains", func() {
+	Describe("that the driver rejected, and with a status that remains", func() {
 		var cid string
 		BeforeEach(func() {
 			cid = env.createDisk(fast)

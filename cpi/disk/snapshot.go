@@ -134,7 +134,11 @@ func (s *Session) flush(disk string) error {
 	if !kube.IsReady(attachment.Pod) || attachment.DeletionTimestamp != nil {
 		return nil
 	}
-	flushPod := manifest.FlushPod(attachment, s.Director)
+	nodeImage, err := s.NodeImageReference()
+	if err != nil {
+		return err
+	}
+	flushPod := manifest.FlushPod(attachment, s.Director, nodeImage)
 	return s.RunHelperPod(call.CodeDiskFlushFailed, flushPod, "cannot flush disk "+disk)
 }
 

@@ -11,7 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/cpi/node"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // attachmentGracePeriod is the termination grace period of an attachment Pod, longer than the lifetime of any node. The Pod exits
@@ -35,6 +35,7 @@ type Attachment struct {
 	Reattached  bool // the VM already has the disk, see AnnotationReattached
 	VM          VMPod
 	Director    string
+	NodeImage   string // of bosh-node, with a digest
 	// PriorityClass is the PriorityClass of the attachment Pod. The default is AttachmentPriorityClass.
 	PriorityClass string
 }
@@ -60,7 +61,7 @@ func (a Attachment) Pod() AttachmentPod {
 		meta.Annotations[AnnotationReattached] = strconv.FormatBool(true)
 	}
 	meta.OwnerReferences = []metav1.OwnerReference{a.VM.OwnerReference()}
-	pod := newHelperPod(a.VM.Pod, meta, a.container())
+	pod := newHelperPod(a.VM.Pod, OwnContainer(a.VM.Pod).Image, meta, a.container())
 	devices := devicesVolume(a.VM.Namespace, a.VM.Name)
 	if a.VM.HasRecreateStrategy() {
 		devices = corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
@@ -69,6 +70,11 @@ func (a Attachment) Pod() AttachmentPod {
 	if a.hasMarkersVolume() {
 		markers := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "markers", VolumeSource: markers})
+	}
+	if a.isIdle() {
+		pod.Spec.Containers[0].Image = a.NodeImage
+	} else {
+		mountNodeImage(pod, a.NodeImage)
 	}
 	pod.Spec.PriorityClassName = cmp.Or(a.PriorityClass, AttachmentPriorityClass)
 	pod.Spec.RestartPolicy = corev1.RestartPolicyAlways
@@ -97,37 +103,36 @@ func (a Attachment) affinity() *corev1.Affinity {
 
 // hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
 // restart of the node.
-func (a Attachment) hasMarkersVolume() bool {
-	return a.Mode == corev1.PersistentVolumeBlock && !a.VM.HasRecreateStrategy()
+func (a Attachment) hasMarkersVolume() bool { return !a.VM.HasRecreateStrategy() }
+
+// isIdle reports whether the VM Pod already has the disk as a volume.
+func (a Attachment) isIdle() bool { return slices.Contains(a.VM.DiskCIDs(), a.Disk) }
+
+// disk returns the disk on its node.
+func (a Attachment) disk() api.Disk {
+	return api.Disk{
+		CID: a.Disk, SizeMiB: a.SizeMiB, Filesystem: a.Filesystem, Formatted: a.Formatted, Preallocate: a.Preallocate,
+		VM: path.Join(a.VM.Namespace, a.VM.Name),
+	}
 }
 
 // container returns the container of the attachment Pod. The Pod of a VM with disk_strategy: recreate gets the disk as a volume: the
 // container only prepares the volume, or does nothing if the VM Pod already has it.
 func (a Attachment) container() corev1.Container {
 	container := corev1.Container{
-		Name:    attachmentContainer,
-		Command: node.Attach(),
-		Env: []corev1.EnvVar{
-			{Name: "DISK", Value: a.Disk},
-			{Name: "SIZE_MIB", Value: strconv.FormatInt(a.SizeMiB, 10)},
-			{Name: "FILESYSTEM", Value: a.Filesystem},
-			{Name: "FORMATTED", Value: strconv.FormatBool(a.Formatted)},
-			{Name: "VM", Value: path.Join(a.VM.Namespace, a.VM.Name)},
-		},
+		Name:      attachmentContainer,
 		Resources: corev1.ResourceRequirements{Requests: a.requests()},
-		Lifecycle: &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{
-			Exec: &corev1.ExecAction{Command: node.WaitAttached()},
-		}},
 	}
-	if a.Preallocate {
-		container.Env = append(container.Env, corev1.EnvVar{Name: "PREALLOCATE", Value: "true"})
-	}
+	wait := inVolume(a.disk().Command(api.Wait)...)
 	switch {
-	case slices.Contains(a.VM.DiskCIDs(), a.Disk):
-		container.Command = node.Idle()
+	case a.isIdle():
+		container.Command, wait = inImage(a.disk().Command(api.Idle)...), inImage(a.disk().Command(api.Wait)...)
 	case a.VM.HasRecreateStrategy():
-		container.Command = node.PrepareVolume()
+		container.Command = inVolume(a.disk().Command(api.Prepare)...)
+	default:
+		container.Command = inVolume(a.disk().Command(api.Attach)...)
 	}
+	container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: wait}}}
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	if a.Mode == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}
@@ -156,21 +161,24 @@ func (a Attachment) requests() corev1.ResourceList {
 const exclusivityCheckPrefix = "exclusivity-check-"
 
 // ExclusivityCheckContainer returns an ephemeral container for the attachment Pod that runs the exclusivity check: it opens the device
-// exclusively, and removes the device node while it has the device open.
+// exclusively, and removes the device node while it has the device open. Its program is always the CPI's, in a container of its own
+// image, whatever version the attachment Pod has.
 //
-// The container exits with 0 if the VM no longer has the disk, with 1 if the disk is in use (the termination message lists the
-// users), or with ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
-func ExclusivityCheckContainer(attachment AttachmentPod) corev1.EphemeralContainer {
+// The container exits with 0 if the VM no longer has the disk, with api.ExitFailed if the disk is in use (the termination message lists
+// the users), or with api.ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
+func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment.Pod)
+	isNodeImage := func(mount corev1.VolumeMount) bool { return mount.Name == nodeImageVolume }
+	disk := api.Disk{CID: attachment.Disk(), VM: path.Join(attachment.Namespace, attachment.VM())}
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
-		Image:                    container.Image,
-		Command:                  node.ExclusivityCheck(),
-		Env:                      container.Env,
+		Image:                    nodeImage,
+		Command:                  inImage(disk.Command(api.Check)...),
 		SecurityContext:          container.SecurityContext,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		ImagePullPolicy:          corev1.PullIfNotPresent,
-		VolumeMounts:             []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}},
+		VolumeMounts:             slices.DeleteFunc(slices.Clone(container.VolumeMounts), isNodeImage),
+		VolumeDevices:            container.VolumeDevices,
 	}}
 }
 
@@ -182,10 +190,6 @@ func ExclusivityCheckPatch(attachment AttachmentPod, check corev1.EphemeralConta
 		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{check}},
 	})
 }
-
-// ExitNotPublished is the exit status of an exclusivity check without a result: the disk has not been published yet, but may be
-// published at any time.
-const ExitNotPublished = node.ExitNotPublished
 
 // IsExclusivityCheck reports whether the ephemeral container of this name runs the exclusivity check.
 func IsExclusivityCheck(name string) bool { return strings.HasPrefix(name, exclusivityCheckPrefix) }

@@ -5,9 +5,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newHelperPod returns a privileged Pod that runs once, from the VM's image, in the node's network and PID namespaces.
-func newHelperPod(vmPod *corev1.Pod, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
-	container.Image = OwnContainer(vmPod).Image
+// newHelperPod returns a privileged Pod that runs once, in the node's network and PID namespaces.
+func newHelperPod(vmPod *corev1.Pod, image string, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
+	container.Image = image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
 	container.SecurityContext = &corev1.SecurityContext{Privileged: new(true)}
 	container.TerminationMessagePolicy = corev1.TerminationMessageFallbackToLogsOnError

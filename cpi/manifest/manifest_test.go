@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 func TestManifest(t *testing.T) {
@@ -35,38 +36,13 @@ func expectGolden(name string, object any) {
 	Expect(string(raw)).To(Equal(string(want)))
 }
 
-// withoutScripts returns the Pod with a placeholder for each script, because the scripts would hide the rest of the object.
-func withoutScripts(pod *corev1.Pod) *corev1.Pod {
-	pod = pod.DeepCopy()
-	for _, container := range pod.Spec.Containers {
-		shorten(container.Command)
-		if lifecycle := container.Lifecycle; lifecycle != nil {
-			for _, hook := range []*corev1.LifecycleHandler{lifecycle.PostStart, lifecycle.PreStop} {
-				if hook != nil {
-					shorten(hook.Exec.Command)
-				}
-			}
-		}
-		if container.StartupProbe != nil {
-			shorten(container.StartupProbe.Exec.Command)
-		}
-	}
-	return pod
-}
-
-// shorten replaces each script in the command.
-func shorten(command []string) {
-	for i, word := range command {
-		if strings.Contains(word, "\n") {
-			command[i] = "(script)"
-		}
-	}
-}
+// nodeImage is the image of bosh-node.
+const nodeImage = "registry/bosh-node@sha256:01"
 
 func testVM() manifest.VM {
 	return manifest.VM{
 		Name: "agent-a1", Namespace: "bosh", Director: "d1", Digest: "digest",
-		Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00",
+		Stemcell: "registry/stemcell@sha256:00", Image: "registry/stemcell@sha256:00", NodeImage: nodeImage,
 	}
 }
 
@@ -79,7 +55,7 @@ func runningPod(vm manifest.VM) manifest.VMPod {
 
 var _ = Describe("A VM", func() {
 	It("is by default a privileged Pod that is always restarted and has no token", func() {
-		expectGolden("vm-plain", withoutScripts(testVM().Pod().Pod))
+		expectGolden("vm-plain", testVM().Pod().Pod)
 	})
 
 	It("has everything that its call requests", func() {
@@ -99,7 +75,7 @@ var _ = Describe("A VM", func() {
 		vm.SecurityContext = &corev1.SecurityContext{Privileged: new(false)}
 		vm.Group, vm.Budget = "d-cf-web", &manifest.DisruptionBudget{MaxUnavailable: new(int32(1))}
 		vm.Services, vm.DrainSeconds = []manifest.Service{{Name: "web"}, {Name: "agent-a1"}}, 60
-		expectGolden("vm-full", withoutScripts(vm.Pod().Pod))
+		expectGolden("vm-full", vm.Pod().Pod)
 	})
 
 	It("has the requested security profiles if it is not privileged", func() {
@@ -110,7 +86,24 @@ var _ = Describe("A VM", func() {
 			SeccompProfile:  &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
 			AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeLocalhost, LocalhostProfile: new("bosh-vm")},
 		}
-		expectGolden("vm-confined", withoutScripts(vm.Pod().Pod))
+		expectGolden("vm-confined", vm.Pod().Pod)
+	})
+
+	It("is rebooted by a Pod that runs bosh-node, and nothing of the VM", func() {
+		pod := runningPod(testVM())
+		pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.VMContainer, ContainerID: "containerd://c1"}}
+		expectGolden("reboot", manifest.RebootPod(pod, "d1", nodeImage).Pod)
+	})
+
+	It("has a file with the record that it booted", func() {
+		pod := testVM().Pod()
+		Expect(pod.Spec.Volumes).To(ContainElement(HaveField("DownwardAPI.Items", ConsistOf(And(
+			HaveField("Path", "booted"), HaveField("FieldRef.FieldPath", "metadata.annotations['"+manifest.AnnotationBooted+"']"))))))
+		Expect(pod.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{Name: "pod", MountPath: "/bosh/pod", ReadOnly: true}))
+	})
+
+	It("has a Pod like it for the deep check, which runs once without agent settings", func() {
+		expectGolden("node-probe", manifest.NodeProbePod(testVM(), "node-1").Pod)
 	})
 
 	It("owns the Secret with its agent settings", func() {
@@ -130,7 +123,7 @@ var _ = Describe("A disk", func() {
 	It("passes preallocation on to its attachment Pod", func() {
 		Expect(manifest.Disk{Name: "disk-1", Preallocate: true}.PVC().IsPreallocated()).To(BeTrue())
 		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
-		Expect(attachment.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "PREALLOCATE", Value: "true"}))
+		Expect(attachment.Spec.Containers[0].Command).To(ContainElement("--preallocate"))
 	})
 
 	It("requests its exact size with volumeMode Block", func() {
@@ -144,9 +137,10 @@ var _ = Describe("A disk", func() {
 	It("is attached by a Pod that runs on the VM's node from the VM's image, and is owned by the VM Pod", func() {
 		vm := testVM()
 		vm.PriorityClass = "high"
-		expectGolden("attachment-filesystem", withoutScripts(manifest.Attachment{
+		expectGolden("attachment-filesystem", manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: runningPod(vm), Director: "d1",
-		}.Pod().Pod))
+			NodeImage: nodeImage,
+		}.Pod().Pod)
 	})
 
 	It("is attached by a Pod with another PriorityClass if the configuration names one", func() {
@@ -155,8 +149,9 @@ var _ = Describe("A disk", func() {
 	})
 
 	It("is flushed by a Pod without the PriorityClass of its attachment Pod", func() {
-		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1")
+		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1", nodeImage)
 		Expect(flush.Spec.PriorityClassName).To(BeEmpty())
+		expectGolden("flush", flush.Pod)
 	})
 
 	It("is attached by a Pod that requests ephemeral storage only if the VM does: other nodes may report no capacity for it", func() {
@@ -169,19 +164,47 @@ var _ = Describe("A disk", func() {
 	})
 
 	It("is a device in the attachment Pod with volumeMode Block", func() {
-		expectGolden("attachment-block", withoutScripts(manifest.Attachment{
+		expectGolden("attachment-block", manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
-		}.Pod().Pod))
+			NodeImage: nodeImage,
+		}.Pod().Pod)
 	})
 
 	It("has an exclusivity check in a container that runs once, with a new name for each attempt", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ExclusivityCheckContainer(attachment)}
-		check := manifest.ExclusivityCheckContainer(attachment)
+		attachment.Spec.EphemeralContainers = []corev1.EphemeralContainer{manifest.ExclusivityCheckContainer(attachment, nodeImage)}
+		check := manifest.ExclusivityCheckContainer(attachment, nodeImage)
 		Expect(check.Name).To(Equal("exclusivity-check-2"))
 		Expect(manifest.IsExclusivityCheck(check.Name)).To(BeTrue())
-		Expect(check.VolumeMounts).To(ConsistOf(HaveField("Name", "devices")))
 	})
+
+	It("has an exclusivity check with the CPI's program, and with the mounts of the attachment except that of its program", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM()), NodeImage: "registry/bosh-node@sha256:older"}.Pod()
+		check := manifest.ExclusivityCheckContainer(attachment, nodeImage)
+		Expect(check.Image).To(Equal(nodeImage))
+		Expect(check.Command).To(HaveExactElements(api.InImage, "disk", "check", "--cid", "disk-1", "--vm", "bosh/agent-a1"))
+		Expect(check.VolumeMounts).To(ConsistOf(
+			corev1.VolumeMount{Name: "devices", MountPath: "/devices"}, corev1.VolumeMount{Name: "disk", MountPath: "/volume"},
+			corev1.VolumeMount{Name: "markers", MountPath: "/markers"}))
+		Expect(check.SecurityContext).To(Equal(attachment.Spec.Containers[0].SecurityContext))
+		Expect(attachment.Spec.Containers[0].VolumeMounts).To(HaveLen(4), "the attachment itself is unchanged")
+	})
+
+	It("has an exclusivity check with the device of the attachment with volumeMode Block", func() {
+		attachment := manifest.Attachment{Disk: "disk-1", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM())}.Pod()
+		check := manifest.ExclusivityCheckContainer(attachment, nodeImage)
+		Expect(check.VolumeDevices).To(ConsistOf(corev1.VolumeDevice{Name: "disk", DevicePath: "/dev/volume"}))
+		Expect(check.VolumeMounts).To(ConsistOf(HaveField("Name", "devices"), HaveField("Name", "markers")))
+	})
+
+	DescribeTable("has a volume for the marks of its attachment if the VM gets it while it runs", func(mode corev1.PersistentVolumeMode) {
+		attachment := manifest.Attachment{Disk: "disk-1", Mode: mode, VM: runningPod(testVM())}.Pod()
+		Expect(attachment.Spec.Volumes).To(ContainElement(And(HaveField("Name", "markers"), HaveField("EmptyDir", Not(BeNil())))))
+		Expect(attachment.Spec.Containers[0].VolumeMounts).To(ContainElement(corev1.VolumeMount{Name: "markers", MountPath: "/markers"}))
+	},
+		Entry("with volumeMode Filesystem", corev1.PersistentVolumeFilesystem),
+		Entry("with volumeMode Block", corev1.PersistentVolumeBlock),
+	)
 })
 
 var _ = Describe("Names", func() {

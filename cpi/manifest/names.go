@@ -59,6 +59,8 @@ const (
 	AnnotationDigest = Prefix + "digest"
 	// AnnotationStemcell is the CID of the stemcell of a VM.
 	AnnotationStemcell = Prefix + "stemcell"
+	// AnnotationBooted is "true" on a VM that has booted: from then on, an empty ephemeral disk is another one.
+	AnnotationBooted = Prefix + "booted"
 	// AnnotationRequestedAddresses requests the Pod's addresses from the CNI shim.
 	AnnotationRequestedAddresses = Prefix + "ip-address"
 	// AnnotationDisruptionBudget is the result of DisruptionBudget.String, on VM Pods and on their group's PodDisruptionBudget.
@@ -140,6 +142,7 @@ var reservedKeys = []string{
 	LabelIncomplete,
 	AnnotationDigest,
 	AnnotationStemcell,
+	AnnotationBooted,
 	AnnotationRequestedAddresses,
 	AnnotationDisruptionBudget,
 	AnnotationFirstPodAddresses,

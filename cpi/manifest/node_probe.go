@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"bosh-kubernetes-cpi/cpi/node"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // probePort is the port on which a probe connects to itself, through its Service.
@@ -15,12 +15,11 @@ const probePort = 6868
 // NodeProbePod returns a Pod for the deep check. It is like the VM Pod but runs once, on this node, and reports in its termination
 // message what a VM would find there. The Service of the same name, see NodeProbeService, routes to it.
 func NodeProbePod(vm VM, nodeName string) HelperPod {
-	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	vm.Services = []Service{NodeProbeService(vm.Name)}
+	vm.Affinity, vm.Tolerations = nodeAffinityTo(nodeName), []corev1.Toleration{{Operator: corev1.TolerationOpExists}}
 	pod := vm.Pod().Pod
 	container := &pod.Spec.Containers[0]
-	container.Command, container.Args = node.Probe(), nil
-	container.Env = []corev1.EnvVar{{Name: "SERVICE", Value: fmt.Sprintf("%s:%d", vm.Name, probePort)}}
+	container.Command = inVolume(api.NodeProbe{Service: fmt.Sprintf("%s:%d", vm.Name, probePort)}.Command()...)
 	container.StartupProbe, container.ReadinessProbe, container.Lifecycle = nil, nil, nil
 	pod.Spec.RestartPolicy = corev1.RestartPolicyNever
 	pod.Spec.TerminationGracePeriodSeconds = new(int64(1))

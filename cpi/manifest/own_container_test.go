@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // withSidecar returns the Pod with an additional first container, as the webhooks of some service meshes inject it, and with the
@@ -35,12 +36,12 @@ var _ = Describe("A Pod with an injected first container", func() {
 		Expect(attachment.Spec.Containers[0].Image).To(Equal("registry/stemcell@sha256:00"))
 	})
 
-	It("runs the exclusivity check of an attachment from the VM's image, with the disk's environment", func() {
+	It("has exclusivity checks with the mounts of its own container", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
-		withSidecar(attachment.Pod, corev1.ContainerStatus{})
-		check := manifest.ExclusivityCheckContainer(attachment)
-		Expect(check.Image).To(Equal("registry/stemcell@sha256:00"))
-		Expect(check.Env).To(ContainElement(corev1.EnvVar{Name: "DISK", Value: "disk-1"}))
+		attachment.Pod = withSidecar(attachment.Pod, corev1.ContainerStatus{})
+		check := manifest.ExclusivityCheckContainer(attachment, nodeImage)
+		Expect(check.VolumeMounts).To(ContainElement(HaveField("Name", "devices")))
+		Expect(check.VolumeMounts).NotTo(ContainElement(HaveField("Name", "token")))
 	})
 
 	It("is booted when its own container is started, even if the Pod is not ready", func() {
@@ -55,8 +56,9 @@ var _ = Describe("A Pod with an injected first container", func() {
 	})
 
 	It("is rebooted by the ID of its own container, and counts the restarts of that container", func() {
-		reboot := manifest.RebootPod(vmPod(), "d1")
-		Expect(reboot.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "CONTAINER", Value: "vm"}))
+		reboot := manifest.RebootPod(vmPod(), "d1", nodeImage)
+		Expect(reboot.Spec.Containers[0].Command).To(HaveExactElements(
+			api.InImage, "vm", "reboot", "--vm", "bosh/agent-a1", "--container", "vm"))
 		Expect(manifest.OwnContainerStatus(vmPod().Pod).RestartCount).To(Equal(int32(2)))
 	})
 
@@ -68,7 +70,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 	})
 
 	DescribeTable("has the outcome of its own container if it is a helper Pod:", func(status int32) {
-		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1")
+		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1", nodeImage)
 		terminated := corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: status}}
 		pod := withSidecar(flush.Pod, corev1.ContainerStatus{State: terminated})
 		pod.Status.Phase = corev1.PodRunning
@@ -81,7 +83,7 @@ var _ = Describe("A Pod with an injected first container", func() {
 	)
 
 	It("counts as failed if it was evicted, regardless of the state of its containers", func() {
-		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1").Pod, corev1.ContainerStatus{})
+		pod := withSidecar(manifest.RebootPod(runningPod(testVM()), "d1", nodeImage).Pod, corev1.ContainerStatus{})
 		pod.Status.Phase = corev1.PodFailed
 		finished, succeeded := manifest.HelperPod{Pod: pod}.Finished()
 		Expect(finished).To(BeTrue())

@@ -125,7 +125,7 @@ var _ = Describe("An attachment", func() {
 	It("keeps the containers of earlier exclusivity checks, and finds the latest at any position", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		for range 11 {
-			patch, err := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment))
+			patch, err := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment, nodeImage))
 			attachment.Pod = applyPatch(attachment.Pod, patch, err)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))

@@ -4,9 +4,7 @@ import (
 	"path"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-
-	"bosh-kubernetes-cpi/cpi/node"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // RebootPodName returns the name of the reboot Pod of this VM.
@@ -21,12 +19,7 @@ func containerID(vm VMPod) string {
 // RebootPod returns the Pod that restarts the VM: it runs once on the VM's node and ends the VM's init program. The kubelet then
 // starts the container again in the same Pod, with the same address and volumes. The VM owns the reboot Pod. The Pod gets the ID of
 // the VM's current container, and does nothing if the VM runs in a later one.
-func RebootPod(vm VMPod, director string) HelperPod {
-	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, vm.Pod, corev1.Container{
-		Command: node.Reboot(),
-		Env: []corev1.EnvVar{
-			{Name: "VM", Value: path.Join(vm.Namespace, vm.Name)},
-			{Name: "CONTAINER", Value: containerID(vm)},
-		},
-	})
+func RebootPod(vm VMPod, director, nodeImage string) HelperPod {
+	reboot := api.VMReboot{VM: path.Join(vm.Namespace, vm.Name), Container: containerID(vm)}
+	return newOwnedHelperPod(RebootPodName(vm.Name), RoleReboot, director, nodeImage, vm.Pod, reboot.Command())
 }

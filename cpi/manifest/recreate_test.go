@@ -9,15 +9,32 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
-var _ = Describe("A VM with disk_strategy: recreate", func() {
+// recreatedVM is a VM with disk_strategy: recreate.
+func recreatedVM() manifest.VM {
 	vm := testVM()
 	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
+	return vm
+}
 
-	template := func() *corev1.PodTemplate {
-		template := vm.PodTemplate()
-		template.UID = "uid-of-the-template"
-		return template
-	}
+// recreatedVMTemplate is the PodTemplate of recreatedVM.
+func recreatedVMTemplate() *corev1.PodTemplate {
+	template := recreatedVM().PodTemplate()
+	template.UID = "uid-of-the-template"
+	return template
+}
+
+// idleAttachment attaches a disk to a VM Pod that already has it as a volume.
+func idleAttachment() manifest.AttachmentPod {
+	vmPod := manifest.PodFromTemplate(recreatedVMTemplate(), "node-1")
+	container := &vmPod.Spec.Containers[0]
+	container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk-1", DevicePath: manifest.DevicePath("disk-1")}}
+	return manifest.Attachment{
+		Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock, VM: vmPod, Director: "d1", NodeImage: nodeImage,
+	}.Pod()
+}
+
+var _ = Describe("A VM with disk_strategy: recreate", func() {
+	vm, template := recreatedVM(), recreatedVMTemplate
 	disk := func(name string, mode corev1.PersistentVolumeMode) manifest.DiskPVC {
 		return manifest.Disk{Name: name, Namespace: "bosh", Mode: mode}.PVC()
 	}
@@ -42,7 +59,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		})
 		updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-2", corev1.PersistentVolumeFilesystem)})
 		Expect(manifest.DiskCIDs(updated.Template.Spec)).To(Equal([]string{"disk-1", "disk-2"}))
-		expectGolden("vm-recreated", withoutScripts(manifest.PodFromTemplate(updated, "node-1").Pod))
+		expectGolden("vm-recreated", manifest.PodFromTemplate(updated, "node-1").Pod)
 		Expect(updated.Annotations).To(HaveKeyWithValue(manifest.AnnotationFirstPodAddresses, "10.0.0.1"))
 	})
 
@@ -51,7 +68,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		for range 2 {
 			updated = changed(updated, manifest.TemplateChange{AddDisk: disk("disk-1", corev1.PersistentVolumeBlock)})
 		}
-		Expect(updated.Template.Spec.Volumes).To(HaveLen(3))
+		Expect(updated.Template.Spec.Volumes).To(HaveLen(5))
 		for range 2 {
 			updated = changed(updated, manifest.TemplateChange{RemoveDisk: "disk-1"})
 		}
@@ -87,10 +104,15 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		Expect(attachment.Spec.Affinity.PodAffinity).To(BeNil())
 	})
 
+	It("has attachments of its volumes that only wait, in the image of bosh-node: any image runs there", func() {
+		expectGolden("attachment-idle", idleAttachment().Pod)
+	})
+
 	It("has attachments without a directory on the node", func() {
-		expectGolden("attachment-recreated", withoutScripts(manifest.Attachment{
+		expectGolden("attachment-recreated", manifest.Attachment{
 			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock,
 			VM: manifest.PodFromTemplate(template(), "node-1"), Director: "d1",
-		}.Pod().Pod))
+			NodeImage: nodeImage,
+		}.Pod().Pod)
 	})
 })

@@ -5,13 +5,12 @@ import (
 	"math"
 	"path"
 	"slices"
-	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"bosh-kubernetes-cpi/cpi/node"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // Mount paths in the VM's container.
@@ -20,6 +19,7 @@ const (
 	vmSettingsPath = "/bosh/settings"
 	vmDevicesPath  = "/dev/bosh"
 	vmLXCFSPath    = "/bosh/lxcfs"
+	vmPodPath      = "/bosh/pod"
 
 	// NodeDirectory is a directory on each node. It contains one directory per VM, with the device nodes of the VM's disks. /run is
 	// emptied when the node boots, so that no device node remains with numbers of another device.
@@ -39,6 +39,7 @@ type VM struct {
 	Director  string
 	Stemcell  string // the stemcell's CID
 	Image     string
+	NodeImage string // of bosh-node, with a digest
 	Digest    string // see AnnotationDigest
 	Call      string // see AnnotationCall
 
@@ -107,13 +108,7 @@ func (vm VM) preStopCommand() []string {
 	if len(vm.Services) > 0 {
 		serve = servingSeconds
 	}
-	switch {
-	case vm.DrainSeconds > 0:
-		return append(node.VMStop(), strconv.Itoa(serve), strconv.FormatInt(vm.DrainSeconds, 10))
-	case serve > 0:
-		return append(node.VMStop(), strconv.Itoa(serve))
-	}
-	return node.VMStop()
+	return inVolume(api.VMStop{ServeSeconds: serve, DrainSeconds: int(vm.DrainSeconds)}.Command()...)
 }
 
 // Pod returns the VM Pod. Its container is always restarted, and gets a service account token only with ServiceAccount. The Pod's
@@ -145,6 +140,8 @@ func (vm VM) Pod() VMPod {
 			HostUsers:                    vm.HostUsers,
 		},
 	}
+	mountNodeImage(pod, vm.NodeImage)
+	mountBootRecord(pod)
 	if vm.DrainSeconds > 0 {
 		pod.Spec.TerminationGracePeriodSeconds = new(vm.DrainSeconds + ShutdownSeconds)
 	}
@@ -169,8 +166,7 @@ func (vm VM) container() corev1.Container {
 	return corev1.Container{
 		Name:            VMContainer,
 		Image:           vm.Image,
-		Command:         node.VMStart(),
-		Args:            initArguments(vm.Init),
+		Command:         inVolume(api.VMStart(vm.Init)...),
 		Resources:       vm.Resources,
 		SecurityContext: security,
 		StartupProbe: &corev1.Probe{
@@ -189,6 +185,15 @@ func (vm VM) container() corev1.Container {
 			{Name: "settings", MountPath: vmSettingsPath, ReadOnly: true},
 		},
 	}
+}
+
+// mountBootRecord mounts a file with the value of AnnotationBooted.
+func mountBootRecord(pod *corev1.Pod) {
+	addVolume(pod, corev1.VolumeMount{Name: "pod", MountPath: vmPodPath, ReadOnly: true}, corev1.VolumeSource{
+		DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
+			Path: "booted", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + AnnotationBooted + "']"},
+		}}},
+	})
 }
 
 // mountSharedMemory replaces the runtime's /dev/shm by one of this size.
@@ -229,9 +234,9 @@ var nodeFailureTolerations = []corev1.Toleration{
 // startupProbeCommand returns the command that succeeds once the VM is booted.
 func (vm VM) startupProbeCommand() []string {
 	if vm.Recreate {
-		return node.AgentConnected()
+		return inVolume("agent", "connected")
 	}
-	return node.AgentRunning()
+	return inVolume("agent", "running")
 }
 
 // jobsStoppedFile exists while the jobs of a VM are stopped: the start script creates it on a new VM, and the agent when the director stops
@@ -252,13 +257,6 @@ func (vm VM) readinessProbe() *corev1.Probe {
 		TimeoutSeconds:   30, // a slow node does not stop the traffic
 		FailureThreshold: 1,
 	}
-}
-
-func initArguments(init string) []string {
-	if init == "" {
-		return nil
-	}
-	return []string{init}
 }
 
 // ephemeralVolume returns the volume for /var/vcap, which outlives the container.

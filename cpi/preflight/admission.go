@@ -22,12 +22,12 @@ func admissionChecks() []Check {
 			return samples.buildAttachmentPod(vmPod).Pod
 		})},
 		{"create-reboot", Required, podCheck("reboot Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
-			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, "").Pod)
+			return samples.config.Pods.ApplyToHelperPod(manifest.RebootPod(vmPod, "", samples.nodeImage).Pod)
 		})},
 		{"create-flush", Advised, podCheck("flush Pods", func(samples sampleObjects, vmPod manifest.VMPod) *corev1.Pod {
 			attachmentPod := samples.buildAttachmentPod(vmPod)
 			attachmentPod.UID, attachmentPod.Spec.NodeName = vmPod.UID, vmPod.Spec.NodeName
-			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, "").Pod)
+			return samples.config.Pods.ApplyToHelperPod(manifest.FlushPod(attachmentPod, "", samples.nodeImage).Pod)
 		})},
 		{"create-settings", Required, objectCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
 			vm, err := samples.buildVM()
@@ -167,7 +167,8 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"no PriorityClass with name", "create the PriorityClass, or correct disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
 		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
-			"see docs/explanation/security.md; if it restricts images, set -image to the image of a stemcell"},
+			"see docs/explanation/security.md; if it restricts images, set -image to the image of a stemcell, and node_image in the " +
+			"configuration, or --node-image of kubectl bosh check, to that of bosh-node"},
 		{"maximum", "raise the maximum of the namespace's LimitRange, or lower pods.helper_limits"},
 		{"minimum", "lower the minimum of the namespace's LimitRange, or raise pods.helper_limits"},
 		{"cannot create resource", "grant the permission: " +

@@ -65,6 +65,7 @@ func Checks() []Check {
 		Check{"csi-driver", Advised, withDefaultStorageClass(inspectCSIDriver)},
 		Check{"snapshot-class", Advised, withDefaultStorageClass(inspectSnapshotClass)},
 		Check{"nodes", Required, inspectNodes},
+		Check{"node-versions", Required, inspectNodeVersions},
 		Check{"pod-slots", Advised, inspectPodSlots},
 		Check{"attach-limits", Advised, withDefaultStorageClass(inspectAttachLimits)},
 		Check{"addresses", Advised, inspectAddresses},

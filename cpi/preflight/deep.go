@@ -1,7 +1,9 @@
 package preflight
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -15,6 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 const (
@@ -75,6 +78,14 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 		return nil, undetermined("no image for the probe Pods",
 			"set -image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}
+	images := s.config.NodeImageStore(slog.New(slog.DiscardHandler))
+	switch _, err := images.Reference(); {
+	case errors.Is(err, stemcell.ErrNoNodeImage):
+		return nil, undetermined(err.Error(), "set node_image, or run cpi -check on the director's VM")
+	case err != nil:
+		return nil, fail(err.Error(), "correct node_image, or the cause in the message")
+	}
+	_ = images.Ensure(ctx) // like create_vm; the node may have the image, otherwise it reports that it cannot pull it
 	probes := make([]nodeProbe, len(nodes))
 	forEachParallel(len(nodes), func(i int) { probes[i] = s.probeNode(ctx, nodes[i].Name, i == 0) })
 	return probes, finding{}
@@ -89,7 +100,7 @@ func (s *clusterState) imageIsPullable(ctx context.Context, image string) bool {
 	return err == nil && slices.ContainsFunc(pods, func(pod *corev1.Pod) bool { return manifest.OwnContainer(pod).Image == image })
 }
 
-// probeNode runs a probe on the node. If twice is true, it runs a second one that requests the address of the first.
+// probeNode runs a probe on the node. If twice is true, it runs another one that requests the address of the first.
 func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) nodeProbe {
 	result := nodeProbe{node: node}
 	started := time.Now()
@@ -133,7 +144,8 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, deepDirector)); err != nil {
 		return manifest.HelperPod{}, err
 	}
-	return probe, c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // c contains the context
+	err = c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // c contains the context
+	return probe, cmp.Or(imageVolumeError(probe), err)
 }
 
 // deleteProbePod deletes the Pod, and waits until it is gone. Kubernetes deletes its Service, which has an owner reference.

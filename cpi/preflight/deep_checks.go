@@ -21,6 +21,7 @@ const CheckInClusterAPI = "in-cluster-api"
 func DeepChecks() []DeepCheck {
 	return []DeepCheck{
 		{"run-vm", Required, evaluateStart},
+		{"node-image", Required, evaluateNodeImage},
 		{"loop-devices", Required, requireFact("loop", "no loop device is available",
 			"load the module loop on these nodes (modprobe loop), or use StorageClasses with volume_mode: Block for disks")},
 		{"vm-state", Advised, requireFact("overlay", "overlay filesystems cannot be mounted",

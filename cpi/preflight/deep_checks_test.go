@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/cpi/call"
 )
 
 // healthyNode is the probe output of a node that meets all requirements.
@@ -66,6 +68,14 @@ var _ = Describe("Deep checks", func() {
 		for _, check := range DeepChecks()[1:] {
 			Expect(check.evaluate([]nodeProbe{failed}).verdict).To(Equal(Unknown), check.Name)
 		}
+	})
+
+	It("report nodes that do not run the image of bosh-node, with the code of the error", func() {
+		failed := nodeProbe{node: "b"}
+		failed.err = call.CodeNodeImageUnavailable.Errorf("the node mounts image volumes empty: no such file or directory")
+		found := evaluate("node-image", on("a", healthyNode), failed)
+		Expect(found.verdict).To(Equal(Fails))
+		Expect(found.detail).To(Equal("on b: the node mounts image volumes empty: no such file or directory [node-image-unavailable]"))
 	})
 
 	It("report that a requested address was not assigned", func() {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/kube/extension"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 const (
@@ -37,15 +39,19 @@ type testCluster struct {
 	defaultStorageClass string
 	// report is the report of deep checks on nodes.
 	report string
+	// nodeImageStates are the states, one after the other, of a container with an image volume. The default is that it succeeds.
+	nodeImageStates []corev1.ContainerState
 }
 
 func newTestCluster() *testCluster {
 	c := &testCluster{Server: memoryapi.Start(), config: cpi.DefaultConfig(), denied: map[string]bool{}, defaultStorageClass: "fast", report: healthyNode}
+	c.config.NodeImage = stemcells.NodeImageReference
 	DeferCleanup(c.Close)
 	c.Simulate = c.simulate
 	c.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{"projectcalico.org/IPv4Address": "x"}},
 		Status: corev1.NodeStatus{
 			Conditions:  []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue}},
+			NodeInfo:    corev1.NodeSystemInfo{KubeletVersion: "v1.35.2+k3s1", ContainerRuntimeVersion: "containerd://2.1.5-k3s1"},
 			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
 		}})
 	c.Add("storageclasses", "", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "fast"}, Provisioner: "csi",
@@ -78,16 +84,48 @@ func (c *testCluster) simulate(obj *memoryapi.Object) bool {
 			return unstructured.SetNestedField(obj.Object, c.defaultStorageClass, "spec", "storageClassName") == nil
 		}
 	case "Pod":
-		if !memoryapi.StartPods("node-1")(obj) {
-			return false
-		}
+		started := memoryapi.StartPods("node-1")(obj)
 		var pod corev1.Pod
 		memoryapi.FromObject(obj, &pod)
+		if hasImageVolume(&pod) && len(c.nodeImageStates) > 0 {
+			if !started {
+				return false
+			}
+			pod.Status.ContainerStatuses[0].State = c.nodeImageStates[0]
+			obj.Object = memoryapi.ToObject(&pod).Object
+			go c.changeState(pod.Name, c.nodeImageStates[1:])
+			return true
+		}
+		if !started {
+			return false
+		}
 		pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{Message: c.report}}
 		obj.Object = memoryapi.ToObject(&pod).Object
 		return true
 	}
 	return false
+}
+
+// changeState sets the states of the Pod's container, one after the other.
+func (c *testCluster) changeState(pod string, states []corev1.ContainerState) {
+	defer GinkgoRecover()
+	for _, state := range states {
+		memoryapi.Update(c.Server, "pods", namespace, pod, &corev1.Pod{}, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].State = state })
+	}
+}
+
+// hasImageVolume reports whether the Pod is a probe of the image of bosh-node.
+func hasImageVolume(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Spec.Volumes, func(volume corev1.Volume) bool {
+		return volume.Image != nil && volume.Image.Reference == stemcells.NodeImageReference
+	})
+}
+
+// setVersions sets the versions of the kubelet and the container runtime of the node.
+func (c *testCluster) setVersions(kubelet, runtime string) {
+	memoryapi.Update(c.Server, "nodes", "", "node-1", &corev1.Node{}, func(node *corev1.Node) {
+		node.Status.NodeInfo = corev1.NodeSystemInfo{KubeletVersion: kubelet, ContainerRuntimeVersion: runtime}
+	})
 }
 
 func (c *testCluster) client() *kube.Client {
@@ -116,6 +154,19 @@ func (c *testCluster) deny(part string) {
 		}
 		return false
 	}
+}
+
+// endedWith returns the state of a container that ended with this exit code and message.
+func endedWith(exitCode int32, message string) []corev1.ContainerState {
+	return []corev1.ContainerState{{Terminated: &corev1.ContainerStateTerminated{ExitCode: exitCode, Message: message}}}
+}
+
+// failedPulls returns the states of a container with an image that the kubelet fails to pull twice, with this message.
+func failedPulls(message string) (states []corev1.ContainerState) {
+	for _, reason := range []string{"ErrImagePull", "ImagePullBackOff", "ErrImagePull"} {
+		states = append(states, corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: reason, Message: message}})
+	}
+	return states
 }
 
 var _ = Describe("Preflight checks", func() {
@@ -147,6 +198,20 @@ var _ = Describe("Preflight checks", func() {
 		Entry(nil, "nodes", Fails, "0 of 1 nodes", "not cordoned", func() {
 			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) { n.Spec.Unschedulable = true })
 		}),
+		Entry(nil, "node-versions", Fails, "no image volumes on node-1 (kubelet v1.34.4, containerd://2.2.0)", "Kubernetes 1.35 or later", func() {
+			cluster.setVersions("v1.34.4", "containerd://2.2.0")
+		}),
+		Entry(nil, "node-versions", Fails, "no image volumes on node-1", "containerd 2.1 or CRI-O 1.31", func() {
+			cluster.setVersions("v1.35.0", "containerd://1.7.30")
+		}),
+		Entry(nil, "node-versions", Fails, "no image volumes on node-1", "or cordon them", func() {
+			cluster.setVersions("v1.36.1", "cri-o://1.30.9")
+		}),
+		Entry(nil, "node-versions", Fails, "no image volumes on node-1", "containerd 2.1", func() {
+			cluster.setVersions("v1.36.1", "docker://28.0.1")
+		}),
+		Entry(nil, "node-versions", OK, "1 nodes have image volumes", "", func() { cluster.setVersions("v1.36.0-gke.1", "cri-o://1.31.0") }),
+		Entry(nil, "node-versions", Unknown, "unknown versions: node-1", "deep check node-image", func() { cluster.setVersions("kwok-v0.7", "") }),
 		Entry(nil, "pod-slots", Warns, "capacity for 5 more Pods", "add nodes", func() {
 			memoryapi.Update(cluster.Server, "nodes", "", "node-1", &corev1.Node{}, func(n *corev1.Node) {
 				n.Status.Allocatable[corev1.ResourcePods] = resource.MustParse("5")
@@ -259,6 +324,39 @@ var _ = Describe("Preflight checks", func() {
 			}
 			Expect(cluster.Names("pods")).To(BeEmpty())
 			Expect(cluster.Names("services")).To(BeEmpty())
+		})
+
+		DescribeTable("fail if the node does not run the image of bosh-node:", func(ctx context.Context, states []corev1.ContainerState, details ...string) {
+			cluster.nodeImageStates = states
+			results := run(ctx, image)
+			Expect(results["node-image"].Verdict).To(Equal(Fails))
+			for _, detail := range append(details, "on node-1: ", " [node-image-unavailable]") {
+				Expect(results["node-image"].Detail).To(ContainSubstring(detail))
+			}
+			Expect(results["run-vm"].Verdict).To(Equal(Fails))
+			Expect(cluster.Names("pods")).To(BeEmpty())
+		},
+			Entry("it mounts it empty", endedWith(128, `exec: "/bosh/bin/bosh-node": stat /bosh/bin/bosh-node: no such file or directory`), "mounts image volumes empty"),
+			Entry("it mounts it without permission to execute", endedWith(128, `exec: "/bosh/bin/bosh-node": permission denied`), "does not execute programs"),
+			Entry("it cannot pull it", failedPulls(`Failed to pull image "`+stemcells.NodeImageReference+`": manifest unknown`),
+				"cannot pull image "+stemcells.NodeImageReference+" of bosh-node: ", "manifest unknown", "cpi -push-node-image"),
+		)
+
+		It("report that the program failed on the node, and not that the image is missing", func(ctx context.Context) {
+			cluster.nodeImageStates = endedWith(1, `{"version": 1, "code": "cluster-error", "message": "open /dev/x: no such file or directory"}`)
+			results := run(ctx, image)
+			Expect(results["run-vm"]).To(And(HaveField("Verdict", Fails), HaveField("Detail", ContainSubstring("open /dev/x: no such file or directory"))))
+			Expect(results["node-image"].Verdict).To(Equal(Unknown))
+		})
+
+		It("do not test an unknown image of bosh-node", func(ctx context.Context) {
+			cluster.config.NodeImage = ""
+			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", ContainSubstring("set node_image"))))
+		})
+
+		It("fail if the image of bosh-node is damaged", func(ctx context.Context) {
+			cluster.config.NodeImage, cluster.config.NodeImageLayout = "", "/nonexistent"
+			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Fails), HaveField("Detail", ContainSubstring("/nonexistent"))))
 		})
 
 		It("need an image", func(ctx context.Context) {

@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"context"
+	"log/slog"
 	"strings"
 
 	"github.com/google/uuid"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	stemcells "bosh-kubernetes-cpi/cpi/stemcell"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -18,6 +20,7 @@ type sampleObjects struct {
 	*clusterState
 	id            string
 	image         string
+	nodeImage     string   // of bosh-node
 	architectures []string // of the image; none if they are unknown
 }
 
@@ -26,7 +29,23 @@ const nonexistentImage = "registry.invalid/bosh-stemcell@sha256:" + "00000000000
 
 func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	image, architectures := s.findSampleImage(ctx)
-	return sampleObjects{clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, architectures: architectures}
+	return sampleObjects{
+		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: s.findNodeImage(ctx), architectures: architectures,
+	}
+}
+
+// findNodeImage returns the image of bosh-node in the configuration or next to the program, or else that of an existing VM.
+func (s *clusterState) findNodeImage(ctx context.Context) string {
+	if image, err := s.config.NodeImageStore(slog.New(slog.DiscardHandler)).Reference(); err == nil {
+		return image
+	}
+	pods, _ := s.pods(ctx) // another check reports the error
+	for _, pod := range pods {
+		if image := manifest.NodeImage(pod); manifest.HasRole(pod, manifest.RoleVM) && image != "" {
+			return image
+		}
+	}
+	return nonexistentImage
 }
 
 // findSampleImage returns an image that VMs may use, because a policy may allow only the images of some registries, and its architectures
@@ -52,16 +71,13 @@ func (s *clusterState) findSampleImage(ctx context.Context) (image string, archi
 func (s sampleObjects) buildVM() (manifest.VM, error) {
 	resources := corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("128Mi")}
 	vm := manifest.VM{
-		Name: manifest.VMName(s.id), Namespace: s.client.Namespace, Stemcell: s.image, Image: s.image, Group: s.id,
+		Name: manifest.VMName(s.id), Namespace: s.client.Namespace, Stemcell: s.image, Image: s.image, NodeImage: s.nodeImage, Group: s.id,
 		Services:  []manifest.Service{s.buildService()},
 		Resources: corev1.ResourceRequirements{Requests: resources, Limits: resources},
 	}
-	name, _, err := s.config.Stemcell.PullSecret(s.image)
-	if err != nil {
+	var err error
+	if vm.PullSecrets, err = stemcells.PullSecrets(s.config.Stemcell, s.image, s.nodeImage); err != nil {
 		return vm, err
-	}
-	if name != "" {
-		vm.PullSecrets = []corev1.LocalObjectReference{{Name: name}}
 	}
 	vm.AddPlatformAffinity(s.architectures...)
 	s.config.Pods.ApplyToVM(&vm)
@@ -91,7 +107,7 @@ func (s sampleObjects) buildDiskPVC() manifest.DiskPVC {
 func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) manifest.AttachmentPod {
 	desired := manifest.Attachment{
 		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
-		PriorityClass: s.config.Disk.AttachmentPriorityClass,
+		NodeImage: s.nodeImage, PriorityClass: s.config.Disk.AttachmentPriorityClass,
 	}
 	return manifest.AttachmentPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
 }

@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"bosh-kubernetes-cpi/kube"
 	images "bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 func TestStemcell(t *testing.T) {
@@ -61,6 +63,16 @@ var _ = Describe("Stemcells in the cluster", func() {
 		Expect(err).NotTo(HaveOccurred())
 		api.Add("secrets", "bosh", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: references[0].Name}})
 		Expect(EnsurePullSecret(s.Call, s.Options, light)).To(Satisfy(call.CodeInvalidConfig.Is))
+	})
+
+	It("do not fail if the image of bosh-node cannot be pushed, because nodes may have it", func(ctx context.Context) {
+		var log bytes.Buffer
+		s := newSession(ctx, "d", images.Options{Registry: images.Registry{Repository: "127.0.0.1:1/bosh", Insecure: true}})
+		s.Log = slog.New(slog.NewTextHandler(&log, nil))
+		s.NodeImage = images.NodeImage{Store: images.Store{Options: s.Options}}
+		s.NodeImage.Layout, _ = stemcells.NodeImage(GinkgoT().TempDir(), "ghcr.test/bosh-node")
+		s.EnsureNodeImage()
+		Expect(log.String()).To(And(ContainSubstring("cannot push the image of bosh-node"), ContainSubstring("connection refused")))
 	})
 
 	It("are not deleted while a VM uses their image", func(ctx context.Context) {

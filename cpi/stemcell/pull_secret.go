@@ -13,18 +13,28 @@ import (
 )
 
 // PullSecrets returns the reference to the pull Secret of the image's registry, if the registry is configured with credentials.
-func PullSecrets(options images.Options, image string) ([]corev1.LocalObjectReference, error) {
-	name, _, err := options.PullSecret(image)
+func PullSecrets(options images.Options, references ...string) ([]corev1.LocalObjectReference, error) {
+	name, _, err := pullSecret(options, references)
 	if err != nil || name == "" {
 		return nil, err
 	}
 	return []corev1.LocalObjectReference{{Name: name}}, nil
 }
 
-// EnsurePullSecret ensures that the pull Secret of the image exists and has the configured credentials. Pods refer to the Secret by name,
+// pullSecret returns the name and the content of the pull Secret, or "" if none of the images is in its registry.
+func pullSecret(options images.Options, references []string) (name string, content []byte, err error) {
+	for _, reference := range references {
+		if name, content, err = options.PullSecret(reference); err != nil || name != "" {
+			return name, content, err
+		}
+	}
+	return "", nil, nil
+}
+
+// EnsurePullSecret ensures that the pull Secret of the images exists and has the configured credentials. Pods refer to the Secret by name,
 // so that existing VMs use new credentials, too.
-func EnsurePullSecret(c *call.Call, options images.Options, image string) error {
-	name, content, err := options.PullSecret(image)
+func EnsurePullSecret(c *call.Call, options images.Options, references ...string) error {
+	name, content, err := pullSecret(options, references)
 	if err != nil || name == "" {
 		return err
 	}

@@ -27,8 +27,8 @@ type Session struct {
 
 func (s *Session) store() images.Store { return images.Store{Options: s.Options, Log: s.Log} }
 
-// Create returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image. It sends
-// no requests to the cluster.
+// Create returns the CID of a stemcell, which is an image reference. For a heavy stemcell, it pushes the image, and the
+// image of bosh-node. It sends no requests to the cluster.
 func (s *Session) Create(image string, properties json.RawMessage) (string, error) {
 	var cloudProperties images.Properties
 	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
@@ -45,6 +45,7 @@ func (s *Session) Create(image string, properties json.RawMessage) (string, erro
 	if err := checkImage(image); err != nil {
 		return "", err
 	}
+	s.EnsureNodeImage()
 	cid, err := s.store().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
 	return cid, stemcellError(err)
 }

@@ -102,6 +102,13 @@ var _ = Describe("The stemcell methods", func() {
 		Expect(log.String()).To(ContainSubstring("pushing the image of the stemcell"))
 	})
 
+	It("push the image of bosh-node with a heavy stemcell", func(ctx SpecContext) {
+		layout, digest := stemcells.NodeImage(GinkgoT().TempDir(), "ghcr.test/bosh-node")
+		config.NodeImageLayout = layout
+		createHeavyStemcell(ctx)
+		Expect(registry.Requests()).To(ContainElement("PUT /v2/bosh/stemcells/manifests/" + digest))
+	})
+
 	It("send no request to the cluster or the registry to delete a light stemcell", func(ctx SpecContext) {
 		Expect(call(ctx, "delete_stemcell", "", registry.Host()+"/a@sha256:"+strings.Repeat("0", 64)).Error).To(BeNil())
 		Expect(registry.Requests()).To(BeEmpty())

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strconv"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
@@ -23,20 +24,24 @@ func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks
 	return err
 }
 
-// annotateAddresses makes the dynamic address of the Pod its requested address. When the node reboots, the kubelet recreates the Pod's
-// sandbox, and without a request the CNI plugin would assign another address. For a VM with disk_strategy: recreate, annotateAddresses
-// records the addresses of all networks.
-func (s *Session) annotateAddresses(pod manifest.VMPod, networks network.Networks) error {
+// recordBoot records that the VM has booted, and makes the dynamic address of the Pod its requested address. When the node reboots, the
+// kubelet recreates the Pod's sandbox, and without a request the CNI plugin would assign another address. For a VM with disk_strategy:
+// recreate, recordBoot records the addresses of all networks.
+func (s *Session) recordBoot(pod manifest.VMPod, networks network.Networks) error {
 	annotations := map[string]string{}
 	if s.Network.KeepsDynamicAddress(networks, pod) {
-		var err error
-		if annotations, err = s.Network.Annotations(network.PodAddresses(pod)); err != nil {
+		requested, err := s.Network.Annotations(network.PodAddresses(pod))
+		if err != nil {
 			return err
 		}
+		maps.Copy(annotations, requested)
 	}
 	change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
 	if err := s.strategy(pod.HasRecreateStrategy()).persist(pod, change); err != nil {
 		return err
+	}
+	if !pod.HasRecreateStrategy() { // otherwise, the ephemeral disk is a PVC, and the next Pod of the VM has it
+		annotations[manifest.AnnotationBooted] = strconv.FormatBool(true)
 	}
 	// The operator, the CNI plugin or an earlier attempt may have set some of them.
 	missing := missingAnnotations(annotations, pod.Annotations)

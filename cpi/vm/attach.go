@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -42,6 +41,7 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 	if err := s.validateAttach(pvc, vmPod, attachments); err != nil {
 		return hint, err
 	}
+	s.EnsureNodeImage()
 	attachment, owned, err := s.attachAndWait(pvc, vmPod)
 	if err != nil {
 		return hint, err
@@ -208,6 +208,10 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 	if err != nil {
 		return manifest.Attachment{}, err
 	}
+	nodeImage, err := s.NodeImageReference()
+	if err != nil {
+		return manifest.Attachment{}, err
+	}
 	owner, _ := pvc.Owner()
 	return manifest.Attachment{
 		Disk:          pvc.Name,
@@ -219,6 +223,7 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 		Reattached:    owner.VM == vmPod.Name,
 		VM:            vmPod,
 		Director:      s.Director,
+		NodeImage:     nodeImage,
 		PriorityClass: s.Disk.AttachmentPriorityClass,
 	}, nil
 }
@@ -250,7 +255,7 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 				diskCID, vmCID, reason)
 		}
 		if diagnosis.Failed(attachment.Pod, manifest.OwnContainerName(attachment.Pod)) {
-			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, s.DiagnosePod(attachment.Pod))
+			return false, s.StartError(call.CodeDiskAttachFailed, attachment.Pod, "cannot attach disk "+diskCID)
 		}
 		return false, nil
 	})
@@ -266,7 +271,7 @@ func attachmentFailure(attachment manifest.AttachmentPod) string {
 	}
 	for _, terminated := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
 		if terminated != nil && terminated.ExitCode == 1 {
-			return strings.TrimSpace(terminated.Message)
+			return manifest.TerminationMessage(terminated)
 		}
 	}
 	return ""

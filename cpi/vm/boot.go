@@ -42,7 +42,11 @@ func (s *Session) waitForVM(pod manifest.VMPod, networks network.Networks) error
 		{errPodStuck, call.CodeVMStartFailed, false}, // needs a change by the operator
 	} {
 		if errors.Is(err, failure.cause) {
-			return failure.code.Wrap(call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod.Pod)), failure.retry)
+			explained := call.NodeImageError(pod.Pod)
+			if explained == nil {
+				explained = call.WithMessage(err, "VM "+pod.Name+" did not start: "+s.DiagnosePod(pod.Pod))
+			}
+			return failure.code.Wrap(explained, failure.retry)
 		}
 	}
 	return err

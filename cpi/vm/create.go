@@ -37,7 +37,8 @@ func (s *Session) Create(request Request) (cid string, err error) {
 	if err != nil {
 		return "", err
 	}
-	if err := stemcell.EnsurePullSecret(s.Call, s.Stemcell, vm.Image); err != nil {
+	s.EnsureNodeImage()
+	if err := stemcell.EnsurePullSecret(s.Call, s.Stemcell, vm.Image, vm.NodeImage); err != nil {
 		return "", creationError(err)
 	}
 	placement, err := s.placeNearDisks(&vm, request.Disks)
@@ -78,7 +79,7 @@ func (s *Session) finishCreate(vm manifest.VM, pod manifest.VMPod, networks netw
 	if err := s.waitForVM(pod, networks); err != nil {
 		return err
 	}
-	return s.annotateAddresses(pod, networks)
+	return s.recordBoot(pod, networks)
 }
 
 // creationError returns an error of create_vm as VMCreationFailed, unless it has a type. It is retryable if the cause is the state
@@ -107,6 +108,9 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if err := s.setImage(&vm); err != nil {
 		return vm, nil, err
 	}
+	if vm.NodeImage, err = s.NodeImageReference(); err != nil {
+		return vm, nil, err
+	}
 	properties, err := parseProperties(request.Properties)
 	if err != nil {
 		return vm, nil, err
@@ -131,7 +135,7 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
 		return vm, nil, err
 	}
-	pullSecrets, err := stemcell.PullSecrets(s.Stemcell, vm.Image)
+	pullSecrets, err := stemcell.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)
 	if err != nil {
 		return vm, nil, err
 	}

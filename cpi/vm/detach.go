@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -194,7 +194,11 @@ func (p hotPlugStrategy) deleteUnstarted(attachment manifest.AttachmentPod) (fre
 
 // startExclusivityCheck adds an ephemeral container that runs the exclusivity check to the attachment Pod, and returns its name.
 func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod) (string, error) {
-	container := manifest.ExclusivityCheckContainer(attachment)
+	nodeImage, err := p.s.NodeImageReference()
+	if err != nil {
+		return "", err
+	}
+	container := manifest.ExclusivityCheckContainer(attachment, nodeImage)
 	patch, err := manifest.ExclusivityCheckPatch(attachment, container)
 	if err != nil {
 		return "", err
@@ -321,14 +325,14 @@ func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName s
 	switch {
 	case terminated.ExitCode == 0:
 		return true, nil
-	case terminated.ExitCode == manifest.ExitNotPublished:
+	case terminated.ExitCode == api.ExitNotPublished:
 		return false, fmt.Errorf("%w: %w", errDiskNotPublished, call.ErrResultLost)
 	case kube.IsAborted(terminated):
 		return false, call.CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was interrupted: %s", call.ErrResultLost, containerName,
-			attachment.Name, cmp.Or(strings.TrimSpace(terminated.Message), terminated.Reason))
+			attachment.Name, cmp.Or(manifest.TerminationMessage(terminated), terminated.Reason))
 	default:
 		return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
-			attachment.Disk(), attachment.VM(), strings.TrimSpace(terminated.Message))
+			attachment.Disk(), attachment.VM(), manifest.NodeResult(terminated).Message)
 	}
 }
 

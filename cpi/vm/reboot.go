@@ -39,7 +39,12 @@ func (p hotPlugStrategy) restartVM(vmPod manifest.VMPod) error {
 	if err := p.s.CheckNodeAvailable(vmPod); err != nil {
 		return err
 	}
-	if err := p.s.RunHelperPod(call.CodeVMRebootFailed, manifest.RebootPod(vmPod, p.s.Director), "cannot reboot VM "+vmPod.Name); err != nil {
+	nodeImage, err := p.s.NodeImageReference()
+	if err != nil {
+		return err
+	}
+	rebootPod := manifest.RebootPod(vmPod, p.s.Director, nodeImage)
+	if err := p.s.RunHelperPod(call.CodeVMRebootFailed, rebootPod, "cannot reboot VM "+vmPod.Name); err != nil {
 		return err
 	}
 	return p.waitForRestart(vmPod)

@@ -41,6 +41,9 @@ type Attacker struct {
 	existingAttachment manifest.AttachmentPod // of a disk of existingVM
 }
 
+// nodeImage is the image of bosh-node in the default limits.
+const nodeImage = "registry.example.com/bosh-node@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
 const (
 	stemcellImage    = "registry.example.com/stemcells/jammy@sha256:a6d0d69aa6bdc68c5e74c2430be2143d749ea8b5826b510f887aea3cdcedc02e"
 	sidecarImage     = "proxy.example.com/proxy:1" // injected by a webhook
@@ -115,9 +118,9 @@ type provisioner struct {
 	namespace string
 }
 
-// PolicyParameters returns the ConfigMaps that the admission policy requires in a namespace: the programs of the CPI, and the limits in
-// manifests/admission-limits.yaml with these changes. root is the root of the repository.
-func PolicyParameters(root string, changes map[string]string) ([]*corev1.ConfigMap, error) {
+// PolicyLimits returns the ConfigMap that the admission policy requires in a namespace: the limits in manifests/admission-limits.yaml with
+// these changes. root is the root of the repository.
+func PolicyLimits(root string, changes map[string]string) (*corev1.ConfigMap, error) {
 	const path = "manifests/admission-limits.yaml"
 	raw, err := os.ReadFile(filepath.Join(root, path))
 	if err != nil {
@@ -133,23 +136,21 @@ func PolicyParameters(root string, changes map[string]string) ([]*corev1.ConfigM
 		}
 		limits.Data[key] = value
 	}
-	return []*corev1.ConfigMap{manifest.AdmissionScripts(), &limits}, nil
+	return &limits, nil
 }
 
-// createNamespace creates the namespace with the CPI's permissions, and the ConfigMaps that the policy requires.
+// createNamespace creates the namespace with the CPI's permissions, and the limits that the policy requires.
 func (p provisioner) createNamespace(ctx context.Context, root string, labels, limits map[string]string) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: p.namespace, Labels: labels}}
 	if _, err := p.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 		return err
 	}
-	parameters, err := PolicyParameters(root, limits)
+	parameter, err := PolicyLimits(root, limits)
 	if err != nil {
 		return err
 	}
-	for _, parameter := range parameters {
-		if _, err := p.cluster.CoreV1().ConfigMaps(p.namespace).Create(ctx, parameter, metav1.CreateOptions{}); err != nil {
-			return err
-		}
+	if _, err := p.cluster.CoreV1().ConfigMaps(p.namespace).Create(ctx, parameter, metav1.CreateOptions{}); err != nil {
+		return err
 	}
 	router := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "router"}}
 	if _, err := p.cluster.CoreV1().ServiceAccounts(p.namespace).Create(ctx, router, metav1.CreateOptions{}); err != nil {
@@ -208,7 +209,7 @@ var unschedulable = map[string]string{"attacks.test/node": "none"}
 func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, attachment manifest.AttachmentPod, err error) {
 	core := p.cluster.CoreV1()
 	vmSpec := manifest.VM{
-		Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, Group: "group-one", NodeSelector: unschedulable,
+		Name: "agent-one", Namespace: p.namespace, Image: stemcellImage, NodeImage: nodeImage, Group: "group-one", NodeSelector: unschedulable,
 	}
 	if vm.Pod, err = core.Pods(p.namespace).Create(ctx, vmSpec.Pod().Pod, metav1.CreateOptions{}); err != nil {
 		return vm, attachment, err
@@ -251,6 +252,7 @@ func (p provisioner) createObjects(ctx context.Context) (vm manifest.VMPod, atta
 	}
 	// The CPI creates helper Pods for the node of these Pods, so pretend that they run.
 	vm.Spec.NodeName, attachment.Spec.NodeName = "node-a", "node-a"
+	vm.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.VMContainer, ContainerID: "containerd://1f"}}
 	return vm, attachment, p.createClusterObjects(ctx)
 }
 
@@ -330,18 +332,21 @@ func newPVC(namespace, name string) manifest.DiskPVC {
 
 // newAttachment returns the attachment of a disk to the VM.
 func newAttachment(disk string, vm manifest.VMPod) manifest.Attachment {
-	return manifest.Attachment{Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm}
+	return manifest.Attachment{
+		Disk: disk, SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vm, NodeImage: nodeImage,
+	}
 }
 
 // The following functions return or create objects like those of the CPI. Attacks change these objects.
 
 func (a *Attacker) newVMPod() *corev1.Pod {
-	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage}.Pod().Pod
+	return manifest.VM{Name: "agent-two", Namespace: a.Namespace, Image: stemcellImage, NodeImage: nodeImage}.Pod().Pod
 }
 
 func newPodTemplate(namespace, vm string) *corev1.PodTemplate {
 	return manifest.VM{
-		Name: vm, Namespace: namespace, Image: stemcellImage, Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{},
+		Name: vm, Namespace: namespace, Image: stemcellImage, NodeImage: nodeImage,
+		Recreate: true, EphemeralClaim: &corev1.PersistentVolumeClaimSpec{},
 	}.PodTemplate()
 }
 
@@ -362,8 +367,8 @@ func RegularRequests() map[string]TryFunc {
 	return map[string]TryFunc{
 		"VM":         pod((*Attacker).newVMPod),
 		"attachment": pod((*Attacker).newAttachmentPod),
-		"reboot":     pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "").Pod }),
-		"flush":      pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "").Pod }),
+		"reboot":     pod(func(a *Attacker) *corev1.Pod { return manifest.RebootPod(a.existingVM, "", nodeImage).Pod }),
+		"flush":      pod(func(a *Attacker) *corev1.Pod { return manifest.FlushPod(a.existingAttachment, "", nodeImage).Pod }),
 		"disk": func(ctx context.Context, a *Attacker) error {
 			return a.createPVC(ctx, newPVC(a.Namespace, "disk-two"))
 		},
@@ -374,7 +379,7 @@ func RegularRequests() map[string]TryFunc {
 			return a.createSnapshot(ctx, map[string]any{"persistentVolumeClaimName": diskName})
 		},
 		"exclusivity check": func(ctx context.Context, a *Attacker) error {
-			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, manifest.ExclusivityCheckContainer(a.existingAttachment))
+			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, manifest.ExclusivityCheckContainer(a.existingAttachment, nodeImage))
 		},
 	}
 }

@@ -125,7 +125,7 @@ func (a Attack) withoutDefaultStorageClass() Attack {
 func All() []Attack {
 	return slices.Concat(
 		vmHostPaths(), vmNamespaces(), vmSecurity(), vmIdentity(), vmVolumes(), vmSidecars(), vmPlacement(),
-		helperCommandAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks(),
+		helperCommandAttacks(), helperImageAttacks(), helperPodSpecAttacks(), exclusivityCheckAttacks(), podUpdateAttacks(),
 		pvcAttacks(), snapshotAttacks(), serviceAttacks(), pdbAttacks(), unmanagedObjects(), cpiObjects(), readAttacks(),
 		permissionsEscalation(), permissionsPods(), permissionsCluster(), permissionsWorkloads(),
 	)

@@ -2,12 +2,14 @@ package attacks
 
 import (
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // tryHelperPod returns an attack that creates a changed attachment Pod. All helper Pods have the same structure, and use the node's PID and
@@ -18,10 +20,6 @@ func tryHelperPod(change func(*corev1.Pod)) TryFunc {
 		change(pod)
 		return a.createPod(ctx, pod)
 	}
-}
-
-func addVariable(name, value string) func(*corev1.Pod) {
-	return withContainer(func(c *corev1.Container) { c.Env = append(c.Env, corev1.EnvVar{Name: name, Value: value}) })
 }
 
 func execHandler(command ...string) *corev1.LifecycleHandler {
@@ -38,49 +36,56 @@ func nodeAffinityTo(name string) *corev1.Affinity {
 const rootOnNode = "root on the node"
 
 func helperCommandAttacks() []Attack {
-	commandAttack := func(property string, change func(*corev1.Container)) Attack {
-		return rejected("command", "helper Pod "+property, "", rootOnNode, tryHelperPod(withContainer(change)))
+	commandAttack := func(property, gain string, change func(*corev1.Container)) Attack {
+		return rejected("command", "helper Pod "+property, "", gain, tryHelperPod(withContainer(change)))
 	}
-	environmentAttack := func(property string, change func(*corev1.Pod)) Attack {
-		return rejected("environment", "helper Pod "+property, "", rootOnNode, tryHelperPod(change))
+	withArgument := func(name, value string) func(*corev1.Container) {
+		return func(c *corev1.Container) { c.Command[slices.Index(c.Command, name)+1] = value }
+	}
+	environmentAttack := func(property, gain string, change func(*corev1.Container)) Attack {
+		return rejected("environment", "helper Pod "+property, "", gain, tryHelperPod(withContainer(change)))
 	}
 	return []Attack{
-		commandAttack("with a custom command", func(c *corev1.Container) {
-			c.Command = []string{"/bin/bash", "-c", "cat /proc/1/root/etc/shadow", "attach"}
+		commandAttack("with a custom command", rootOnNode, func(c *corev1.Container) { c.Command = []string{"/bin/bash", "-c", "cat /proc/1/root/etc/shadow"} }),
+		commandAttack("without a command, so that the image's command runs", rootOnNode, func(c *corev1.Container) { c.Command = nil }),
+		commandAttack("with a shell after a command of bosh-node", rootOnNode, func(c *corev1.Container) { c.Command = append(c.Command, ";", "id") }),
+		commandAttack("that runs the command of another role", "a VM that stops", func(c *corev1.Container) {
+			c.Command = []string{c.Command[0], "vm", "stop", "--serve-seconds", "0", "--drain-seconds", "0"}
 		}),
-		commandAttack("without a command, so that the image's command runs", func(c *corev1.Container) { c.Command = nil }),
-		commandAttack("that runs one CPI program under the name of another", func(c *corev1.Container) { c.Command[3] = "reboot" }),
-		commandAttack("with arguments", func(c *corev1.Container) { c.Args = []string{"more"} }),
-		commandAttack("with a working directory", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
-		commandAttack("with a preStop hook", func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),
-		commandAttack("with another postStart hook", func(c *corev1.Container) { c.Lifecycle.PostStart = execHandler("/bin/sh", "-c", "id") }),
-		commandAttack("with a liveness probe", func(c *corev1.Container) {
+		commandAttack("that runs another program of the volume", rootOnNode, func(c *corev1.Container) { c.Command[0] = "/bosh/bin/more" }),
+		commandAttack("for a VM of another namespace", "that VM's disks", withArgument("--vm", "elsewhere/agent-other")),
+		commandAttack("for a VM of another namespace, in a repeated argument", "that VM's disks", func(c *corev1.Container) {
+			c.Command = append(c.Command, "--vm", "elsewhere/agent-other")
+		}),
+		commandAttack("for a disk with a path as its name", "files on the node", withArgument("--cid", "../../etc")),
+		commandAttack("for a disk with arguments in its name", "that VM's disks", withArgument("--cid", diskName+" --vm elsewhere/agent-other")),
+		commandAttack("with arguments", "another meaning of the command", func(c *corev1.Container) { c.Args = []string{"more"} }),
+		commandAttack("with a working directory", "files of the disk as programs", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
+		commandAttack("with a preStop hook", rootOnNode, func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),
+		commandAttack("with another postStart hook", rootOnNode, func(c *corev1.Container) { c.Lifecycle.PostStart = execHandler("/bin/sh", "-c", "id") }),
+		commandAttack("with the command of bosh-node for another disk as its postStart hook", "a disk that only seems to be attached", func(c *corev1.Container) {
+			c.Lifecycle.PostStart.Exec.Command[4] = diskName
+		}),
+		commandAttack("with a liveness probe", rootOnNode, func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "id"}}}}
 		}),
-		environmentAttack("with BASH_ENV in its environment", addVariable("BASH_ENV", "/volume/program")),
-		environmentAttack("with a bash function in its environment", addVariable("BASH_FUNC_mount%%", "() { id; }")),
-		environmentAttack("with LD_PRELOAD in its environment", addVariable("LD_PRELOAD", "/volume/library.so")),
-		environmentAttack("with PATH in its environment", addVariable("PATH", "/volume")),
-		environmentAttack("for a VM of another namespace", withContainer(func(c *corev1.Container) {
-			for i, variable := range c.Env {
-				if variable.Name == "VM" {
-					c.Env[i].Value = "elsewhere/agent-other"
-				}
-			}
-		})),
-		environmentAttack("for a disk with a path as its name", withContainer(func(c *corev1.Container) { c.Env[0].Value = "../../etc" })),
-		environmentAttack("with a variable from a Secret", withContainer(func(c *corev1.Container) {
-			c.Env[0] = corev1.EnvVar{Name: "DISK", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "disk"}}}
-		})),
-		environmentAttack("with a Secret as its environment", withContainer(func(c *corev1.Container) {
+		rejected("command", "reboot Pod for a VM of another namespace", "", "a VM that restarts", func(ctx context.Context, a *Attacker) error {
+			pod := manifest.RebootPod(a.existingVM, "", nodeImage).Pod
+			withContainer(withArgument("--vm", "elsewhere/agent-other"))(pod)
+			return a.createPod(ctx, pod)
+		}),
+		environmentAttack("with LD_PRELOAD in its environment", rootOnNode, func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "LD_PRELOAD", Value: "/volume/library.so"}}
+		}),
+		environmentAttack("with PATH in its environment", rootOnNode, func(c *corev1.Container) { c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/volume"}} }),
+		environmentAttack("with a variable from a Secret", "a Secret that processes on the node can read", func(c *corev1.Container) {
+			c.Env = []corev1.EnvVar{{Name: "DISK", ValueFrom: &corev1.EnvVarSource{SecretKeyRef: &corev1.SecretKeySelector{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}, Key: "disk"}}}}
+		}),
+		environmentAttack("with a Secret as its environment", "a Secret that processes on the node can read", func(c *corev1.Container) {
 			c.EnvFrom = []corev1.EnvFromSource{{SecretRef: &corev1.SecretEnvSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}}
-		})),
-		rejected("images", "helper Pod with an image from another registry", "", rootOnNode, tryHelperPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
-		possible("helper Pod with any image allowed by `images`, which then provides the shell", "", "let only your pipeline push there", tryHelperPod(withContainer(func(c *corev1.Container) {
-			c.Image = "registry.example.com/stemcells/other:latest"
-		}))),
+		}),
 		possible("helper Pod that reboots a VM", "", "required by reboot_vm", func(ctx context.Context, a *Attacker) error {
-			return a.createPod(ctx, manifest.RebootPod(a.existingVM, "").Pod)
+			return a.createPod(ctx, manifest.RebootPod(a.existingVM, "", nodeImage).Pod)
 		}),
 	}
 }
@@ -88,6 +93,7 @@ func helperCommandAttacks() []Attack {
 func helperPodSpecAttacks() []Attack {
 	withDiskMountedAt := func(path string) func(*corev1.Container) {
 		return func(c *corev1.Container) {
+			c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == path })
 			for i := range c.VolumeMounts {
 				if c.VolumeMounts[i].Name == "disk" {
 					c.VolumeMounts[i].MountPath = path
@@ -106,12 +112,12 @@ func helperPodSpecAttacks() []Attack {
 		})),
 		rejected("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
 		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(withDiskMountedAt("/bin")))),
-		rejected("mounts", "helper Pod with its disk mounted over its marker files", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/markers")))),
+		rejected("mounts", "helper Pod with its disk mounted instead of its marker files", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/markers")))),
 		rejected("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
-			c.VolumeMounts[len(c.VolumeMounts)-1].SubPath = "etc"
+			c.VolumeMounts[1].SubPath = "etc" // of the disk
 		}))),
 		rejected("mounts", "helper Pod with a device at another path", "", "one disk presented as another", tryHelperPod(withContainer(func(c *corev1.Container) {
-			c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}, c.VolumeMounts[:1]
+			c.VolumeDevices, c.VolumeMounts = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/sda"}}, slices.Delete(c.VolumeMounts, 1, 2)
 		}))),
 		rejected("volumes", "helper Pod with a Secret", "", "a Secret that processes on the node can read", tryHelperPod(addVolume(corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: "agent-one"}}))),
 		rejected("volumes", "helper Pod with a ConfigMap", "", "arbitrary files", tryHelperPod(addVolume(corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{
@@ -135,7 +141,7 @@ func helperPodSpecAttacks() []Attack {
 		rejected("service-account", "helper Pod with a service account", "NSA/CISA: Protecting Pod service account tokens", "a token that processes on the node can read", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.ServiceAccountName = "bosh-cpi" })),
 		rejected("priority-class", "helper Pod with a system priority class", "", "preemption of other Pods", tryHelperPod(func(pod *corev1.Pod) { withPriorityClass(pod, "system-cluster-critical") })),
 		rejected("priority-class", "helper Pod other than an attachment Pod with the priority class of attachment Pods", "", "preemption of other Pods", func(ctx context.Context, a *Attacker) error {
-			return a.createPod(ctx, withPriorityClass(manifest.RebootPod(a.existingVM, "").Pod, manifest.AttachmentPriorityClass))
+			return a.createPod(ctx, withPriorityClass(manifest.RebootPod(a.existingVM, "", nodeImage).Pod, manifest.AttachmentPriorityClass))
 		}),
 		rejected("node-name", "helper Pod with a node name", "", "a helper Pod with access to the processes of any node", tryHelperPod(func(pod *corev1.Pod) {
 			pod.Spec.NodeName, pod.Spec.SchedulingGates = "node-b", nil
@@ -156,32 +162,33 @@ func withPriorityClass(pod *corev1.Pod, name string) *corev1.Pod {
 func exclusivityCheckAttacks() []Attack {
 	checkAttack := func(rules, property, gain string, change func(*corev1.EphemeralContainer)) Attack {
 		return rejected(rules, "ephemeral container of an attachment Pod with "+property, "RBAC: ephemeral containers", gain, func(ctx context.Context, a *Attacker) error {
-			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment, nodeImage)
 			change(&container)
 			return a.addEphemeralContainer(ctx, a.existingAttachment.Name, container)
 		})
 	}
 	return []Attack{
-		checkAttack("exclusivity-check|images", "an image from another registry", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = "docker.io/library/debian:13" }),
-		checkAttack("exclusivity-check", "another image that `images` admits", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = "registry.example.com/stemcells/other:latest" }),
-		checkAttack("command", "a custom command", rootOnNode, func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/bash", "-c", "id", "exclusivity-check"} }),
-		checkAttack("exclusivity-check", "another program of the CPI", "two programs for one disk", func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/sync"} }),
+		checkAttack("node-images", "an image from another registry", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = foreignImage }),
+		checkAttack("node-images", "an image that `images` admits", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = otherStemcell }),
+		checkAttack("node-images", "another digest of bosh-node", rootOnNode, func(c *corev1.EphemeralContainer) { c.Image = otherNodeImage }),
+		checkAttack("command", "a custom command", rootOnNode, func(c *corev1.EphemeralContainer) { c.Command = []string{"/bin/bash", "-c", "id"} }),
+		checkAttack("command", "the command of an attachment", "two programs for one disk", func(c *corev1.EphemeralContainer) { c.Command[2] = api.Idle }),
 		checkAttack("exclusivity-check", "a different target container", "access to the processes of the attachment", func(c *corev1.EphemeralContainer) { c.TargetContainerName = "attach" }),
-		checkAttack("environment", "BASH_ENV in its environment", rootOnNode, func(c *corev1.EphemeralContainer) {
-			c.Env = append(c.Env, corev1.EnvVar{Name: "BASH_ENV", Value: "/volume/program"})
+		checkAttack("environment", "PATH in its environment", rootOnNode, func(c *corev1.EphemeralContainer) {
+			c.Env = []corev1.EnvVar{{Name: "PATH", Value: "/volume"}}
 		}),
 		checkAttack("security-context", "an SELinux type", "more permissions than a privileged container's type", func(c *corev1.EphemeralContainer) {
 			c.SecurityContext = &corev1.SecurityContext{Privileged: new(true), SELinuxOptions: &corev1.SELinuxOptions{Type: "init_t"}}
 		}),
-		checkAttack("exclusivity-check|images", "another name", rootOnNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
+		checkAttack("exclusivity-check", "another name", rootOnNode, func(c *corev1.EphemeralContainer) { c.Name = "debug" }),
 		rejected("unchanged", "ephemeral container of a VM Pod", "RBAC: ephemeral containers", "the VM's processes", func(ctx context.Context, a *Attacker) error {
-			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment, nodeImage)
 			container.VolumeMounts = nil
 			return a.addEphemeralContainer(ctx, a.existingVM.Name, container)
 		}),
 		rejected("labels|containers|unchanged", "ephemeral container of another user's Pod", "RBAC: ephemeral containers", "the permissions of that Pod", func(ctx context.Context, a *Attacker) error {
-			container := manifest.ExclusivityCheckContainer(a.existingAttachment)
-			container.VolumeMounts, container.Env = nil, nil
+			container := manifest.ExclusivityCheckContainer(a.existingAttachment, nodeImage)
+			container.VolumeMounts = nil
 			return a.addEphemeralContainer(ctx, othersName, container)
 		}),
 	}
@@ -206,7 +213,7 @@ func podUpdateAttacks() []Attack {
 	}
 	return []Attack{
 		rejected("unchanged", "replacing the image of a running VM Pod", "", "any program with access to the VM's disks", func(ctx context.Context, a *Attacker) error {
-			patch := []byte(`{"spec": {"containers": [{"name": "vm", "image": "registry.example.com/stemcells/other:latest"}]}}`)
+			patch := []byte(`{"spec": {"containers": [{"name": "vm", "image": "` + otherStemcell + `"}]}}`)
 			_, err := a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, a.existingVM.Name, types.StrategicMergePatchType, patch, dryPatch)
 			return err
 		}),
@@ -216,7 +223,7 @@ func podUpdateAttacks() []Attack {
 		templateAttack("host-path", "with the node's root directory", rootOnNode, func(spec *corev1.PodSpec) {
 			spec.Volumes = append(spec.Volumes, corev1.Volume{Name: "more", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/"}}})
 		}),
-		templateAttack("images", "with an image from another registry", "any program with a VM's privileges", func(spec *corev1.PodSpec) { spec.Containers[0].Image = "docker.io/library/debian:13" }),
+		templateAttack("images", "with an image from another registry", "any program with a VM's privileges", func(spec *corev1.PodSpec) { spec.Containers[0].Image = foreignImage }),
 		templateAttack("storage-class", "with an ephemeral volume with the StorageClass of a static PersistentVolume", "another user's data", func(spec *corev1.PodSpec) {
 			var pod corev1.Pod
 			addEphemeralVolume(func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.StorageClassName = new("static") })(&pod)

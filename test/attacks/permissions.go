@@ -74,7 +74,6 @@ func permissionsCluster() []Attack {
 		permission("deleting the admission policy", "RBAC: control admission webhooks", "everything that the policy rejects", "DELETE", admission+"validatingadmissionpolicies/bosh-cpi-shape"),
 		permission("changing the binding of the admission policy", "RBAC: control admission webhooks", "everything that the policy rejects", "PATCH", admission+"validatingadmissionpolicybindings/bosh-cpi-shape"),
 		permission("changing the limits of the admission policy", "RBAC: control admission webhooks", "everything that the limits reject", "PATCH", "/api/v1/namespaces/NAMESPACE/configmaps/bosh-cpi-limits"),
-		permission("changing the programs that the admission policy admits", "RBAC: control admission webhooks", rootOnNode, "PATCH", "/api/v1/namespaces/NAMESPACE/configmaps/bosh-cpi-scripts"),
 		permission("changing the namespace's labels", "RBAC: namespace modification", "a namespace without Pod Security and admission policy", "PATCH", "/api/v1/namespaces/NAMESPACE"),
 		permission("deleting the namespace", "RBAC: namespace modification", "loss of all objects in it", "DELETE", "/api/v1/namespaces/NAMESPACE"),
 		permission("creating a namespace", "RBAC: namespace modification", "a namespace without quotas and policies", "POST", "/api/v1/namespaces"),

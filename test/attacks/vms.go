@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // tryVMPod returns an attack that creates a changed VM Pod.
@@ -181,11 +182,11 @@ func vmIdentity() []Attack {
 			withLimit("service_accounts", "router"),
 		rejected("volumes|service-account", "VM Pod with a projected Secret", "", "a Secret that the policy rejects as a volume", tryVMPod(addProjectedVolume(corev1.VolumeProjection{
 			Secret: &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}))),
-		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "docker.io/library/debian:13" }))),
+		rejected("images", "VM Pod with an image from another registry", "NSA/CISA: Building secure container images", "any program with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = foreignImage }))),
 		rejected("images", "VM Pod with an image from a registry with the same name prefix", "NSA/CISA: Building secure container images", "any program with a VM's privileges", tryVMPod(withContainer(func(c *corev1.Container) {
 			c.Image = "registry.example.com.evil.example/stemcells/jammy:1"
 		}))),
-		possible("VM Pod with any image that `images` admits, by tag", "NSA/CISA: Building secure container images", "let only your pipeline push there", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = "registry.example.com/stemcells/other:latest" }))),
+		possible("VM Pod with any image that `images` admits, by tag", "NSA/CISA: Building secure container images", "let only your pipeline push there", tryVMPod(withContainer(func(c *corev1.Container) { c.Image = otherStemcell }))),
 		rejected("labels|object-labels", "Pod without the CPI's labels", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) { pod.Labels = nil })),
 		rejected("labels", "Pod with an unknown role", "", "a Pod to which no other rule applies", tryVMPod(func(pod *corev1.Pod) {
 			pod.Labels[manifest.LabelRole] = "debug"
@@ -247,7 +248,17 @@ func vmVolumes() []Attack {
 		volumeAttack("an iSCSI volume", "servers that trust the node's address", corev1.VolumeSource{ISCSI: &corev1.ISCSIVolumeSource{TargetPortal: "192.0.2.1", IQN: "iqn.2001-04.com.example:storage", Lun: 0}}),
 		volumeAttack("a CSI volume", "what the driver mounts on request, for example Secrets of a vault", corev1.VolumeSource{CSI: &corev1.CSIVolumeSource{Driver: "secrets-store.csi.k8s.io"}}),
 		volumeAttack("a FlexVolume", "a program on the node, with arbitrary options", corev1.VolumeSource{FlexVolume: &corev1.FlexVolumeSource{Driver: "example.com/driver"}}),
-		volumeAttack("an image volume", "an image from another registry", corev1.VolumeSource{Image: &corev1.ImageVolumeSource{Reference: "docker.io/library/debian:13"}}).sinceMinor(35),
+		rejected("node-images", "VM Pod with an image volume from another registry", "PSS Restricted: Volume Types", "any program with a VM's privileges", tryVMPod(addVolume(corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: foreignImage}}))),
+		rejected("node-images", "VM Pod with another digest of bosh-node", "", "any program with a VM's privileges", tryVMPod(func(pod *corev1.Pod) {
+			for _, volume := range pod.Spec.Volumes {
+				if volume.Image != nil {
+					volume.Image.Reference = otherNodeImage
+				}
+			}
+		})),
+		volumeAttack("a downwardAPI volume other than its boot record", "the Pod's labels and annotations, for an injected container", corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
+			Items: []corev1.DownwardAPIVolumeFile{{Path: "labels", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.labels"}}}}}),
 		volumeAttack("a ConfigMap", "settings of other applications", corev1.VolumeSource{ConfigMap: &corev1.ConfigMapVolumeSource{LocalObjectReference: corev1.LocalObjectReference{Name: othersName}}}),
 		pvcAttack("volumes", "that names a PersistentVolume", func(c *corev1.PersistentVolumeClaimTemplate) { c.Spec.VolumeName = othersName }),
 		pvcAttack("volumes", "that selects PersistentVolumes", func(c *corev1.PersistentVolumeClaimTemplate) {
@@ -281,12 +292,13 @@ func vmSidecars() []Attack {
 		sidecarAttack("sidecars", "with the AppArmor profile Unconfined", "less confinement", containerWith(corev1.SecurityContext{AppArmorProfile: &corev1.AppArmorProfile{Type: corev1.AppArmorProfileTypeUnconfined}})),
 		sidecarAttack("sidecars", "with the VM's directory on the node", "the VM's disks", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}}),
 		sidecarAttack("sidecars", "with the VM's settings", "its agent's credentials", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "settings", MountPath: "/settings"}}}),
+		sidecarAttack("sidecars", "with the image of bosh-node", "a program that is not of its own image", corev1.Container{VolumeMounts: []corev1.VolumeMount{{Name: "bosh-node", MountPath: api.VolumeDir}}}),
 		sidecarAttack("host-ports", "with a host port", "the port of a program on the node", corev1.Container{Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: 80}}}),
 		sidecarAttack("probe-host", "with a probe of another host", "requests from the node", corev1.Container{ReadinessProbe: &corev1.Probe{
 			ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "169.254.169.254", Port: intstr.FromInt32(80)}}}}),
 		rejected("images", "injected container with an image from another registry", "", "any program, in the VM's network", tryVMPod(addSidecar(corev1.Container{}))),
 		rejected("images", "init container with an image from another registry", "", "any program, in the VM's network", tryVMPod(func(pod *corev1.Pod) {
-			pod.Spec.InitContainers = []corev1.Container{{Name: "first", Image: "docker.io/library/debian:13"}}
+			pod.Spec.InitContainers = []corev1.Container{{Name: "first", Image: foreignImage}}
 		})),
 	}
 }

@@ -17,7 +17,7 @@ import (
 func (env *testEnv) attachmentPIDs(ctx context.Context, disk string) []string {
 	GinkgoHelper()
 	out, err := env.node.Shell(ctx, `for p in /proc/[0-9]*; do
-		tr '\0' '\n' <"$p/environ" 2>/dev/null | grep -qx "DISK=`+disk+`" && tr '\0' '\n' <"$p/cmdline" | tail -n 1 | grep -qx 'attach.*' && echo "${p#/proc/}"; done; true`)
+		tr '\0' ' ' <"$p/cmdline" 2>/dev/null | grep -q '^/bosh/bin/bosh-node disk attach --cid `+disk+` ' && echo "${p#/proc/}"; done; true`)
 	Expect(err).NotTo(HaveOccurred())
 	return strings.Fields(out)
 }

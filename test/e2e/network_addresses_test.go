@@ -56,7 +56,9 @@ var _ = Describe("The address of a VM", Label("networks"), func() {
 
 	It("makes create_vm fail with Calico's error if no pool contains it, and leaves no objects", func(ctx context.Context) {
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
-		Expect(director.WriteConfig(config, env.kubeconfig, env.namespace, map[string]any{"timeouts": map[string]any{"create_vm": "15s"}})).To(Succeed())
+		Expect(director.WriteConfig(config, env.kubeconfig, env.namespace, map[string]any{
+			"timeouts": map[string]any{"create_vm": "15s"}, "node_image": os.Getenv("E2E_NODE_IMAGE"),
+		})).To(Succeed())
 		directorWithTimeout := &director.Director{CPI: env.CPI, Config: config}
 		response, err := directorWithTimeout.Call(ctx, "create_vm", env.namespace, env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), map[string]any{}, manualNetwork("203.0.113.7"), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())

@@ -94,7 +94,7 @@ func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *direct
 	GinkgoHelper()
 	merged := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
-		"timeouts": env.timeouts,
+		"timeouts": env.timeouts, "node_image": os.Getenv("E2E_NODE_IMAGE"),
 	}
 	maps.Copy(merged, extra)
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")

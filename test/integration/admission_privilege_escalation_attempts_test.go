@@ -347,8 +347,8 @@ func escalationsByAdmission() []escalation {
 			_, err := c.CoreV1().ConfigMaps(t.namespace).Patch(ctx, "bosh-cpi-limits", types.MergePatchType, []byte(`{"data": {"images": "/"}}`), dryPatch)
 			return err
 		}},
-		{name: "the deletion of the scripts that the admission policy admits in helper Pods", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
-			return c.CoreV1().ConfigMaps(t.namespace).Delete(ctx, "bosh-cpi-scripts", dryDelete)
+		{name: "the deletion of the limits of the admission policy", try: func(ctx context.Context, c escalationClient, t escalationTarget) error {
+			return c.CoreV1().ConfigMaps(t.namespace).Delete(ctx, "bosh-cpi-limits", dryDelete)
 		}},
 	}
 }

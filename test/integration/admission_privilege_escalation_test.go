@@ -47,7 +47,7 @@ func newEscalationTarget(ctx context.Context, env testEnv) escalationTarget {
 	core := cluster.CoreV1()
 	_, err := core.Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: t.victimNamespace}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	createAdmissionConfigMaps(ctx, t.victimNamespace) // otherwise the admission policy rejects Pods
+	createAdmissionLimits(ctx, t.victimNamespace) // otherwise the admission policy rejects Pods
 	_, err = core.ServiceAccounts(t.namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other"}}, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	for _, namespace := range []string{t.victimNamespace, metav1.NamespaceSystem} {

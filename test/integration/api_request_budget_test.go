@@ -56,9 +56,9 @@ var _ = Describe("The number of requests", func() {
 	})
 
 	It("stays within the budget over the life of a VM and its disk", func(ctx context.Context) {
-		// One request searches for an orphaned VM with the same address.
-		expectAtMost(ctx, 3+1+eventRequests, "create_vm", "manual", stemcellCID, map[string]any{}, manualNetwork("10.9.8.3"), []string{}, map[string]any{})
-		// The assigned address is known only after the Pod starts. One request records it as the requested address.
+		// One request searches for an orphaned VM with the same address, and one records that the VM has booted.
+		expectAtMost(ctx, 3+1+1+eventRequests, "create_vm", "manual", stemcellCID, map[string]any{}, manualNetwork("10.9.8.3"), []string{}, map[string]any{})
+		// The assigned address is known only after the Pod starts. The same request records it as the requested address.
 		expectAtMost(ctx, 3+1+eventRequests, "create_vm", "budget", stemcellCID, map[string]any{}, dynamicNetwork(), []string{}, map[string]any{})
 		vm := "agent-budget"
 		expectAtMost(ctx, 1, "has_vm", vm)

@@ -55,8 +55,9 @@ func newCanaryEnv(ctx context.Context) *canaryEnv {
 			"repository": "registry.example.com/stemcells", "username": "bosh", "password": canaryFor("registry"),
 			"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": canaryFor("pull-secret")},
 		}},
-		"log":      map[string]any{"level": "debug"},
-		"timeouts": map[string]any{"create_vm": "5s", "attach_disk": "5s", "detach_disk": "5s", "delete_vm": "5s", "create_stemcell": "2s", "other": "5s", "request": "1s"},
+		"node_image": director.NodeImage,
+		"log":        map[string]any{"level": "debug"},
+		"timeouts":   map[string]any{"create_vm": "5s", "attach_disk": "5s", "detach_disk": "5s", "delete_vm": "5s", "create_stemcell": "2s", "other": "5s", "request": "1s"},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	path := strings.TrimSuffix(c.Config, ".json") + "-canaries.json"

@@ -10,7 +10,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 var _ = Describe("An exclusivity check that was interrupted by a restart of the kubelet", func() {
@@ -62,13 +62,13 @@ var _ = Describe("An exclusivity check without a result", func() {
 		Entry("if its container cannot start, for example because the kubelet stops", 128),
 		Entry("if it is killed", 137),
 		Entry("if the node does not know its exit status", 255),
-		Entry("if there is no device node yet, for example right after a reboot", manifest.ExitNotPublished),
+		Entry("if there is no device node yet, for example right after a reboot", api.ExitNotPublished),
 	)
 
 	// Such an attachment never published the disk: the disk is free after the attachment Pod exits.
 	It("is not retried for an attachment that fails before the VM can use the disk", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
-		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(manifest.ExitNotPublished)))).To(Succeed())
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(api.ExitNotPublished)))).To(Succeed())
 		env.setCrashLoopBackOff(ctx, disk+"-attachment", 1)
 		proxy.Reset(nil)
 		env.mustCall(ctx, "detach_disk", vm, disk)

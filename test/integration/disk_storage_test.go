@@ -59,7 +59,7 @@ var _ = Describe("The volume of a disk", func() {
 					env.mustCall(ctx, "attach_disk", vm, disk)
 					attachment, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 					Expect(err).NotTo(HaveOccurred())
-					Expect(attachment.Spec.Containers[0].Env).To(ContainElement(corev1.EnvVar{Name: "SIZE_MIB", Value: "64"}))
+					Expect(attachment.Spec.Containers[0].Command).To(ContainElements("--size-mib", "64"))
 				})
 			}
 		}

@@ -73,17 +73,14 @@ func (env testEnv) listDisks(ctx context.Context) []string {
 	return names
 }
 
-// attachAndReadEnv attaches and detaches the disk, and returns the environment variables of its attachment Pod.
-func (env testEnv) attachAndReadEnv(ctx context.Context, vm, disk string) (variables []string) {
+// attachAndReadCommand attaches and detaches the disk, and returns the command of its attachment Pod.
+func (env testEnv) attachAndReadCommand(ctx context.Context, vm, disk string) []string {
 	GinkgoHelper()
 	env.mustCall(ctx, "attach_disk", vm, disk)
 	pod, err := cluster.CoreV1().Pods(env.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
 	Expect(err).NotTo(HaveOccurred())
 	env.mustCall(ctx, "detach_disk", vm, disk)
-	for _, variable := range pod.Spec.Containers[0].Env {
-		variables = append(variables, variable.Name+"="+variable.Value)
-	}
-	return variables
+	return pod.Spec.Containers[0].Command
 }
 
 // toBlock is a change that Kubernetes cannot make in place.
@@ -120,9 +117,9 @@ var _ = Describe("update_disk", func() {
 	It("preallocates a disk from its next attachment on, until preallocate is omitted", func(ctx context.Context) {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{})
 		Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{"preallocate": true}).Text()).To(Equal(disk))
-		Expect(env.attachAndReadEnv(ctx, vm, disk)).To(ContainElement("PREALLOCATE=true"))
+		Expect(env.attachAndReadCommand(ctx, vm, disk)).To(ContainElement("--preallocate"))
 		Expect(env.mustCall(ctx, "update_disk", disk, 64, map[string]any{}).Text()).To(Equal(disk))
-		Expect(env.attachAndReadEnv(ctx, vm, disk)).NotTo(ContainElement("PREALLOCATE=true"))
+		Expect(env.attachAndReadCommand(ctx, vm, disk)).NotTo(ContainElement("--preallocate"))
 	})
 
 	It("keeps the StorageClass if none is requested", func(ctx context.Context) {

@@ -22,7 +22,6 @@ var _ = Describe("The deep check", func() {
 
 	// directorWithFacts returns a director with probes that report these facts.
 	directorWithFacts := func(facts string) *director.Director {
-		GinkgoHelper()
 		return env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{"test/facts": facts}})
 	}
 

@@ -195,9 +195,9 @@ func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 		_, err := cluster.CoreV1().ServiceAccounts(namespace).Get(ctx, "default", metav1.GetOptions{})
 		return err
 	}).WithContext(ctx).Should(Succeed())
-	createAdmissionConfigMaps(ctx, namespace)
+	createAdmissionLimits(ctx, namespace)
 	proxy.SetToken(createServiceAccount(ctx, namespace))
-	waitForAdmissionConfigMaps(ctx, namespace)
+	waitForAdmissionLimits(ctx, namespace)
 	kubeconfig, config := filepath.Join(sharedDir, namespace+".kubeconfig"), filepath.Join(sharedDir, namespace+".json")
 	Expect(proxy.WriteKubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
@@ -233,7 +233,7 @@ func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk stri
 }
 
 // directorWithConfig returns the director of the environment, with content as this section of its configuration.
-func (env testEnv) directorWithConfig(section string, content map[string]any) *director.Director {
+func (env testEnv) directorWithConfig(section string, content any) *director.Director {
 	GinkgoHelper()
 	raw, err := os.ReadFile(env.Config)
 	Expect(err).NotTo(HaveOccurred())
@@ -277,10 +277,10 @@ func (env testEnv) adminDirector() *director.Director {
 }
 
 // mustCallAsAdmin makes a call with the adminDirector, and expects success.
-func (env testEnv) mustCallAsAdmin(ctx context.Context, method string, arguments ...any) director.Response {
+func (env testEnv) mustCallAsAdmin(ctx context.Context, method string, arguments ...any) {
 	GinkgoHelper()
 	env.Director = env.adminDirector()
-	return env.mustCall(ctx, method, arguments...)
+	env.mustCall(ctx, method, arguments...)
 }
 
 // mustFail makes a call, expects an error from the CPI, and returns the error.

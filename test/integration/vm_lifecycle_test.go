@@ -73,7 +73,7 @@ var _ = Describe("A VM", Label("each-version"), func() {
 		Expect(err).NotTo(HaveOccurred())
 		Expect(pod.Spec.TerminationGracePeriodSeconds).To(HaveValue(Equal(int64(600))))
 		preStop := pod.Spec.Containers[0].Lifecycle.PreStop.Exec.Command
-		Expect(preStop[len(preStop)-2:]).To(Equal([]string{"0", "570"}))
+		Expect(preStop[len(preStop)-2:]).To(Equal([]string{"--drain-seconds", "570"}))
 
 		deleted := make(chan struct{})
 		go func() {

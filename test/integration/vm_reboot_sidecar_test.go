@@ -28,7 +28,7 @@ var _ = Describe("A VM with an injected sidecar container", func() {
 		Expect(err).NotTo(HaveOccurred())
 		var event any
 		Eventually(watch.ResultChan()).WithContext(ctx).Should(Receive(&event))
-		Expect(event).To(HaveField("Object.Spec.Containers", ContainElement(HaveField("Env", ContainElement(And(
-			HaveField("Name", "CONTAINER"), HaveField("Value", "vm")))))))
+		Expect(event).To(HaveField("Object.Spec.Containers", ContainElement(HaveField("Command",
+			HaveExactElements("/bosh-node", "vm", "reboot", "--vm", env.namespace+"/"+vm, "--container", "vm")))))
 	})
 })

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/test/attacks"
+	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
@@ -32,26 +33,23 @@ var suiteAdmissionLimits = map[string]string{
 	"service_accounts": "none\n",
 	"storage_classes":  "standard\nimmediate\ngrowing\nnone\nvanished\nof-driver\n",
 	"external_ips":     "true",
+	"node_images":      director.NodeImage + "\nmirror.example.org/" + director.NodeImage, // see podMutations
 }
 
 // admissionPolicyLabels enable the admission policy in a namespace.
 var admissionPolicyLabels = map[string]string{"bosh.cloudfoundry.org/admission-policy": "on"}
 
-// createAdmissionConfigMaps creates the ConfigMaps of the admission policy in a namespace. Without them, the policy rejects all objects of
-// the CPI.
-func createAdmissionConfigMaps(ctx context.Context, namespace string) {
+// createAdmissionLimits creates the limits of the admission policy in a namespace. Without them, the policy rejects all objects of the CPI.
+func createAdmissionLimits(ctx context.Context, namespace string) {
 	GinkgoHelper()
-	parameters, err := attacks.PolicyParameters("../..", suiteAdmissionLimits)
+	limits, err := attacks.PolicyLimits("../..", suiteAdmissionLimits)
 	Expect(err).NotTo(HaveOccurred())
-	for _, parameter := range parameters {
-		_, err := cluster.CoreV1().ConfigMaps(namespace).Create(ctx, parameter, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-	}
+	_, err = cluster.CoreV1().ConfigMaps(namespace).Create(ctx, limits, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
 }
 
-// waitForAdmissionConfigMaps waits until the admission policy finds its ConfigMaps in the namespace, by dry-run requests with the CPI's
-// permissions.
-func waitForAdmissionConfigMaps(ctx context.Context, namespace string) {
+// waitForAdmissionLimits waits until the admission policy finds its limits in the namespace, by dry-run requests with the CPI's permissions.
+func waitForAdmissionLimits(ctx context.Context, namespace string) {
 	GinkgoHelper()
 	pvc := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "try"}, Spec: corev1.PersistentVolumeClaimSpec{
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},

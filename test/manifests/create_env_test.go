@@ -169,10 +169,12 @@ func createReleases(ctx context.Context) {
 	}
 	source := filepath.Join(suiteDir, "sources", "bosh-kubernetes-cpi")
 	Expect(os.CopyFS(filepath.Join(source, "jobs/kubernetes_cpi"), os.DirFS(jobDir))).To(Succeed())
-	writeFile(source, "packages/kubernetes_cpi/spec", "{name: kubernetes_cpi, files: [kubernetes_cpi/cpi]}")
-	writeFile(source, "packages/kubernetes_cpi/packaging", "set -e\ninstall -D -m 0755 kubernetes_cpi/cpi $BOSH_INSTALL_TARGET/bin/cpi\n")
+	writeFile(source, "packages/kubernetes_cpi/spec", "{name: kubernetes_cpi, files: [kubernetes_cpi/cpi, kubernetes_cpi/node-image/**/*]}")
+	writeFile(source, "packages/kubernetes_cpi/packaging", "set -e\ninstall -D -m 0755 kubernetes_cpi/cpi $BOSH_INSTALL_TARGET/bin/cpi\n"+
+		"cp -R kubernetes_cpi/node-image $BOSH_INSTALL_TARGET/\n")
 	Expect(os.MkdirAll(filepath.Join(source, "src/kubernetes_cpi"), 0o755)).To(Succeed())
 	Expect(os.Link(program, filepath.Join(source, "src/kubernetes_cpi/cpi"))).To(Succeed())
+	Expect(os.CopyFS(filepath.Join(source, "src/kubernetes_cpi/node-image"), os.DirFS(nodeImage))).To(Succeed())
 	createRelease(ctx, "bosh-kubernetes-cpi", source, filepath.Join(releases, "bosh-kubernetes-cpi.tgz"))
 	// No registry listens on this address, because only nodes would access the image.
 	tarballs.Tarball(filepath.Join(releases, "stemcell.tgz"), nil, map[string]string{

@@ -19,6 +19,7 @@ import (
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 	"bosh-kubernetes-cpi/test/harness/simulated"
+	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
 func TestManifests(t *testing.T) {
@@ -42,6 +43,7 @@ const namespace = "bosh"
 var (
 	suiteDir   string // directory of the suite's files
 	program    string // path of the CPI
+	nodeImage  string // directory of the image of bosh-node
 	plane      *embedded.ControlPlane
 	cluster    kubernetes.Interface
 	kubeconfig string // kubeconfig of the service account in manifests/rbac.yaml
@@ -55,10 +57,11 @@ var _ = BeforeSuite(func(ctx context.Context) {
 	startCluster(ctx)
 }, NodeTimeout(10*time.Minute))
 
-// buildProgram builds the CPI.
+// buildProgram builds the CPI, and an image of bosh-node next to it.
 func buildProgram(ctx context.Context) {
 	GinkgoHelper()
-	program = filepath.Join(suiteDir, "cpi")
+	nodeImage, _ = stemcells.NodeImage(suiteDir, "ghcr.test/bosh-node")
+	program = filepath.Join(suiteDir, "bin", "cpi")
 	build := exec.CommandContext(ctx, "go", "build", "-o", program, "bosh-kubernetes-cpi/cmd/cpi")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	out, err := build.CombinedOutput()

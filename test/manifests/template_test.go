@@ -63,6 +63,12 @@ var _ = Describe("The job's templates", func() {
 		},
 		Entry("s3", "s3"), Entry("gcs", "gcs"), Entry("azure-storage", "azure-storage"), Entry("alioss", "alioss"))
 
+	It("configure the image of bosh-node only if the property is set", func(ctx context.Context) {
+		const image = "registry.example.com/bosh-node@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+		Expect(mustRender(ctx, withAgent(map[string]any{"node_image": image})).config().NodeImage).To(Equal(image))
+		Expect(mustRender(ctx, withAgent(nil))["config/cpi.json"]).NotTo(ContainSubstring("node_image"))
+	})
+
 	It("export proxies for the CPI, and support any character in their URLs", func(ctx context.Context) {
 		rendered := mustRender(ctx, withAgent(map[string]any{"env": map[string]any{"https_proxy": "http://u:it's@proxy:3128"}}))
 		rendered.expectScript(ctx)
