@@ -44,7 +44,7 @@ var _ = Describe("Imports", func() {
 	})
 
 	It("of the manifest builders exclude clients, contexts and clocks", func() {
-		for pkg, imported := range listPackages("Imports", "cpi/manifest", "cpi/node", "kube/extension") {
+		for pkg, imported := range listPackages("Imports", "cpi/manifest", "cpi/node/api", "kube/extension") {
 			Expect(imported).NotTo(ContainElement(HavePrefix("k8s.io/client-go")))
 			for _, forbidden := range []string{"context", "time", "os", "net/http"} {
 				Expect(slices.Contains(imported, forbidden)).To(BeFalse(), "%s imports %s", pkg, forbidden)

@@ -146,6 +146,9 @@ func packageImports() map[string][]string {
 	for _, line := range lines(string(out)) {
 		fields := strings.Fields(line)
 		importer := strings.TrimPrefix(fields[0], module)
+		if strings.HasSuffix(importer, "test") {
+			continue // only tests import it
+		}
 		for _, path := range fields[1:] {
 			if imported, ok := strings.CutPrefix(path, module); ok {
 				imports[importer] = append(imports[importer], imported)

@@ -1,20 +1,23 @@
 package docs
 
 import (
+	"cmp"
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"maps"
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/cpi/call"
-	"bosh-kubernetes-cpi/cpi/node"
 )
 
 const (
@@ -29,13 +32,7 @@ var (
 	typeRowPattern     = regexp.MustCompile("(?m)^\\| `([A-Z]\\w+)` \\|")
 	kindPattern        = regexp.MustCompile(`"` + errorKindPrefix + `(\w+)"`)
 	codeVarPattern     = regexp.MustCompile(`(?m)^\t(\w+) += newCode\(`)
-
-	// failPattern matches a call of fail in a program. The message may continue on the next line. The pattern does not match a message
-	// that consists only of the value of a variable or command. exclusivity-check.sh has such a message: it prints the processes that use
-	// a disk, and the CPI adds the code.
-	failPattern = regexp.MustCompile(`\bfail "[^$\n]*[a-z](?:.*\\\n)*.*`)
-	// messageCodePattern matches the code at the end of a message.
-	messageCodePattern = regexp.MustCompile(`\[([a-z]+(?:-[a-z]+)+)\]"`)
+	codePattern        = regexp.MustCompile(`^[a-z]+(-[a-z]+)+$`)
 )
 
 // documentedCodes returns the first line below the heading of each code in the error reference, and the headings in order.
@@ -48,36 +45,91 @@ func documentedCodes() (firstLines map[string]string, headings []string) {
 	return firstLines, headings
 }
 
-// vmPrograms are the programs of VM Pods.
-func vmPrograms() []string {
-	return []string{node.VMStart()[2], node.VMStop()[2], node.AgentRunning()[2], node.AgentConnected()[2], node.Probe()[2]}
-}
-
-// failCalls returns the calls of fail in the programs.
-func failCalls(programs []string) (calls []string) {
-	for _, program := range programs {
-		calls = append(calls, failPattern.FindAllString(program, -1)...)
-	}
-	return calls
-}
-
-// codesIn returns the codes of the messages in the programs or calls of fail, sorted.
-func codesIn(sources []string) []string {
-	var codes []string
-	for _, source := range sources {
-		for _, match := range messageCodePattern.FindAllStringSubmatch(source, -1) {
-			codes = append(codes, match[1])
+// nodeCodes returns the codes of errors of bosh-node, with the packages that return them.
+func nodeCodes() map[string][]string {
+	GinkgoHelper()
+	codes := map[string][]string{}
+	directories, err := filepath.Glob(filepath.Join(root, "cpi/node/*"))
+	Expect(err).NotTo(HaveOccurred())
+	for _, directory := range append(directories, filepath.Join(root, "cmd/bosh-node")) {
+		found, constants := map[string]bool{}, map[string]string{}
+		for _, file := range parseDir(directory) {
+			maps.Copy(constants, constantsIn(file))
+			ast.Inspect(file, func(node ast.Node) bool {
+				if code := errorCode(node); code != "" {
+					found[code] = true
+				}
+				return true
+			})
+		}
+		for code := range found {
+			code = cmp.Or(constants[code], code)
+			codes[code] = append(codes[code], filepath.Base(directory))
 		}
 	}
-	slices.Sort(codes)
-	return slices.Compact(codes)
+	return codes
 }
 
-func helperCommandAttacks() (programs []string) {
-	for _, program := range node.HelperPrograms() {
-		programs = append(programs, program)
+// parseDir returns the Go files in the directory and those below it, except tests.
+func parseDir(directory string) (files []*ast.File) {
+	GinkgoHelper()
+	err := filepath.WalkDir(directory, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		files = append(files, file)
+		return err
+	})
+	Expect(err).NotTo(HaveOccurred())
+	return files
+}
+
+// constantsIn returns the constants of the file that are strings.
+func constantsIn(file *ast.File) map[string]string {
+	constants := map[string]string{}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if spec, ok := node.(*ast.ValueSpec); ok && len(spec.Values) == len(spec.Names) {
+			for i, name := range spec.Names {
+				if value := text(spec.Values[i]); value != "" {
+					constants[name.Name] = value
+				}
+			}
+		}
+		return true
+	})
+	return constants
+}
+
+// errorCode returns the code, or the name of a constant, in api.Errorf(CODE, …) and in a row {FUNCTION, CODE} of a table of commands. It
+// returns "" for other nodes.
+func errorCode(node ast.Node) string {
+	switch node := node.(type) {
+	case *ast.CallExpr:
+		function, ok := node.Fun.(*ast.SelectorExpr)
+		if !ok || function.Sel.Name != "Errorf" || fmt.Sprint(function.X) != "api" {
+			return ""
+		}
+		if constant, ok := node.Args[0].(*ast.Ident); ok {
+			return constant.Name
+		}
+		return text(node.Args[0])
+	case *ast.CompositeLit:
+		if node.Type == nil && len(node.Elts) == 2 && codePattern.MatchString(text(node.Elts[1])) {
+			return text(node.Elts[1])
+		}
 	}
-	return programs
+	return ""
+}
+
+// text returns the value of a string, or "" for other expressions.
+func text(expression ast.Expr) string {
+	literal, ok := expression.(*ast.BasicLit)
+	if !ok || literal.Kind != token.STRING {
+		return ""
+	}
+	value, _ := strconv.Unquote(literal.Value)
+	return value
 }
 
 // documentedType returns the name of the type in the error reference.
@@ -111,8 +163,8 @@ func identifiers(dir, excludedFile string) map[string]bool {
 
 var _ = Describe("docs/reference/errors.md", func() {
 	It("has one heading for each code of the CPI and of programs on nodes, and no others", func() {
-		codes := codesIn(slices.Concat(helperCommandAttacks(), vmPrograms()))
-		Expect(len(codes)).To(BeNumerically(">", 15))
+		codes := slices.Collect(maps.Keys(nodeCodes()))
+		Expect(len(codes)).To(BeNumerically(">", 20))
 		for _, code := range call.Codes {
 			codes = append(codes, code.Name)
 		}
@@ -128,17 +180,16 @@ var _ = Describe("docs/reference/errors.md", func() {
 			known[code.Name] = true
 			Expect(firstLines[code.Name]).To(Equal("Type: "+documentedType(code.Kind)), code.Name)
 		}
-		for _, code := range codesIn(failCalls(helperCommandAttacks())) {
-			if !known[code] { // the CPI returns it with one of these types
-				known[code] = true
+		for code, packages := range nodeCodes() {
+			switch {
+			case known[code]:
+			case slices.Contains(packages, "boot"), slices.Contains(packages, "agent"), code == "disk-not-published":
+				// It occurs only within messages with other codes, or in the status of a Pod.
+				Expect(firstLines[code]).To(HavePrefix("Reported in: "), code)
+			default: // the CPI returns it with one of these types
 				for _, failure := range []call.Code{call.CodeDiskAttachFailed, call.CodeVMRebootFailed} {
 					Expect(firstLines[code]).To(Equal("Type: "+documentedType(failure.Kind)), code)
 				}
-			}
-		}
-		for _, code := range codesIn(slices.Concat(helperCommandAttacks(), vmPrograms())) {
-			if !known[code] { // it occurs only within messages with other codes, or in the status of a Pod
-				Expect(firstLines[code]).To(HavePrefix("Reported in: "), code)
 			}
 		}
 	})
@@ -157,14 +208,6 @@ var _ = Describe("docs/reference/errors.md", func() {
 })
 
 var _ = Describe("Error codes", func() {
-	It("end the message of each failure of a program on a node", func() {
-		calls := failCalls(slices.Concat(helperCommandAttacks(), vmPrograms()))
-		Expect(len(calls)).To(BeNumerically(">", 20))
-		for _, failCall := range calls {
-			Expect(messageCodePattern.FindString(failCall)).NotTo(BeEmpty(), failCall)
-		}
-	})
-
 	It("are all used by the CPI", func() {
 		used := identifiers("cpi", errorCodeSource)
 		variables := codeVarPattern.FindAllStringSubmatch(readFile(errorCodeSource), -1)
