@@ -77,7 +77,7 @@ var commands = map[string]command{
 	"agent connected":     {withoutArguments(agent.Connected), ""},
 	"agent running":       {withoutArguments(agent.Running), ""},
 	"disk " + api.Attach:  {onDisk(api.Attach, attach.Run), "disk-attach-failed"},
-	"disk " + api.Check:   {onDisk(api.Check, attach.Check), "disk-in-use"},
+	"disk " + api.Check:   {onDisk(api.Check, attach.Check), "disk-check-failed"},
 	"disk " + api.Idle:    {onDisk(api.Idle, attach.Idle), "disk-attach-failed"},
 	"disk " + api.Prepare: {onDisk(api.Prepare, attach.Prepare), "disk-attach-failed"},
 	"disk " + api.Wait:    {onDisk(api.Wait, attach.Wait), ""},

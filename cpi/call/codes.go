@@ -108,6 +108,7 @@ var (
 	CodeDiskAttachUnsupported   = newCode("disk-attach-unsupported", NotSupported)
 	CodeDiskAttachUnschedulable = newCode("disk-attach-unschedulable", CloudError)
 	CodeDiskOnOtherNode         = newCode("disk-on-other-node", CloudError)
+	CodeDiskCheckFailed         = newCode("disk-check-failed", CloudError)
 	CodeDiskDetachTimeout       = newCode("disk-detach-timeout", CloudError)
 	CodeDiskUpdateUnsupported   = newCode("disk-update-unsupported", NotSupported)
 	CodeDiskResizeUnsupported   = newCode("disk-resize-unsupported", NotSupported)

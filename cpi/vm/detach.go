@@ -330,10 +330,14 @@ func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName s
 	case kube.IsAborted(terminated):
 		return false, call.CodeHelperInterrupted.Errorf("%w: container %s of Pod %s was interrupted: %s", call.ErrResultLost, containerName,
 			attachment.Name, cmp.Or(manifest.TerminationMessage(terminated), terminated.Reason))
-	default:
-		return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
-			attachment.Disk(), attachment.VM(), manifest.NodeResult(terminated).Message)
 	}
+	result := manifest.NodeResult(terminated)
+	if result.Code == call.CodeDiskCheckFailed.Name {
+		return false, call.CodeDiskCheckFailed.Errorf("cannot detach disk %s from VM %s: the exclusivity check failed: %s",
+			attachment.Disk(), attachment.VM(), result.Message)
+	}
+	return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
+		attachment.Disk(), attachment.VM(), result.Message)
 }
 
 // waitForExclusivityCheck waits until the last exclusivity check of the attachment Pod ends, or the Pod is deleted.

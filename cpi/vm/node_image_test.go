@@ -189,6 +189,14 @@ var _ = Describe("The result of bosh-node", func() {
 		Expect(call.AsBOSHError(env.Detach(vm, disk)).WithCode()).To(MatchError("cannot detach disk " + disk + ": it is still in use in VM " + vm +
 			": process 12 (postgres) has it mounted at /var/vcap/store [disk-in-use]"))
 	})
+
+	It("is the error of detach_disk if the check failed, which does not mean that the disk is in use", func() {
+		_, err := env.Attach(vm, disk)
+		Expect(err).NotTo(HaveOccurred())
+		env.check.exitCode, env.check.message = api.ExitFailed, encoded(api.Result{Code: "disk-check-failed", Message: "open /dev/volume: input/output error"})
+		Expect(call.AsBOSHError(env.Detach(vm, disk)).WithCode()).To(MatchError("cannot detach disk " + disk + " from VM " + vm +
+			": the exclusivity check failed: open /dev/volume: input/output error [disk-check-failed]"))
+	})
 })
 
 var _ = Describe("The record that a VM has booted", func() {

@@ -51,17 +51,17 @@ var _ = Describe("The lock of an attachment", func() {
 		Expect(lock.Held(sys, path)).To(BeFalse())
 	})
 
-	It("is held for bash, and a lock of bash is held for this package", func() {
+	It("is held for flock(1), and a lock of flock(1) is held for this package", func() {
 		take()
 		held := func() error { return exec.Command("flock", "--shared", "--nonblock", sys.Path(path), "true").Run() }
 		Expect(held()).To(HaveOccurred())
-		bash := exec.Command("flock", sys.Path("/.disk-2.lock"), "cat")
-		input, err := bash.StdinPipe()
+		flock := exec.Command("flock", sys.Path("/.disk-2.lock"), "cat")
+		input, err := flock.StdinPipe()
 		Expect(err).NotTo(HaveOccurred())
-		Expect(bash.Start()).To(Succeed())
+		Expect(flock.Start()).To(Succeed())
 		Eventually(func() (bool, error) { return lock.Held(sys, "/.disk-2.lock") }, "30s").Should(BeTrue())
 		Expect(input.Close()).To(Succeed())
-		Expect(bash.Wait()).To(Succeed())
+		Expect(flock.Wait()).To(Succeed())
 		Expect(lock.Held(sys, "/.disk-2.lock")).To(BeFalse())
 	})
 

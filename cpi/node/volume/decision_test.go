@@ -17,7 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/volume"
 )
 
-// markText is what bash wrote.
+// markText is part of the contract between versions: see package api.
 const markText = "bosh-kubernetes-cpi makes the filesystem of disk disk-" + uuid + "\n"
 
 var _ = Describe("The decision to format", func() {
@@ -105,7 +105,7 @@ var _ = Describe("The decision to format", func() {
 		expectCode(err, "volume-not-blank", "has data without a known filesystem")
 	})
 
-	It("writes the same marks as bash", func() {
+	It("writes the marks that all versions read", func() {
 		sys := newFile()
 		Expect(volume.WriteMarks(sys, ext4Disk, "/disk")).To(Succeed())
 		for _, sector := range []int{2047, 16*2048 - 1} {
