@@ -72,9 +72,9 @@ var _ = Describe("make build", func() {
 
 	It("builds all programs in the same way", func() {
 		commands := buildCommands()
-		Expect(commands).To(HaveLen(3))
+		Expect(commands).To(HaveLen(4))
 		for _, command := range commands {
-			Expect(strings.NewReplacer("cni-shim", "cpi", "kubectl-bosh", "cpi").Replace(command)).To(Equal(commands[0]))
+			Expect(strings.NewReplacer("GOOS=linux ", "", "bosh-node", "cpi", "cni-shim", "cpi", "kubectl-bosh", "cpi").Replace(command)).To(Equal(commands[0]))
 		}
 	})
 })
