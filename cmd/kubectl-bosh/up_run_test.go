@@ -53,7 +53,7 @@ spec:
   matchConstraints:
     namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: NAMESPACE}}
     resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
-  validations: [{expression: "object.spec.containers.all(c, c.image.matches('^registry.example.com/(stemcell|bosh-node)@'))"}]
+  validations: [{expression: "object.spec.containers.all(c, c.image.matches('^(registry.example.com/stemcell|programs.example.com/bosh-node)@'))"}]
 ---
 apiVersion: admissionregistration.k8s.io/v1
 kind: ValidatingAdmissionPolicyBinding

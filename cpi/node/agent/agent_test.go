@@ -13,8 +13,8 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/agent"
 	"bosh-kubernetes-cpi/cpi/node/api"
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 func TestAgent(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/attach"
 	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/lock"
-	"bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 var _ = Describe("The exclusivity check", func() {

@@ -16,8 +16,8 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/probe"
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 func TestProbe(t *testing.T) {

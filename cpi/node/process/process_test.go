@@ -12,8 +12,8 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/process"
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 const vmA, vmB = "bosh/agent-a", "bosh/agent-b"

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/process"
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 var _ = Describe("The users of a disk", func() {

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
 	"bosh-kubernetes-cpi/cpi/node/shutdown"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 var _ = Describe("A reboot", func() {

@@ -16,7 +16,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
-	. "bosh-kubernetes-cpi/cpi/node/process/processtest"
+	. "bosh-kubernetes-cpi/test/harness/processtest"
 )
 
 func TestShutdown(t *testing.T) {
