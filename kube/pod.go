@@ -81,8 +81,7 @@ func FailedToStart(state *corev1.ContainerStateTerminated) bool {
 // EphemeralImagePullFailed reports whether the last attempt to pull the image of the ephemeral container of this name failed.
 func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
 	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
-		waiting := s.State.Waiting
-		return s.Name == name && waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff)
+		return s.Name == name && isPullFailure(s.State.Waiting)
 	})
 }
 

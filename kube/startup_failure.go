@@ -83,12 +83,16 @@ func isPermanentPullError(message string) bool {
 // ImagePullError returns the message of the last failure to pull an image of the container, its own or that of a volume, or "".
 func ImagePullError(pod *corev1.Pod, container string) string {
 	for _, status := range containerStatuses(pod) {
-		waiting := status.State.Waiting
-		if status.Name == container && waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff) {
-			return waiting.Message
+		if status.Name == container && isPullFailure(status.State.Waiting) {
+			return status.State.Waiting.Message
 		}
 	}
 	return ""
+}
+
+// isPullFailure reports whether a container waits because the last pull of an image failed.
+func isPullFailure(waiting *corev1.ContainerStateWaiting) bool {
+	return waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff)
 }
 
 // WrongPlatform reports whether the Pod's image is for other operating systems or architectures than its node. It recognizes the
@@ -96,7 +100,7 @@ func ImagePullError(pod *corev1.Pod, container string) string {
 func WrongPlatform(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(containerStatuses(pod), func(status corev1.ContainerStatus) bool {
 		waiting := status.State.Waiting
-		return waiting != nil && (waiting.Reason == reasonErrImagePull || waiting.Reason == reasonImagePullBackOff) &&
+		return isPullFailure(waiting) &&
 			(strings.Contains(waiting.Message, "no match for platform") || strings.Contains(waiting.Message, "no image found in"))
 	})
 }

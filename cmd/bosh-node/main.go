@@ -118,7 +118,7 @@ func withStop[T any](
 		if err != nil {
 			return usageError{err}
 		}
-		ctx, _ := attach.WithStop(context.Background()) // until the program exits: a later signal must not change its exit status
+		ctx, _ := system.WithStop(context.Background()) // until the program exits: a later signal must not change its exit status
 		return run(ctx, p.sys, request)
 	}
 }

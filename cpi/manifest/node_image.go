@@ -42,7 +42,7 @@ func NodeResult(terminated *corev1.ContainerStateTerminated) api.Result {
 	return result
 }
 
-// WithReadableResults returns a copy of the Pod in the status of which results of bosh-node are messages for people.
+// WithReadableResults returns a copy of the Pod. In its status, results of bosh-node are messages for people.
 func WithReadableResults(pod *corev1.Pod) *corev1.Pod {
 	readable := pod.DeepCopy()
 	for _, status := range readable.Status.ContainerStatuses {

@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os/signal"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -46,13 +45,6 @@ type attachment struct {
 
 func newAttachment(sys system.System, disk api.Disk) attachment {
 	return attachment{sys: sys, disk: disk, node: "/devices/" + disk.CID, lock: "/devices/." + disk.CID + ".lock"}
-}
-
-// WithStop returns a context that ends with a signal to stop. It is one of the signals that may stop a container: the kubelet sends the one
-// that the image specifies, for example SIGRTMIN+3 for systemd. Later signals have no effect.
-func WithStop(ctx context.Context) (context.Context, context.CancelFunc) {
-	const sigrtmin = 34 // of glibc
-	return signal.NotifyContext(ctx, unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, unix.Signal(sigrtmin+3))
 }
 
 // hold takes the lock, which reports to others that the disk is published. The caller releases it.
@@ -118,10 +110,8 @@ func attempt(ctx context.Context, do func() error) error {
 		if err == nil || number == attempts {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(pause):
+		if stopped := system.Pause(ctx, pause); stopped != nil {
+			return errors.Join(err, stopped)
 		}
 	}
 }

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 	if os.Getenv(waitForStopEnv) == "" {
 		os.Exit(m.Run())
 	}
-	ctx, _ := attach.WithStop(context.Background())
+	ctx, _ := system.WithStop(context.Background())
 	fmt.Fprintln(os.Stdout, "started")
 	<-ctx.Done()
 	fmt.Fprintln(os.Stdout, "stopped")

@@ -57,10 +57,8 @@ func Wait(ctx context.Context, sys system.System, disk api.Disk) error {
 		if held {
 			return nil
 		}
-		select {
-		case <-ctx.Done():
-			return errors.Join(err, ctx.Err())
-		case <-time.After(waitInterval):
+		if stopped := system.Pause(ctx, waitInterval); stopped != nil {
+			return errors.Join(err, stopped)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"errors"
 	"io/fs"
 	"log"
-	"os/signal"
 	"runtime"
 	"time"
 
@@ -39,9 +38,6 @@ const (
 // errStopped is the error after a signal to stop.
 var errStopped = errors.New("stopped before the init program started")
 
-// rtmin3 is SIGRTMIN+3, the signal that stops systemd. An image can specify it as the signal that the kubelet sends to stop a container.
-const rtmin3 = unix.Signal(37)
-
 // vm is a VM that starts.
 type vm struct {
 	sys         system.System
@@ -55,7 +51,7 @@ type vm struct {
 
 func newVM(sys system.System, environment []string) *vm {
 	return &vm{
-		sys: sys, log: log.New(log.Writer(), "vm-start: ", 0), environment: environment, pause: pause,
+		sys: sys, log: log.New(log.Writer(), "vm-start: ", 0), environment: environment, pause: system.Pause,
 		isDevice: func(path string) (bool, error) { return files.IsDevice(sys, path) },
 	}
 }
@@ -68,7 +64,7 @@ func newVM(sys system.System, environment []string) *vm {
 func Start(sys system.System, init string, environment []string) error {
 	// The cgroup namespace of the VM is entered by one thread, which then executes the init program.
 	runtime.LockOSThread()
-	ctx, stop := signal.NotifyContext(context.Background(), unix.SIGTERM, unix.SIGINT, unix.SIGQUIT, rtmin3)
+	ctx, stop := system.WithStop(context.Background())
 	defer stop()
 	err := newVM(sys, environment).start(ctx, init)
 	if ctx.Err() != nil {
@@ -157,13 +153,3 @@ func (v *vm) protectSharedMemory(context.Context) error {
 }
 
 func (v *vm) createStore(context.Context) error { return v.sys.MkdirAll(store, 0o755) }
-
-// pause waits for the duration, or until the context ends.
-func pause(ctx context.Context, duration time.Duration) error {
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(duration):
-		return nil
-	}
-}

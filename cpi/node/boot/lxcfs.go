@@ -74,7 +74,7 @@ func LXCFSMounts(ctx context.Context, sys system.System, period time.Duration, m
 		return err
 	}
 	l := &lxcfs{sys: sys, log: log.New(log.Writer(), "lxcfs-mounts: ", 0), mounted: mounted}
-	for pause(ctx, period) == nil {
+	for system.Pause(ctx, period) == nil {
 		l.check()
 	}
 	return ctx.Err()

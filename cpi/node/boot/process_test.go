@@ -10,6 +10,8 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"golang.org/x/sys/unix"
+
+	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
 var _ = Describe("The init program", func() {
@@ -106,6 +108,6 @@ var _ = Describe("A VM that waits for its disk", func() {
 		Expect(c.output.String()).To(HaveSuffix("error: stopped before the init program started\n"))
 		Expect(root.calls()).NotTo(ContainElement(HavePrefix("init")))
 	},
-		Entry(nil, unix.SIGTERM), Entry(nil, unix.SIGINT), Entry(nil, unix.SIGQUIT), Entry("SIGRTMIN+3", rtmin3),
+		Entry(nil, unix.SIGTERM), Entry(nil, unix.SIGINT), Entry(nil, unix.SIGQUIT), Entry("SIGRTMIN+3", system.SIGRTMin+3),
 	)
 })

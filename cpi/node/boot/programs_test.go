@@ -162,7 +162,7 @@ var _ = Describe("The programs that restart a VM", func() {
 
 	It("end the init program if the processes are unknown", func() {
 		root.remove("proc")
-		_ = rebootVM(context.Background(), sys, pause)
+		_ = rebootVM(context.Background(), sys, system.Pause)
 		Expect(calls).To(Equal([]string{"kill /proc/1"}))
 	})
 

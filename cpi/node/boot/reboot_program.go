@@ -32,7 +32,7 @@ func RebootProgram(sys system.System, arguments []string) error {
 	if err := sys.WriteFile("/proc/self/comm", []byte("reboot"), 0o644); err != nil {
 		return err
 	}
-	return rebootVM(context.Background(), sys, pause)
+	return rebootVM(context.Background(), sys, system.Pause)
 }
 
 // rebootVM ends the init program in any case, after at most 20 seconds.

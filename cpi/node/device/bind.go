@@ -130,9 +130,6 @@ func (l *Loop) Path() string { return l.path }
 // Numbers returns the numbers of the device, which do not change before Free or Close.
 func (l *Loop) Numbers() Numbers { return l.numbers }
 
-// File returns the descriptor that keeps the device. It is read-only; to write to the device, open its path.
-func (l *Loop) File() *system.File { return l.file }
-
 // Verify returns an error if the device is no longer bound to its image. If another program, such as `losetup --detach`, marked the device
 // to be freed at its last close, Verify removes the mark: the device must outlive this process while its node is in a VM.
 func (l *Loop) Verify() error {

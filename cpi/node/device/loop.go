@@ -141,10 +141,8 @@ func retry[T any](ctx context.Context, do func() (T, error)) (result T, err erro
 		if !errors.Is(err, errReleasing) && !errors.Is(err, ErrBusy) {
 			return result, err
 		}
-		select {
-		case <-ctx.Done():
-			return result, errors.Join(err, ctx.Err())
-		case <-time.After(pause):
+		if stopped := system.Pause(ctx, pause); stopped != nil {
+			return result, errors.Join(err, stopped)
 		}
 	}
 	return result, api.Errorf(codeUnavailable, "gave up after %d attempts: %w", attempts, err)

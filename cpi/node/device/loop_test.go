@@ -73,7 +73,10 @@ var _ = Describe("A loop device", func() {
 		loop := c.bind(sys, image)
 		Expect(os.Truncate(c.path(image), 2<<20)).To(Succeed())
 		Expect(loop.UpdateCapacity()).To(Succeed())
-		Expect(loop.File().Size()).To(BeEquivalentTo(2 << 20))
+		file, err := sys.Open(loop.Path(), unix.O_RDONLY, 0)
+		Expect(err).NotTo(HaveOccurred())
+		defer file.Close()
+		Expect(file.Size()).To(BeEquivalentTo(2 << 20))
 	})
 
 	It("is not freed while it is in use, and then can be", func() {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"time"
+
+	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
 const (
@@ -44,10 +46,8 @@ func connectToItself(ctx context.Context, service string) error {
 		if err = connect(ctx, service); err == nil {
 			return nil
 		}
-		select {
-		case <-time.After(connectPause):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ctx.Err(), err)
+		if stopped := system.Pause(ctx, connectPause); stopped != nil {
+			return fmt.Errorf("%w: %w", stopped, err)
 		}
 	}
 	return err

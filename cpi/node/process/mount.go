@@ -130,11 +130,6 @@ func parseMount(line string) (found mount, err error) {
 		return found, fmt.Errorf("%q is not a mount: %w", line, err)
 	}
 	found.device = unix.Mkdev(major, minor)
-	found.root, found.target, found.filesystem = unescape(fields[3]), unescape(fields[4]), filesystem[0]
+	found.root, found.target, found.filesystem = system.UnescapeMount(fields[3]), system.UnescapeMount(fields[4]), filesystem[0]
 	return found, nil
-}
-
-// unescape replaces the octal escapes of whitespace and backslashes in a path.
-func unescape(text string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#").Replace(text)
 }

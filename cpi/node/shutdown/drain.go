@@ -86,7 +86,7 @@ func (v vm) drainJob(ctx context.Context, script string) {
 		if err != nil {
 			return
 		}
-		if pause(ctx, time.Duration(max(seconds, -seconds))*time.Second) != nil || seconds >= 0 {
+		if system.Pause(ctx, time.Duration(max(seconds, -seconds))*time.Second) != nil || seconds >= 0 {
 			return
 		}
 	}

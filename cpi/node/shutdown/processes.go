@@ -32,9 +32,6 @@ const (
 	vmStart  = "bosh-node" // the VM is still starting, and has no services and jobs yet
 )
 
-// sigRTMin is SIGRTMIN of the C library, to which systemd(1) refers.
-const sigRTMin = unix.Signal(34)
-
 // interval is the time between scans of the processes.
 const interval = 100 * time.Millisecond
 
@@ -148,7 +145,7 @@ func (v vm) signal(ctx context.Context, signals []unix.Signal, matches func(proc
 		if err == nil {
 			return nil
 		}
-		if pause(ctx, interval) != nil {
+		if system.Pause(ctx, interval) != nil {
 			return err
 		}
 	}
@@ -227,21 +224,9 @@ func waitUntil(ctx context.Context, timeout time.Duration, condition func() bool
 	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for !condition() {
-		if pause(limited, interval) != nil {
+		if system.Pause(limited, interval) != nil {
 			return ctx.Err()
 		}
 	}
 	return nil
-}
-
-// pause waits, and fails if ctx is done.
-func pause(ctx context.Context, duration time.Duration) error {
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

@@ -97,7 +97,7 @@ func findInit(sys system.System, name string) (process.Process, error) {
 
 // rebootSystemd asks systemd to reboot, and waits until it exits, but not longer than the timeout.
 func (v vm) rebootSystemd(ctx context.Context, handle *system.ProcessHandle) error {
-	if err := handle.Signal(sigRTMin + 5); !isSentOrGone(err) { // systemd(1): reboot.target
+	if err := handle.Signal(system.SIGRTMin + 5); !isSentOrGone(err) { // systemd(1): reboot.target
 		return err
 	}
 	return waitUntil(ctx, v.timeouts.reboot, func() bool {

@@ -24,7 +24,7 @@ func Stop(ctx context.Context, sys system.System, request api.VMStop) error {
 }
 
 func stop(ctx context.Context, v vm, request api.VMStop) error {
-	if err := pause(ctx, time.Duration(request.ServeSeconds)*time.Second); err != nil {
+	if err := system.Pause(ctx, time.Duration(request.ServeSeconds)*time.Second); err != nil {
 		return fmt.Errorf("serve before the shutdown: %w", err)
 	}
 	if err := v.findInit(); err != nil {
@@ -69,7 +69,7 @@ func (v vm) haltSystemd(ctx context.Context) error {
 	}
 	defer handle.Close() // it is only a reference
 
-	if err := handle.Signal(sigRTMin + 3); !isSentOrGone(err) { // systemd(1): halt.target
+	if err := handle.Signal(system.SIGRTMin + 3); !isSentOrGone(err) { // systemd(1): halt.target
 		return fmt.Errorf("halt systemd: %w", err)
 	}
 	for ctx.Err() == nil {
@@ -80,7 +80,7 @@ func (v vm) haltSystemd(ctx context.Context) error {
 		if exited {
 			return nil
 		}
-		_ = pause(ctx, interval)
+		_ = system.Pause(ctx, interval)
 	}
 	return nil
 }

@@ -27,9 +27,6 @@ func (s System) Open(path string, flags int, mode fs.FileMode) (*File, error) {
 	return &File{file, s, path}, nil
 }
 
-// Path returns the path that opened the file.
-func (f *File) Path() string { return f.path }
-
 // ReadAt reads exactly len(data) bytes at the offset, or fails.
 func (f *File) ReadAt(data []byte, offset int64) error {
 	return f.call("read", func() error {
@@ -48,6 +45,16 @@ func (f *File) WriteAt(data []byte, offset int64) error {
 
 // Sync writes the content of the file to its storage.
 func (f *File) Sync() error { return f.call("fsync", f.File.Sync) }
+
+// SyncPath writes the content of a file, or the names of the files in a directory, to its storage.
+func (s System) SyncPath(path string) error {
+	file, err := s.Open(path, unix.O_RDONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
+}
 
 // SyncFilesystem writes all files of the filesystem to its storage.
 func (f *File) SyncFilesystem() error {

@@ -6,9 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"os/exec"
-	"strings"
 	"syscall"
 	"time"
 
@@ -18,7 +16,7 @@ import (
 // groupDelay is how long RunGroup waits for the output of a program after it exited, or should exit.
 const groupDelay = time.Second
 
-// RunGroup runs a program in its own process group, and terminates the group when ctx is done. Other than Run, it does not wait for
+// RunGroup runs a program in its own process group, and terminates the group when ctx is done. Unlike Run, it does not wait for
 // processes that the program starts and leaves behind, and it does not return what the program prints to stderr.
 func (s System) RunGroup(ctx context.Context, name string, arguments ...string) (Output, error) {
 	var stdout bytes.Buffer
@@ -30,14 +28,8 @@ func (s System) RunGroup(ctx context.Context, name string, arguments ...string) 
 		command.WaitDelay = groupDelay
 		return command.Run()
 	})
-	output := Output{Stdout: strings.TrimSuffix(stdout.String(), "\n")}
-	var exit *exec.ExitError
-	switch {
-	case err == nil, errors.Is(err, exec.ErrWaitDelay):
-		return output, nil
-	case errors.As(err, &exit) && exit.Exited():
-		output.Status = exit.ExitCode()
-		return output, nil
+	if errors.Is(err, exec.ErrWaitDelay) { // the program succeeded, and left a process behind
+		err = nil
 	}
-	return Output{}, fmt.Errorf("run %s: %w", name, err)
+	return outcome(name, Output{Stdout: stdout.String()}, err)
 }

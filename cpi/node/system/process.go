@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CachedStat returns the type and the device numbers of a file from the kernel's memory. Other than Stat, it does not ask the server of a
+// CachedStat returns the type and the device numbers of a file from the kernel's memory. Unlike Stat, it does not ask the server of a
 // network filesystem, which may not respond, and it does not need permissions in a FUSE filesystem.
 func (s System) CachedStat(path string) (stat unix.Stat_t, err error) {
 	return ask(s, "statx", path, func(path string) (stat unix.Stat_t, err error) {
@@ -51,7 +51,7 @@ func ParseMountID(info string) (int, error) {
 	return 0, errors.New("no mnt_id in fdinfo")
 }
 
-// A ProcessHandle refers to a process. Other than its ID, it never refers to another process after the process exited.
+// A ProcessHandle refers to a process. Unlike its ID, it never refers to another process after the process exited.
 type ProcessHandle struct {
 	system     System
 	id         int

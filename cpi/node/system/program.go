@@ -26,15 +26,18 @@ func (s System) Run(ctx context.Context, name string, arguments ...string) (Outp
 		command.Stdout, command.Stderr = &stdout, &stderr
 		return command.Run()
 	})
-	output := Output{Stdout: strings.TrimSuffix(stdout.String(), "\n"), Stderr: strings.TrimSuffix(stderr.String(), "\n")}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) && exit.Exited() {
-		output.Status = exit.ExitCode()
-		return output, nil
+	return outcome(name, Output{Stdout: stdout.String(), Stderr: stderr.String()}, err)
+}
+
+// outcome returns what a program printed, and its exit status, or an error if it did not exit by itself.
+func outcome(name string, output Output, err error) (Output, error) {
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok && exit.Exited() {
+		output.Status, err = exit.ExitCode(), nil
 	}
 	if err != nil {
 		return Output{}, fmt.Errorf("run %s: %w", name, err)
 	}
+	output.Stdout, output.Stderr = strings.TrimSuffix(output.Stdout, "\n"), strings.TrimSuffix(output.Stderr, "\n")
 	return output, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -189,6 +190,11 @@ func (s System) Mount(source, target, filesystem string, flags uintptr, data str
 func (s System) Unmount(target string, flags int) error {
 	return s.call("umount", target, func(path string) error { return unix.Unmount(path, flags) })
 }
+
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`, `\043`, "#")
+
+// UnescapeMount returns a path in mountinfo without the escapes of the kernel.
+func UnescapeMount(path string) string { return mountEscapes.Replace(path) }
 
 // SyncAll writes all cached data to all disks of the node: sync(2) is not limited to a mount namespace.
 func (s System) SyncAll() error {

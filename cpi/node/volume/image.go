@@ -37,7 +37,7 @@ func openImage(ctx context.Context, sys system.System, disk api.Disk) (*Device, 
 		}
 	}
 	// An earlier attempt may have been killed after it renamed the image file.
-	if err := syncDirectory(sys, directory); err != nil {
+	if err := sys.SyncPath(directory); err != nil {
 		return nil, err
 	}
 	if err := allocateImage(sys, disk); err != nil {
@@ -157,16 +157,6 @@ func allocateImage(sys system.System, disk api.Disk) error {
 		}
 	}
 	return nil
-}
-
-// syncDirectory writes the names of the files in a directory to the storage.
-func syncDirectory(sys system.System, path string) error {
-	directory, err := sys.Open(path, unix.O_RDONLY|unix.O_DIRECTORY, 0)
-	if err != nil {
-		return err
-	}
-	defer directory.Close()
-	return directory.Sync()
 }
 
 // makeFilesystem creates the filesystem of the disk; see filesystem.Make.

@@ -63,22 +63,6 @@ func Prepare(ctx context.Context, sys system.System, disk api.Disk) (*Device, er
 	return d, nil
 }
 
-// Find returns the device of a disk that an earlier attachment prepared, and changes nothing, or nil if there is none.
-func Find(sys system.System, disk api.Disk) (*Device, error) {
-	d, err := openBlock(sys, disk)
-	if !errors.Is(err, device.ErrNotDevice) {
-		return d, err
-	}
-	if exists, err := sys.Exists(imagePath); err != nil || !exists {
-		return nil, err
-	}
-	loop, err := device.FindLoop(sys, imagePath)
-	if err != nil || loop == nil {
-		return nil, err
-	}
-	return newLoopDevice(sys, disk, loop), nil
-}
-
 // openBlock opens the device of a Block volume. The error is ErrNotDevice if the volume is not one.
 func openBlock(sys system.System, disk api.Disk) (*Device, error) {
 	numbers, err := device.NumbersOf(sys, blockPath)
@@ -195,7 +179,7 @@ func (d *Device) MarkPublished() error {
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return err
 	}
-	return syncDirectory(d.sys, markers)
+	return d.sys.SyncPath(markers)
 }
 
 // hadData reports whether a VM had the disk before.

@@ -262,12 +262,7 @@ func (c Cgroups) pause(ctx context.Context, duration time.Duration) error {
 	if c.Pause != nil {
 		return c.Pause(ctx, duration)
 	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-time.After(duration):
-		return nil
-	}
+	return system.Pause(ctx, duration)
 }
 
 // isLimit reports whether the kernel allows no more namespaces or cgroups: see max_cgroup_namespaces in namespaces(7).

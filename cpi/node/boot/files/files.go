@@ -24,7 +24,7 @@ func RenameSynced(sys system.System, from, to string) error {
 	if err := sys.Rename(from, to); err != nil {
 		return err
 	}
-	return syncFile(sys, filepath.Dir(to))
+	return sys.SyncPath(filepath.Dir(to))
 }
 
 // syncAll syncs a file, or all files of the filesystem of a directory.
@@ -34,7 +34,7 @@ func syncAll(sys system.System, path string) error {
 		return err
 	}
 	if !directory {
-		return syncFile(sys, path)
+		return sys.SyncPath(path)
 	}
 	file, err := sys.Open(path, unix.O_RDONLY, 0)
 	if err != nil {
@@ -42,15 +42,6 @@ func syncAll(sys system.System, path string) error {
 	}
 	defer file.Close()
 	return file.SyncFilesystem()
-}
-
-func syncFile(sys system.System, path string) error {
-	file, err := sys.Open(path, unix.O_RDONLY, 0)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
-	return file.Sync()
 }
 
 // Update replaces the content of a file. It keeps a file that already has this content: this also works on a full disk, and saves a sync.

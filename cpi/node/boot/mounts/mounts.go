@@ -39,7 +39,7 @@ func Read(sys system.System) (Mounts, error) {
 		if len(fields) < 5 {
 			return nil, fmt.Errorf("/proc/self/mountinfo has the line %q", line)
 		}
-		target := unescape.Replace(fields[4])
+		target := system.UnescapeMount(fields[4])
 		if sys.Root != "" {
 			below, err := filepath.Rel(sys.Root, target)
 			if err != nil || strings.HasPrefix(below, "..") {
@@ -47,13 +47,10 @@ func Read(sys system.System) (Mounts, error) {
 			}
 			target = filepath.Join("/", below)
 		}
-		found = append(found, Mount{fields[2], unescape.Replace(fields[3]), target})
+		found = append(found, Mount{fields[2], system.UnescapeMount(fields[3]), target})
 	}
 	return found, nil
 }
-
-// unescape replaces the characters that the kernel escapes in mountinfo.
-var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
 
 // At returns the visible mount at exactly this path. ok is false if there is none.
 func (m Mounts) At(path string) (mount Mount, ok bool) {
