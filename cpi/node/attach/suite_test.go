@@ -25,6 +25,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/lock"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 	"bosh-kubernetes-cpi/test/harness/processtest"
 )
 
@@ -51,6 +52,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestAttach(t *testing.T) {
+	filesystems.Isolate()
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "attach")
 }

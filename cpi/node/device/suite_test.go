@@ -16,9 +16,11 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 func TestDevice(t *testing.T) {
+	filesystems.Isolate()
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "device")
 }

@@ -13,6 +13,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 var _ = Describe("Make", func() {
@@ -58,7 +59,7 @@ var _ = Describe("Grow", func() {
 		}
 		Expect(grow(sys)).To(Succeed())
 		Expect(filesystem.Identify(sys, path)).To(HaveField("SizeBytes", bytes+64*mib))
-		expectValid(sys, kind)
+		filesystems.ExpectValid(sys, path, kind)
 		expectFile(sys)
 	},
 		Entry("ext4", "ext4", int64(16*mib), false),
@@ -93,7 +94,7 @@ var _ = Describe("Grow", func() {
 	// recordErrors records in the superblock that the kernel found errors.
 	recordErrors := func(sys system.System) {
 		GinkgoHelper()
-		run("debugfs", "-w", "-R", "set_super_value state 3", sys.Path(path))
+		filesystems.Run("debugfs", "-w", "-R", "set_super_value state 3", sys.Path(path))
 	}
 
 	Describe("of ext4 while it is mounted", func() {
@@ -103,24 +104,24 @@ var _ = Describe("Grow", func() {
 
 		It("runs resize2fs after the mount, and then unmounts", func() {
 			sys := newDisk("ext4", 16*mib, 16*mib)
-			fakeProgram("resize2fs", requireMount)
+			filesystems.FakeProgram("resize2fs", requireMount)
 			Expect(growMounted(sys)).To(Succeed())
 			Expect(filesystem.UnmountLeftover(failCall(sys, 1, unix.EINVAL))).To(Succeed())
-			run("e2fsck", "-n", sys.Path(path))
+			filesystems.Run("e2fsck", "-n", sys.Path(path))
 		})
 
 		It("lets e2fsck repair recorded errors first, because the kernel does not grow the filesystem otherwise", func() {
 			sys := newDisk("ext4", 16*mib, 16*mib)
 			recordErrors(sys)
-			fakeProgram("resize2fs", requireMount)
+			filesystems.FakeProgram("resize2fs", requireMount)
 			Expect(growMounted(sys)).To(Succeed())
-			Expect(run("dumpe2fs", "-h", sys.Path(path))).To(MatchRegexp("Filesystem state: +clean\n"))
+			Expect(filesystems.Run("dumpe2fs", "-h", sys.Path(path))).To(MatchRegexp("Filesystem state: +clean\n"))
 		})
 
 		It("fails if e2fsck does not repair them", func() {
 			sys := newDisk("ext4", 16*mib, 16*mib)
 			recordErrors(sys)
-			fakeProgram("e2fsck", "exit 4")
+			filesystems.FakeProgram("e2fsck", "exit 4")
 			Expect(growMounted(sys)).To(MatchError("it has errors that e2fsck does not repair automatically"))
 		})
 
@@ -132,9 +133,9 @@ var _ = Describe("Grow", func() {
 
 		It("unmounts it if resize2fs fails", func() {
 			sys := newDisk("ext4", 16*mib, 16*mib)
-			fakeProgram("resize2fs", "exit 1")
+			filesystems.FakeProgram("resize2fs", "exit 1")
 			Expect(growMounted(sys)).To(MatchError(ContainSubstring("exit status 1")))
-			run("e2fsck", "-n", sys.Path(path))
+			filesystems.Run("e2fsck", "-n", sys.Path(path))
 		})
 	})
 
@@ -142,21 +143,21 @@ var _ = Describe("Grow", func() {
 		sys := newDisk("ext4", 16*mib, 16*mib)
 		recordErrors(sys)
 		Expect(grow(sys)).To(Succeed())
-		expectValid(sys, "ext4")
+		filesystems.ExpectValid(sys, path, "ext4")
 		expectFile(sys)
 	})
 
 	It("fails if e2fsck does not repair the filesystem", func() {
 		sys := newDisk("ext4", 16*mib, 16*mib)
 		recordErrors(sys)
-		fakeProgram("e2fsck", "exit 4")
+		filesystems.FakeProgram("e2fsck", "exit 4")
 		Expect(grow(sys)).To(MatchError(filesystem.ErrDamaged))
 	})
 
 	It("fails if e2fsck is killed", func() {
 		sys := newDisk("ext4", 16*mib, 16*mib)
 		recordErrors(sys)
-		fakeProgram("e2fsck", "kill -9 $$")
+		filesystems.FakeProgram("e2fsck", "kill -9 $$")
 		Expect(grow(sys)).To(MatchError("run e2fsck: signal: killed"))
 	})
 
@@ -164,7 +165,7 @@ var _ = Describe("Grow", func() {
 		sys := newDisk("ext4", 16*mib, 0)
 		Expect(filesystem.UnmountLeftover(sys)).To(Succeed(), "there is no directory yet")
 		Expect(sys.MkdirAll("/mnt/grow", 0o700)).To(Succeed())
-		run("mount", sys.Path(path), sys.Path("/mnt/grow"))
+		filesystems.Run("mount", sys.Path(path), sys.Path("/mnt/grow"))
 		Expect(filesystem.UnmountLeftover(sys)).To(Succeed())
 		Expect(filesystem.UnmountLeftover(sys)).To(Succeed(), "nothing is mounted")
 		Expect(filesystem.UnmountLeftover(failCall(sys, 1, unix.EBUSY))).To(MatchError(unix.EBUSY))

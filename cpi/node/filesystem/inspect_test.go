@@ -13,6 +13,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // write writes data to the disk.
@@ -135,7 +136,7 @@ var _ = Describe("Inspect", func() {
 		if makeFilesystem {
 			mkfs(sys, "ext4")
 		}
-		fakeProgram("blkid", blkid)
+		filesystems.FakeProgram("blkid", blkid)
 		Expect(inspect(sys)).To(Equal(filesystem.Content{Info: filesystem.Info{Type: known}}))
 	},
 		Entry("if it finds more than the superblock of ext4", "echo TYPE=crypto_LUKS", "crypto_LUKS", true),
@@ -147,7 +148,7 @@ var _ = Describe("Inspect", func() {
 	)
 
 	DescribeTable("fails if blkid", func(blkid, message string) {
-		fakeProgram("blkid", blkid)
+		filesystems.FakeProgram("blkid", blkid)
 		Expect(inspect(newRoot(2 * mib))).Error().To(MatchError(ContainSubstring(message)))
 	},
 		Entry("is killed", "kill -9 $$", "run blkid: signal: killed"),

@@ -4,8 +4,6 @@ package filesystem_test
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -14,9 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 func TestFilesystem(t *testing.T) {
+	filesystems.Isolate()
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "node filesystem")
 }
@@ -40,14 +40,6 @@ func newRoot(bytes int64) system.System {
 	return sys
 }
 
-// run runs a program that must succeed, and returns its output.
-func run(name string, arguments ...string) string {
-	GinkgoHelper()
-	out, err := exec.Command(name, arguments...).CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s %q: %s", name, arguments, out)
-	return string(out)
-}
-
 // mkfs creates a filesystem in the image file, with otherUUID unless the arguments have another one.
 func mkfs(sys system.System, filesystem string, arguments ...string) {
 	GinkgoHelper()
@@ -55,18 +47,18 @@ func mkfs(sys system.System, filesystem string, arguments ...string) {
 		"ext2": {"mkfs.ext2", "-q", "-F", "-U", otherUUID}, "ext3": {"mkfs.ext3", "-q", "-F", "-U", otherUUID},
 		"ext4": {"mkfs.ext4", "-q", "-F", "-U", otherUUID}, "xfs": {"mkfs.xfs", "-q", "-f", "-m", "uuid=" + otherUUID},
 	}[filesystem]
-	run(command[0], append(append(command[1:], arguments...), sys.Path(path))...)
+	filesystems.Run(command[0], append(append(command[1:], arguments...), sys.Path(path))...)
 }
 
 // useLoop replaces the image file in the root by a link to its loop device.
 func useLoop(sys system.System) {
 	GinkgoHelper()
-	needsRoot()
+	filesystems.NeedsRoot()
 	Expect(os.Rename(sys.Path(path), sys.Path(image))).To(Succeed())
-	loop := strings.TrimSpace(run("losetup", "--find", "--show", sys.Path(image)))
+	loop := strings.TrimSpace(filesystems.Run("losetup", "--find", "--show", sys.Path(image)))
 	DeferCleanup(func() {
 		_ = unix.Unmount(sys.Path("/mnt/grow"), unix.MNT_DETACH)
-		run("losetup", "--detach", loop)
+		filesystems.Run("losetup", "--detach", loop)
 	})
 	Expect(os.Symlink(loop, sys.Path(path))).To(Succeed())
 }
@@ -78,45 +70,10 @@ const image = "/disk.img"
 func copyOf(sys system.System) system.System {
 	GinkgoHelper()
 	target := system.System{Root: GinkgoT().TempDir()}
-	run("sync", sys.Path(path), sys.Path(image))
-	run("cp", "--sparse=always", sys.Path(image), target.Path(path))
+	filesystems.Run("sync", sys.Path(path), sys.Path(image))
+	filesystems.Run("cp", "--sparse=always", sys.Path(image), target.Path(path))
 	useLoop(target)
 	return target
-}
-
-func needsRoot() {
-	if os.Geteuid() != 0 {
-		Skip("needs root: mounts filesystems on loop devices")
-	}
-}
-
-// whileMounted calls do while the filesystem on the loop device is mounted.
-func whileMounted(sys system.System, do func(directory string)) {
-	GinkgoHelper()
-	directory := filepath.Join(sys.Root, "mounted")
-	Expect(os.MkdirAll(directory, 0o700)).To(Succeed())
-	run("mount", sys.Path(path), directory)
-	defer run("umount", directory)
-	do(directory)
-}
-
-// expectValid checks the filesystem on the loop device, and that the kernel mounts it.
-func expectValid(sys system.System, filesystem string) {
-	GinkgoHelper()
-	if filesystem == "xfs" {
-		run("xfs_repair", "-n", sys.Path(path))
-	} else {
-		run("e2fsck", "-f", "-n", sys.Path(path))
-	}
-	whileMounted(sys, func(directory string) { Expect(os.WriteFile(directory+"/test", nil, 0o600)).To(Succeed()) })
-}
-
-// fakeProgram puts a script before the programs of the system.
-func fakeProgram(name, script string) {
-	GinkgoHelper()
-	directory := GinkgoT().TempDir()
-	Expect(os.WriteFile(filepath.Join(directory, name), []byte("#!/bin/sh\n"+script), 0o700)).To(Succeed())
-	GinkgoT().Setenv("PATH", directory+":"+os.Getenv("PATH"))
 }
 
 // failCall makes the n-th system call fail once.

@@ -16,12 +16,13 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // writeFile writes a file to the filesystem on the loop device.
 func writeFile(sys system.System) {
 	GinkgoHelper()
-	whileMounted(sys, func(directory string) {
+	filesystems.WhileMounted(sys, path, func(directory string) {
 		Expect(os.WriteFile(filepath.Join(directory, "data"), []byte("of a job"), 0o600)).To(Succeed())
 	})
 }
@@ -29,7 +30,7 @@ func writeFile(sys system.System) {
 // expectFile checks the file of writeFile.
 func expectFile(sys system.System) {
 	GinkgoHelper()
-	whileMounted(sys, func(directory string) {
+	filesystems.WhileMounted(sys, path, func(directory string) {
 		Expect(os.ReadFile(filepath.Join(directory, "data"))).To(Equal([]byte("of a job")))
 	})
 }
@@ -38,14 +39,14 @@ func expectFile(sys system.System) {
 func makeDirty(sys system.System) {
 	GinkgoHelper()
 	snapshot := filepath.Join(sys.Root, "snapshot")
-	whileMounted(sys, func(directory string) {
+	filesystems.WhileMounted(sys, path, func(directory string) {
 		Expect(os.WriteFile(filepath.Join(directory, "data"), []byte("of a job"), 0o600)).To(Succeed())
-		run("sync", "--file-system", directory)
+		filesystems.Run("sync", "--file-system", directory)
 		Expect(os.WriteFile(filepath.Join(directory, "journal"), []byte("x"), 0o600)).To(Succeed())
-		run("sync", filepath.Join(directory, "journal"))
-		run("cp", "--sparse=always", sys.Path(image), snapshot)
+		filesystems.Run("sync", filepath.Join(directory, "journal"))
+		filesystems.Run("cp", "--sparse=always", sys.Path(image), snapshot)
 	})
-	run("dd", "if="+snapshot, "of="+sys.Path(path), "bs=1M", "conv=fsync", "status=none")
+	filesystems.Run("dd", "if="+snapshot, "of="+sys.Path(path), "bs=1M", "conv=fsync", "status=none")
 }
 
 var _ = Describe("SetUUID", func() {
@@ -68,14 +69,14 @@ var _ = Describe("SetUUID", func() {
 	expectUUID := func(sys system.System) {
 		GinkgoHelper()
 		Expect(filesystem.Identify(sys, path)).To(HaveField("UUID", uuid))
-		Expect(run("blkid", "-p", "-o", "value", "-s", "UUID", sys.Path(path))).To(Equal(uuid + "\n"))
+		Expect(filesystems.Run("blkid", "-p", "-o", "value", "-s", "UUID", sys.Path(path))).To(Equal(uuid + "\n"))
 	}
 
 	DescribeTable("changes the UUID of", func(kind string, arguments ...string) {
 		sys := newDisk(kind, arguments...)
 		Expect(setUUID(sys)).To(Succeed())
 		expectUUID(sys)
-		expectValid(sys, kind)
+		filesystems.ExpectValid(sys, path, kind)
 		expectFile(sys)
 	},
 		Entry("ext4 with checksums that depend on the UUID", "ext4", "-O", "metadata_csum,^metadata_csum_seed"),
@@ -90,7 +91,7 @@ var _ = Describe("SetUUID", func() {
 		makeDirty(sys)
 		Expect(setUUID(sys)).To(Succeed())
 		expectUUID(sys)
-		expectValid(sys, kind)
+		filesystems.ExpectValid(sys, path, kind)
 		expectFile(sys)
 	},
 		Entry("ext4", "ext4"),
@@ -103,7 +104,7 @@ var _ = Describe("SetUUID", func() {
 		write(sys, 1024, make([]byte, 1024))
 		out, _ := exec.Command("e2fsck", "-f", "-y", sys.Path(path)).CombinedOutput()
 		Expect(string(out)).NotTo(MatchRegexp(`[Ii]node \d`), "the checksums of inodes are valid")
-		run("e2fsck", "-f", "-n", sys.Path(path))
+		filesystems.Run("e2fsck", "-f", "-n", sys.Path(path))
 		expectFile(sys)
 	})
 
@@ -151,7 +152,7 @@ var _ = Describe("SetUUID", func() {
 
 	It("reports what xfs_admin prints if it changes nothing", func() {
 		sys := newDisk("xfs")
-		fakeProgram("xfs_admin", "echo the reason")
+		filesystems.FakeProgram("xfs_admin", "echo the reason")
 		Expect(setUUID(sys)).To(MatchError("xfs_admin: it has the UUID " + otherUUID + " instead of " + uuid + ": the reason"))
 	})
 
@@ -164,7 +165,7 @@ var _ = Describe("SetUUID", func() {
 		original, err := exec.LookPath(program)
 		Expect(err).NotTo(HaveOccurred())
 		number := filepath.Join(GinkgoT().TempDir(), "number")
-		fakeProgram(program, fmt.Sprintf(`number=$(cat %s)
+		filesystems.FakeProgram(program, fmt.Sprintf(`number=$(cat %s)
 			[ "$number" != 0 ] || exec %s "$@"
 			exec strace -f -qq -o /dev/null -e trace=pwrite64 -e inject=pwrite64:signal=KILL:when="$number" %[2]s "$@"`, number, original))
 		return func(n int) {
@@ -181,7 +182,7 @@ var _ = Describe("SetUUID", func() {
 		GinkgoHelper()
 		Expect(setUUID(sys)).To(Succeed(), "after write %d", number)
 		expectUUID(sys)
-		expectValid(sys, "xfs")
+		filesystems.ExpectValid(sys, path, "xfs")
 		expectFile(sys)
 	}
 
@@ -227,7 +228,7 @@ var _ = Describe("SetUUID", func() {
 			_ = filesystem.UnmountLeftover(sys)
 			Expect(setUUID(sys)).To(Succeed())
 			expectUUID(sys)
-			expectValid(sys, kind)
+			filesystems.ExpectValid(sys, path, kind)
 		})
 	},
 		Entry("ext4", "ext4", unix.EIO, unix.ENOMEM, unix.EINTR),

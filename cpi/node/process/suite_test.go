@@ -7,9 +7,12 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 func TestProcess(t *testing.T) {
+	filesystems.Isolate()
 	RegisterFailHandler(Fail)
 	RunSpecs(t, "process")
 }

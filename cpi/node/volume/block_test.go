@@ -6,6 +6,7 @@ import (
 	"context"
 	"os"
 	"os/exec"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -16,6 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 var _ = Describe("A Block volume", func() {
@@ -28,12 +30,12 @@ var _ = Describe("A Block volume", func() {
 		for _, offset := range []int64{mib - 512, disk.SizeMiB*mib - 512} {
 			Expect(sys.ReadDirect(block, offset, 512)).NotTo(ContainElement(byte('b')), "the mark is erased")
 		}
-		whileMounted(sys, block, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
+		filesystems.WhileMounted(sys, block, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
 		Expect(prepared.Free()).To(Succeed())
 		Expect(prepared.Free()).To(Succeed(), "again")
 		mustPrepare(sys, disk)
 		expectFilesystem(sys, block, disk)
-		whileMounted(sys, block, func(directory string) { Expect(directory + "/data").To(BeAnExistingFile()) })
+		filesystems.WhileMounted(sys, block, func(directory string) { Expect(directory + "/data").To(BeAnExistingFile()) })
 	},
 		Entry("ext4", ext4Disk),
 		Entry("XFS", xfsDisk),
@@ -44,7 +46,7 @@ var _ = Describe("A Block volume", func() {
 		sys := newBlockVolume(sizeMiB)
 		original, err := exec.LookPath("mkfs." + disk.Filesystem)
 		Expect(err).NotTo(HaveOccurred())
-		fakeProgram("mkfs."+disk.Filesystem, original+` "$@" && kill -9 $$`)
+		filesystems.FakeProgram("mkfs."+disk.Filesystem, original+` "$@" && kill -9 $$`)
 		_, err = prepare(sys, disk)
 		Expect(err).To(MatchError(ContainSubstring("signal: killed")))
 		Expect(volume.Formats(context.Background(), sys, disk, block)).To(BeTrue())
@@ -68,17 +70,17 @@ var _ = Describe("A Block volume", func() {
 	It("keeps its UUID while it is in use, because the VM is running", func() {
 		sys := newBlockVolume(16)
 		mkfs(sys, block, "ext4", otherUUID)
-		whileMounted(sys, block, func(string) { mustPrepare(sys, formatted(ext4Disk)) })
+		filesystems.WhileMounted(sys, block, func(string) { mustPrepare(sys, formatted(ext4Disk)) })
 		Expect(filesystem.Identify(sys, block)).To(HaveField("UUID", otherUUID))
 	})
 
 	It("keeps the filesystem of another type that a job created", func() {
 		sys := newBlockVolume(16)
-		run("mkfs.ext3", "-q", "-F", "-U", otherUUID, sys.Path(block))
+		filesystems.Run("mkfs.ext3", "-q", "-F", "-U", otherUUID, sys.Path(block))
 		Expect(os.Truncate(sys.Path("backing"), 32*mib)).To(Succeed())
 		prepared := mustPrepare(sys, formatted(ext4Disk))
 		Expect(prepared.Grow(context.Background())).To(Succeed())
-		Expect(run("blkid", "-p", "-o", "value", "-s", "UUID", sys.Path(block))).To(Equal(otherUUID))
+		Expect(strings.TrimSpace(filesystems.Run("blkid", "-p", "-o", "value", "-s", "UUID", sys.Path(block)))).To(Equal(otherUUID))
 	})
 
 	It("is not formatted while it is in use", func() {
@@ -107,7 +109,7 @@ var _ = Describe("A Block volume", func() {
 		sys := newBlockVolume(xfsMiB)
 		mkfs(sys, block, "xfs", otherUUID)
 		writeAt(sys, block, 108, "label") // the checksum is wrong then
-		fakeProgram("blkid", "echo TYPE=xfs")
+		filesystems.FakeProgram("blkid", "echo TYPE=xfs")
 		_, err := prepare(sys, formatted(xfsDisk))
 		expectCode(err, "filesystem-damaged", "cannot set the UUID of the filesystem of disk disk-"+uuid+": it has errors: ")
 	})
@@ -123,7 +125,7 @@ var _ = Describe("A Block volume", func() {
 		sys := newBlockVolume(16)
 		prepared := mustPrepare(sys, ext4Disk)
 		Expect(prepared.MarkPublished()).To(Succeed())
-		run("blkdiscard", "--force", "--zeroout", sys.Path(block))
+		filesystems.Run("blkdiscard", "--force", "--zeroout", sys.Path(block))
 		_, err := prepare(sys, ext4Disk)
 		expectCode(err, "volume-blank", "is blank, but the disk had a filesystem")
 	})
@@ -135,21 +137,12 @@ var _ = Describe("A Block volume", func() {
 		Expect(prepared.MarkPublished()).To(MatchError(os.ErrNotExist))
 	})
 
-	It("is found without a change", func() {
-		sys := newBlockVolume(16)
-		found, err := volume.Find(sys, ext4Disk)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(found.Close)
-		Expect(found.Path).To(Equal(block))
-		Expect(volume.Formats(context.Background(), sys, ext4Disk, block)).To(BeTrue(), "still blank")
-	})
-
 	It("is formatted in the end, whichever call fails before", func() {
 		reference := newBlockVolume(16)
 		calls := countCalls(reference, func(sys system.System) { mustPrepare(sys, ext4Disk) })
 		sys := newBlockVolume(16)
 		for n := range calls {
-			run("blkdiscard", "--force", "--zeroout", sys.Path(block))
+			filesystems.Run("blkdiscard", "--force", "--zeroout", sys.Path(block))
 			device, err := volume.Prepare(context.Background(), failCall(sys, n+1, unix.EIO), ext4Disk)
 			if err == nil {
 				Expect(device.Close()).To(Succeed())
@@ -168,7 +161,8 @@ var _ = Describe("Growing a disk", func() {
 		sys := newBlockVolume(disk.SizeMiB)
 		Expect(mustPrepare(sys, disk).Grow(context.Background())).To(Succeed())
 		Expect(os.Truncate(sys.Path("backing"), 2*disk.SizeMiB*mib)).To(Succeed())
-		run("losetup", "--set-capacity", sys.Path(block))
+		filesystems.Run("losetup", "--set-capacity", sys.Path(block))
+		awaitFree(sys)
 		Expect(mustPrepare(sys, disk).Grow(context.Background())).To(Succeed())
 		Expect(filesystem.Identify(sys, block)).To(HaveField("SizeBytes", 2*disk.SizeMiB*mib))
 		expectFilesystem(sys, block, disk)
@@ -180,19 +174,19 @@ var _ = Describe("Growing a disk", func() {
 	It("skips a filesystem that is in use", func() {
 		sys := newBlockVolume(32)
 		mkfs(sys, block, "ext4", otherUUID)
-		run("resize2fs", sys.Path(block), "16M")
+		filesystems.Run("resize2fs", sys.Path(block), "16M")
 		prepared := mustPrepare(sys, ext4Disk)
-		whileMounted(sys, block, func(string) { Expect(prepared.Grow(context.Background())).To(Succeed()) })
+		filesystems.WhileMounted(sys, block, func(string) { Expect(prepared.Grow(context.Background())).To(Succeed()) })
 		Expect(filesystem.Identify(sys, block)).To(HaveField("SizeBytes", int64(16*mib)))
 	})
 
 	It("fails if the filesystem has errors", func() {
 		sys := newBlockVolume(32)
 		mkfs(sys, block, "ext4", otherUUID)
-		run("resize2fs", sys.Path(block), "16M")
+		filesystems.Run("resize2fs", sys.Path(block), "16M")
 		prepared := mustPrepare(sys, ext4Disk)
-		run("debugfs", "-w", "-R", "set_super_value state 3", sys.Path(block))
-		fakeProgram("e2fsck", "exit 4")
+		filesystems.Run("debugfs", "-w", "-R", "set_super_value state 3", sys.Path(block))
+		filesystems.FakeProgram("e2fsck", "exit 4")
 		expectCode(prepared.Grow(context.Background()), "filesystem-damaged",
 			"cannot grow the filesystem of disk disk-"+uuid+": it has errors that e2fsck does not repair automatically")
 	})

@@ -15,6 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // markText is part of the contract between versions: see package api.
@@ -117,7 +118,7 @@ var _ = Describe("The decision to format", func() {
 	})
 
 	It("is an error if blkid is killed", func() {
-		fakeProgram("blkid", "kill -9 $$")
+		filesystems.FakeProgram("blkid", "kill -9 $$")
 		_, err := formats(newFile(), ext4Disk)
 		Expect(err).To(MatchError("run blkid: signal: killed"))
 	})

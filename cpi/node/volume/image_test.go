@@ -16,6 +16,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // withSize returns the disk with another size.
@@ -36,7 +37,7 @@ const huge = int64(1) << 40
 var _ = Describe("A Filesystem volume", func() {
 	var sys system.System
 	BeforeEach(func() {
-		needsRoot()
+		filesystems.NeedsRoot()
 		sys = newFilesystemVolume()
 	})
 
@@ -55,12 +56,12 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(device.NumbersOf(sys, prepared.Path)).To(Equal(prepared.Numbers))
 		Expect(prepared.Verify()).To(Succeed())
 		Expect(sys.Path(image + ".new")).NotTo(BeAnExistingFile())
-		whileMounted(sys, prepared.Path, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
+		filesystems.WhileMounted(sys, prepared.Path, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
 		Eventually(prepared.Free, "30s").Should(Succeed())
-		Expect(loops(sys)).To(BeEmpty())
+		expectFreed(sys)
 		again := mustPrepare(sys, disk)
 		expectFilesystem(sys, again.Path, disk)
-		whileMounted(sys, again.Path, func(directory string) { Expect(directory + "/data").To(BeAnExistingFile()) })
+		filesystems.WhileMounted(sys, again.Path, func(directory string) { Expect(directory + "/data").To(BeAnExistingFile()) })
 		Expect(again.Free()).To(Succeed())
 	},
 		Entry("ext4", ext4Disk),
@@ -85,21 +86,6 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(killed.Close()).To(Succeed(), "again")
 		Expect(mustPrepare(sys, ext4Disk).Numbers).To(Equal(killed.Numbers))
 		Expect(loops(sys)).To(HaveLen(1))
-		found, err := volume.Find(sys, ext4Disk)
-		Expect(err).NotTo(HaveOccurred())
-		DeferCleanup(found.Close)
-		Expect(found.Numbers).To(Equal(killed.Numbers))
-	})
-
-	It("has no device before", func() {
-		Expect(volume.Find(sys, ext4Disk)).To(BeNil())
-		Expect(sys.Path(image)).NotTo(BeAnExistingFile())
-		writeFile(sys, image, "without a loop device")
-		Expect(volume.Find(sys, ext4Disk)).To(BeNil())
-		for n := range countCalls(sys, func(sys system.System) { Expect(volume.Find(sys, ext4Disk)).To(BeNil()) }) {
-			_, err := volume.Find(failCall(sys, n+1, unix.EIO), ext4Disk)
-			Expect(err).To(MatchError(unix.EIO))
-		}
 	})
 
 	DescribeTable("never gets a new image file if a VM had the disk", func(disk api.Disk, publish bool) {
@@ -131,12 +117,12 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(os.Truncate(sys.Path(image), 0)).To(Succeed())
 		_, err := prepare(sys, ext4Disk)
 		expectCode(err, "volume-blank", "is blank, but the disk had a filesystem")
-		Expect(loops(sys)).To(BeEmpty(), "it is freed because it was not published")
+		expectFreed(sys) // because it was not published
 	})
 
 	It("keeps the loop device of an earlier attachment if it fails", func() {
 		killed := mustPrepare(sys, ext4Disk)
-		fakeProgram("blkid", "exit 4")
+		filesystems.FakeProgram("blkid", "exit 4")
 		_, err := prepare(sys, ext4Disk)
 		Expect(err).To(HaveOccurred())
 		Expect(loops(sys)).To(HaveLen(1))
@@ -166,7 +152,7 @@ var _ = Describe("A Filesystem volume", func() {
 	})
 
 	It("gets no image file if mkfs fails", func() {
-		fakeProgram("mkfs.ext4", "exit 1")
+		filesystems.FakeProgram("mkfs.ext4", "exit 1")
 		_, err := prepare(sys, ext4Disk)
 		Expect(err).To(MatchError(HavePrefix("cannot format disk disk-" + uuid + ": mkfs.ext4 ")))
 		Expect(sys.Path(image)).NotTo(BeAnExistingFile())

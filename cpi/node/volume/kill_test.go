@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
-	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // Environment of a child process that prepares and grows a disk, instead of running specs.
@@ -87,19 +87,7 @@ func kills() int {
 }
 
 var _ = Describe("After a kill at a random moment,", Label("filesystems"), func() {
-	BeforeEach(needsRoot)
-
-	// awaitFree waits until the kernel removes the mounts of a killed child.
-	awaitFree := func(sys system.System) {
-		GinkgoHelper()
-		Eventually(func() error {
-			file, err := device.OpenExclusive(sys, block)
-			if err == nil {
-				err = file.Close()
-			}
-			return err
-		}, "30s", "5ms").Should(Succeed())
-	}
+	BeforeEach(filesystems.NeedsRoot)
 
 	// finish prepares and grows the disk without a kill.
 	finish := func(sys system.System, disk api.Disk) {
@@ -119,11 +107,7 @@ var _ = Describe("After a kill at a random moment,", Label("filesystems"), func(
 		Expect(err).NotTo(HaveOccurred())
 		Expect(info).To(Equal(filesystem.Info{Type: disk.Filesystem, UUID: uuid, SizeBytes: info.SizeBytes}))
 		Expect(size - info.SizeBytes).To(BeNumerically("<", mib))
-		if disk.Filesystem == "xfs" {
-			run("xfs_repair", "-n", sys.Path(block))
-		} else {
-			run("e2fsck", "-f", "-n", sys.Path(block))
-		}
+		filesystems.Check(sys, block, disk.Filesystem)
 	}
 
 	DescribeTable("the disk can be prepared, and its filesystem is valid:", func(disk api.Disk, part int, newVolume func() system.System) {

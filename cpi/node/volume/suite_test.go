@@ -7,7 +7,6 @@ import (
 	"errors"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,12 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
+	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 func TestVolume(t *testing.T) {
+	filesystems.Isolate()
 	if os.Getenv(childRoot) != "" {
 		runChild()
 	}
@@ -29,10 +31,12 @@ func TestVolume(t *testing.T) {
 	RunSpecs(t, "node volume")
 }
 
+// The UUIDs differ from those in the tests of package filesystem, which run at the same time: the kernel does not mount two XFS filesystems
+// with the same UUID.
 const (
 	mib       = 1 << 20
-	uuid      = "6d2d1c5a-6f1e-4c3b-9a59-0c9f4b8f1f10"
-	otherUUID = "11111111-1111-4111-8111-111111111111"
+	uuid      = "1f3c2b6a-7d84-4e0f-8a52-3c6e5d4b2a91"
+	otherUUID = "22222222-2222-4222-8222-222222222222"
 	xfsMiB    = 320 // mkfs.xfs makes no smaller filesystems
 )
 
@@ -45,21 +49,6 @@ var (
 func formatted(disk api.Disk) api.Disk {
 	disk.Formatted = true
 	return disk
-}
-
-func needsRoot() {
-	GinkgoHelper()
-	if os.Geteuid() != 0 {
-		Skip("needs root: mounts filesystems on loop devices")
-	}
-}
-
-// run runs a program that must succeed, and returns its output.
-func run(name string, arguments ...string) string {
-	GinkgoHelper()
-	out, err := exec.Command(name, arguments...).CombinedOutput()
-	Expect(err).NotTo(HaveOccurred(), "%s %q: %s", name, arguments, out)
-	return strings.TrimSpace(string(out))
 }
 
 // newRoot returns the root of an attachment, without a volume.
@@ -86,11 +75,11 @@ func newBlockVolume(sizeMiB int64) system.System {
 // useBacking makes the file "backing" the Block volume.
 func useBacking(sys system.System) {
 	GinkgoHelper()
-	needsRoot()
-	loop := run("losetup", "--find", "--show", sys.Path("backing"))
+	filesystems.NeedsRoot()
+	loop := strings.TrimSpace(filesystems.Run("losetup", "--find", "--show", sys.Path("backing")))
 	DeferCleanup(func() {
 		_ = unix.Unmount(sys.Path("/mnt/grow"), unix.MNT_DETACH)
-		run("losetup", "--detach", loop)
+		filesystems.Run("losetup", "--detach", loop)
 	})
 	Expect(os.Symlink(loop, sys.Path("dev/volume"))).To(Succeed())
 }
@@ -103,10 +92,23 @@ func newFilesystemVolume() system.System {
 	DeferCleanup(func() {
 		_ = unix.Unmount(sys.Path("/mnt/grow"), unix.MNT_DETACH)
 		for _, loop := range loops(sys) {
-			run("losetup", "--detach", loop)
+			_ = exec.Command("losetup", "--detach", loop).Run() // fails if it is gone meanwhile
 		}
 	})
 	return sys
+}
+
+// awaitFree waits until the device is not mounted: the kernel removes the mounts of a killed child later, and a process that another test
+// starts in a new mount namespace has a copy of each mount for a moment.
+func awaitFree(sys system.System) {
+	GinkgoHelper()
+	Eventually(func() error {
+		file, err := device.OpenExclusive(sys, block)
+		if err == nil {
+			err = file.Close()
+		}
+		return err
+	}, "30s", "5ms").Should(Succeed())
 }
 
 // loops returns the loop devices of the image file.
@@ -115,7 +117,13 @@ func loops(sys system.System) []string {
 	if _, err := os.Stat(sys.Path(image)); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return strings.Fields(run("losetup", "--associated", sys.Path(image), "--noheadings", "--output", "NAME"))
+	return strings.Fields(filesystems.Run("losetup", "--associated", sys.Path(image), "--noheadings", "--output", "NAME"))
+}
+
+// expectFreed expects that the image file gets free. Other tests open all loop devices of the host for a moment, which delays that.
+func expectFreed(sys system.System) {
+	GinkgoHelper()
+	Eventually(func() []string { return loops(sys) }, "30s").Should(BeEmpty())
 }
 
 const (
@@ -169,40 +177,17 @@ func expectFilesystem(sys system.System, path string, disk api.Disk) {
 	info, err := filesystem.Identify(sys, path)
 	Expect(err).NotTo(HaveOccurred())
 	Expect(info).To(And(HaveField("Type", disk.Filesystem), HaveField("UUID", uuid)))
-	if disk.Filesystem == "xfs" {
-		run("xfs_repair", "-n", sys.Path(path))
-	} else {
-		run("e2fsck", "-f", "-n", sys.Path(path))
-	}
-	whileMounted(sys, path, func(directory string) { Expect(os.WriteFile(directory+"/test", nil, 0o600)).To(Succeed()) })
-}
-
-// whileMounted calls do while the device is mounted.
-func whileMounted(sys system.System, path string, do func(directory string)) {
-	GinkgoHelper()
-	directory := filepath.Join(sys.Root, "mounted")
-	Expect(os.MkdirAll(directory, 0o700)).To(Succeed())
-	run("mount", sys.Path(path), directory)
-	defer run("umount", directory)
-	do(directory)
+	filesystems.ExpectValid(sys, path, disk.Filesystem)
 }
 
 // mkfs creates a filesystem with the UUID on the device or in the file.
 func mkfs(sys system.System, path, kind, uuid string) {
 	GinkgoHelper()
 	if kind == "xfs" {
-		run("mkfs.xfs", "-q", "-f", "-m", "uuid="+uuid, sys.Path(path))
+		filesystems.Run("mkfs.xfs", "-q", "-f", "-m", "uuid="+uuid, sys.Path(path))
 	} else {
-		run("mkfs.ext4", "-q", "-F", "-U", uuid, sys.Path(path))
+		filesystems.Run("mkfs.ext4", "-q", "-F", "-U", uuid, sys.Path(path))
 	}
-}
-
-// fakeProgram puts a script before the programs of the system.
-func fakeProgram(name, script string) {
-	GinkgoHelper()
-	directory := GinkgoT().TempDir()
-	Expect(os.WriteFile(filepath.Join(directory, name), []byte("#!/bin/sh\n"+script), 0o700)).To(Succeed())
-	GinkgoT().Setenv("PATH", directory+":"+os.Getenv("PATH"))
 }
 
 // failCall makes the n-th system call fail once. It counts no calls for loop devices, of which a node can have many: package device fails
