@@ -20,10 +20,10 @@ import (
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
-// The interleaving explorer runs two concurrent calls with the same subjects, in each order that matters. The first call is held at each of
-// its requests, before or after the API server handles it. The second call runs meanwhile, and a cluster event may follow. Then the first
-// call continues. Both calls are retried once, and the inverse calls delete the created objects. The explorer checks the state after
-// each step.
+// The interleaving explorer runs two concurrent calls with the same subjects, in each order that matters. The first call is held before each
+// of its requests, which is also after the one before it, and after each request that changes something, which then has no response. The
+// second call runs meanwhile, and a cluster event may follow. Then the first call continues. Both calls are retried once, and the inverse
+// calls delete the created objects. The explorer checks the state after each step.
 
 // Without CASES, a run tries one in interleavingParts interleavings. Runs with consecutive seeds together try all.
 const interleavingParts = 500
@@ -125,16 +125,19 @@ func explore(ctx context.Context, setup explorerSetup, firstCalls, secondCalls [
 	for _, first := range firstCalls {
 		for _, second := range secondCalls {
 			pair := chaos.Cases{Group: fmt.Sprintf("%s: %s and %s", setup.name, first.name, second.name)}
-			try := func(x interleaving) (exhausted bool) {
+			try := func(x interleaving) heldRequest {
 				if env == nil {
 					env, done = newExplorerTestEnv(ctx, 3)
 				}
-				reached, passed := pair.Try(x, func() bool { return env.runInterleaving(ctx, x) })
-				if !passed {
+				held := changingRequest // if the interleaving fails
+				if _, passed := pair.Try(x, func() bool {
+					held = env.runInterleaving(ctx, x)
+					return held != noRequest
+				}); !passed {
 					done()
 					env, done = nil, func() {}
 				}
-				return !reached
+				return held
 			}
 			explorePair(setup, first, second, try)
 			exploreTriples(setup, first, second, try)
@@ -147,24 +150,34 @@ func explore(ctx context.Context, setup explorerSetup, firstCalls, secondCalls [
 // maxRequests is larger than the number of requests of any call.
 const maxRequests = 60
 
+// heldRequest is the kind of the request at which the first call was held.
+type heldRequest string
+
+const (
+	noRequest       heldRequest = "none" // the call returned before
+	readingRequest  heldRequest = "reads"
+	changingRequest heldRequest = "changes"
+)
+
 // explorePair tries a pair with the first call held at its first request, its second, and so on, until the call returns before that.
-func explorePair(setup explorerSetup, first, second explorerCall, try func(interleaving) (exhausted bool)) {
+func explorePair(setup explorerSetup, first, second explorerCall, try func(interleaving) heldRequest) {
 	events := clusterEvents()
 	for n := 1; n <= maxRequests; n++ {
 		newInterleaving := func(hold apiproxy.HoldPoint, event clusterEvent) interleaving {
 			return interleaving{setup: setup, first: first, second: second, firstHeldAt: n, hold: hold, event: event}
 		}
 		interleavings := []interleaving{newInterleaving(apiproxy.HeldBefore, clusterEvent{})}
-		if !second.independent {
-			interleavings = append(interleavings, newInterleaving(apiproxy.ResponseDelayed, clusterEvent{}))
-		}
 		// A call that runs out of time must also undo what it created with a lost response, even if no other call is in the way.
 		if !second.independent || setup.slow {
 			interleavings = append(interleavings, newInterleaving(apiproxy.ResponseLost, clusterEvent{}))
 		}
 		interleavings = append(interleavings, newInterleaving(apiproxy.HeldBefore, events[n%len(events)]))
+		held := changingRequest // as far as is known
 		for _, x := range interleavings {
-			if x.selected() && try(x) {
+			if !x.selected() || x.hold == apiproxy.ResponseLost && held == readingRequest {
+				continue
+			}
+			if held = try(x); held == noRequest {
 				return
 			}
 		}
@@ -175,7 +188,7 @@ func explorePair(setup explorerSetup, first, second explorerCall, try func(inter
 }
 
 // exploreTriples tries a pair with each third call. The first and the second call are held at random requests.
-func exploreTriples(setup explorerSetup, first, second explorerCall, try func(interleaving) (exhausted bool)) {
+func exploreTriples(setup explorerSetup, first, second explorerCall, try func(interleaving) heldRequest) {
 	if !slices.ContainsFunc(setup.tripleCalls, first.equals) || !slices.ContainsFunc(setup.tripleCalls, second.equals) {
 		return
 	}
@@ -207,8 +220,8 @@ func nthRequest(n int) func(int, *http.Request) bool {
 	}
 }
 
-// runInterleaving tries one interleaving. reached is false if the first call returned before the request at which it is held.
-func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving) (reached bool) {
+// runInterleaving tries one interleaving.
+func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving) heldRequest {
 	env.recordSoloOutcome(ctx, x)
 	env.resetVMs(ctx)
 	x.setup.prepare(ctx, env)
@@ -222,8 +235,19 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 
 	gate := apiproxy.NewGate()
 	defer gate.Open()
-	first := env.startFirstCall(ctx, x, gate.Hold(x.hold, nthRequest(x.firstHeldAt)))
+	held, matches := noRequest, nthRequest(x.firstHeldAt)
+	first := env.startFirstCall(ctx, x, gate.Hold(x.hold, func(n int, r *http.Request) bool {
+		if !matches(n, r) {
+			return false
+		}
+		held = changingRequest
+		if r.Method == http.MethodGet {
+			held = readingRequest
+		}
+		return true
+	}))
 	defer env.directors[0].proxy.Reset(nil)
+	reached := false
 	select {
 	case <-gate.Reached:
 		reached = true
@@ -261,7 +285,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 		now := env.currentState(ctx)
 		Expect(remaining).To(BeEmpty(), func() string { return "remaining after the cleanup\n" + env.describe(now) })
 	}
-	return reached
+	return held
 }
 
 // startFirstCall starts the first call, and closes firstReturned when it has returned.

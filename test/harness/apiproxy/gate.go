@@ -1,7 +1,6 @@
 package apiproxy
 
 import (
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -12,9 +11,8 @@ type HoldPoint string
 
 // Points at which a gate holds a request. A watch is always held before the API server handles it.
 const (
-	HeldBefore      HoldPoint = "before"
-	ResponseDelayed HoldPoint = "after, with a delayed response"
-	ResponseLost    HoldPoint = "after, with a lost response"
+	HeldBefore   HoldPoint = "before"
+	ResponseLost HoldPoint = "after, with a lost response"
 )
 
 // Gate holds requests until it is opened.
@@ -47,15 +45,9 @@ func (g *Gate) Hold(point HoldPoint, matches func(n int, r *http.Request) bool) 
 			g.wait()
 			next.ServeHTTP(w, r)
 		default:
-			response := httptest.NewRecorder()
-			next.ServeHTTP(response, r)
+			next.ServeHTTP(httptest.NewRecorder(), r)
 			g.wait()
-			if point == ResponseLost {
-				panic(http.ErrAbortHandler)
-			}
-			maps.Copy(w.Header(), response.Header())
-			w.WriteHeader(response.Code)
-			_, _ = w.Write(response.Body.Bytes())
+			panic(http.ErrAbortHandler)
 		}
 	}
 }
