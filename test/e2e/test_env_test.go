@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -37,7 +38,7 @@ type testEnv struct {
 	cluster     kubernetes.Interface
 	embedded    *embedded.Cluster
 	kubeconfig  string
-	vmCount     int
+	vmCount     atomic.Int64
 	nodeProfile // the profile of the VMs' node
 }
 
@@ -212,13 +213,13 @@ type agentClient interface {
 	Call(ctx context.Context, method string, arguments ...any) (json.RawMessage, error)
 }
 
-// lastAddress is the number of the last address returned by newAddress. Each VM of a run has a new address, and each test process has
+// lastAddress counts the addresses returned by newAddress. Each VM of a run has a new address, and each test process has
 // ten ranges of 250 addresses.
-var lastAddress = 20
+var lastAddress atomic.Int64
 
 func newAddress() string {
-	lastAddress++
-	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetworkPrefix, 118+10*GinkgoParallelProcess()+lastAddress/250, lastAddress%250+1)
+	number := 20 + int(lastAddress.Add(1))
+	return fmt.Sprintf("%s.%d.%d", embedded.BOSHNetworkPrefix, 118+10*GinkgoParallelProcess()+number/250, number%250+1)
 }
 
 func manualNetwork(address string) map[string]any {
@@ -268,8 +269,7 @@ func (env *testEnv) createVMFromSpec(ctx context.Context, spec vmSpec) *testVM {
 	agentEnv, err := makeEnv()
 	Expect(err).NotTo(HaveOccurred())
 	agentEnv["bosh"].(map[string]any)["group"] = spec.group
-	env.vmCount++
-	agentID := fmt.Sprintf("%s-%d", env.namespace, env.vmCount)
+	agentID := fmt.Sprintf("%s-%d", env.namespace, env.vmCount.Add(1))
 	if spec.networks == nil {
 		spec.networks = manualNetwork(newAddress())
 	}

@@ -41,6 +41,13 @@ const (
 const waitForStopEnv = "ATTACH_TEST_WAIT_FOR_STOP"
 
 func TestMain(m *testing.M) {
+	if root := os.Getenv(killRootEnv); root != "" {
+		if err := runUntilKill(root); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if os.Getenv(waitForStopEnv) == "" {
 		os.Exit(m.Run())
 	}

@@ -5,6 +5,7 @@ package boot
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -182,8 +183,12 @@ func runAsBoshNode(directory string) error {
 	if err := mountVolumes(directory); err != nil {
 		return err
 	}
-	if first := os.Getenv("FAIL_EACH_CALL"); first != "" {
-		return writeBoots(sys, first == "true")
+	if encoded := os.Getenv("FAIL_EACH_CALL"); encoded != "" {
+		var mode failureMode
+		if err := json.Unmarshal([]byte(encoded), &mode); err != nil {
+			return err
+		}
+		return writeBoots(sys, mode)
 	}
 	trace, err := os.OpenFile(filepath.Join(directory, "calls"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
