@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,8 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-
-	"bosh-kubernetes-cpi/kube/extension"
 )
 
 // Client accesses the objects of one namespace, and cluster-scoped objects. Use New to create one.
@@ -108,9 +105,14 @@ func (c *Client) PodDisruptionBudgets() *Resource[*policyv1.PodDisruptionBudget,
 	return newResource[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](conn, "PodDisruptionBudget", "poddisruptionbudgets")
 }
 
-// connect returns a connection for the kinds of one API group. It uses protobuf and strategic merge patches, except for
-// extension.Groups, which require JSON and JSON merge patches. If it fails, all requests of the connection fail with its error.
+// connect returns a connection for the kinds of one API group, which uses protobuf and strategic merge patches.
 func (c *Client) connect(path string, group schema.GroupVersion, register func(*runtime.Scheme) error) connection {
+	return c.connectWith(runtime.ContentTypeProtobuf, path, group, register)
+}
+
+// connectWith returns a connection for the kinds of one API group. With JSON, it uses JSON merge patches. If it fails, all requests of the
+// connection fail with its error.
+func (c *Client) connectWith(contentType, path string, group schema.GroupVersion, register func(*runtime.Scheme) error) connection {
 	scheme := runtime.NewScheme()
 	err := register(scheme)
 	metav1.AddToGroupVersion(scheme, group)
@@ -121,7 +123,7 @@ func (c *Client) connect(path string, group schema.GroupVersion, register func(*
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	conn := connection{codec: runtime.NewParameterCodec(scheme), namespace: c.Namespace, group: group,
 		patches: types.MergePatchType, config: c.config, retryPolicy: c.retryPolicy}
-	if !slices.Contains(extension.Groups, group) {
+	if contentType == runtime.ContentTypeProtobuf {
 		config.ContentType = runtime.ContentTypeProtobuf
 		config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 		conn.patches = types.StrategicMergePatchType

@@ -7,38 +7,28 @@ import (
 	"bosh-kubernetes-cpi/kube/extension"
 )
 
-// IPPools returns Calico's IPPools, which are cluster-scoped.
-func (c *Client) IPPools() *Resource[*extension.IPPool, *extension.List[extension.IPPool]] {
-	return newExtensionResource[extension.IPPool](c, "", extension.CalicoGroup, "IPPool", "ippools")
-}
-
-// IPReservations returns Calico's IPReservations, which are cluster-scoped.
-func (c *Client) IPReservations() *Resource[*extension.IPReservation, *extension.List[extension.IPReservation]] {
-	return newExtensionResource[extension.IPReservation](c, "", extension.CalicoGroup, "IPReservation", "ipreservations")
-}
-
 // VolumeSnapshots returns the namespace's VolumeSnapshots.
 func (c *Client) VolumeSnapshots() *Resource[*extension.VolumeSnapshot, *extension.List[extension.VolumeSnapshot]] {
-	return newExtensionResource[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
+	return NewExtension[extension.VolumeSnapshot](c, c.Namespace, extension.SnapshotGroup, "VolumeSnapshot", "volumesnapshots")
 }
 
 // DaemonSetsInAllNamespaces returns the DaemonSets of all namespaces.
 func (c *Client) DaemonSetsInAllNamespaces() *Resource[*extension.DaemonSet, *extension.List[extension.DaemonSet]] {
-	return newExtensionResource[extension.DaemonSet](c, "", extension.AppsGroup, "DaemonSet", "daemonsets")
+	return NewExtension[extension.DaemonSet](c, "", extension.AppsGroup, "DaemonSet", "daemonsets")
 }
 
 // VolumeSnapshotClasses returns the cluster's VolumeSnapshotClasses.
 func (c *Client) VolumeSnapshotClasses() *Resource[*extension.VolumeSnapshotClass, *extension.List[extension.VolumeSnapshotClass]] {
-	return newExtensionResource[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
+	return NewExtension[extension.VolumeSnapshotClass](c, "", extension.SnapshotGroup, "VolumeSnapshotClass", "volumesnapshotclasses")
 }
 
-// newExtensionResource returns the Resource of a kind that package extension defines. The namespace is "" for cluster-scoped kinds.
-// Requests fail with ErrNotServed if the cluster does not have the API group.
-func newExtensionResource[T any, P interface {
+// NewExtension returns the Resource of a kind with a type that supports JSON, but not protobuf. The namespace is "" for cluster-scoped
+// kinds. Requests fail with ErrNotServed if the cluster does not have the API group.
+func NewExtension[T any, P interface {
 	*T
 	Object
 }](c *Client, namespace string, group schema.GroupVersion, kind, plural string) *Resource[P, *extension.List[T]] {
-	conn := c.connect("/apis", group, func(scheme *runtime.Scheme) error {
+	conn := c.connectWith(runtime.ContentTypeJSON, "/apis", group, func(scheme *runtime.Scheme) error {
 		scheme.AddKnownTypeWithName(group.WithKind(kind), P(new(T)))
 		scheme.AddKnownTypeWithName(group.WithKind(kind+"List"), &extension.List[T]{})
 		return nil

@@ -1,7 +1,6 @@
 package kube_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -68,51 +67,6 @@ var _ = Describe("VolumeProvisioning", func() {
 		infeasible := "Volume provisioning failed with infeasible error. Retries will be delayed. no such pool"
 		Expect(provisioning.Failure([]*corev1.Event{failed(1, infeasible)})).To(Equal(infeasible))
 	})
-})
-
-var _ = Describe("MultusNetworks", func() {
-	const (
-		notFound    = `cannot find a network-attachment-definition (storage) in namespace (infra): network-attachment-definitions.k8s.cni.cncf.io "storage" not found`
-		unreachable = `cannot find a network-attachment-definition (storage) in namespace (infra): Get "https://10.96.0.1:443": dial tcp: connection refused`
-		noAPI       = `cannot find a network-attachment-definition (storage) in namespace (infra): the server could not find the requested resource`
-	)
-	reported := func(reason, message string, count int32) *corev1.Event {
-		return &corev1.Event{Type: corev1.EventTypeWarning, Reason: reason, Message: message, Count: count}
-	}
-	// missingAfter calls Missing with the earlier events, and returns the result of a second call with the later events.
-	missingAfter := func(earlier, later []*corev1.Event) (string, string) {
-		var networks kube.MultusNetworks
-		network, message := networks.Missing(earlier, []string{"default/lab", "infra/storage"})
-		Expect([]string{network, message}).To(Equal([]string{"", ""}), "the network may exist by now")
-		return networks.Missing(later, []string{"default/lab", "infra/storage"})
-	}
-
-	DescribeTable("returns a network that does not exist", func(cause string, earlier, later []*corev1.Event) {
-		network, message := missingAfter(earlier, later)
-		Expect(network).To(Equal("infra/storage"))
-		Expect(message).To(Equal(cause))
-	},
-		Entry("if Multus reports it", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			nil, []*corev1.Event{reported("NoNetworkFound", notFound, 1)}),
-		Entry("if the kubelet repeats the report", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			nil, []*corev1.Event{reported("FailedCreatePodSandBox", "plugin type=\"multus\" failed (add): getKubernetesDelegate: "+notFound, 1)}),
-		Entry("if it is reported again after the first call", `network-attachment-definitions.k8s.cni.cncf.io "storage" not found`,
-			[]*corev1.Event{reported("NoNetworkFound", notFound, 1)}, []*corev1.Event{reported("NoNetworkFound", notFound, 2)}),
-		Entry("if the cluster does not have the resource", "the server could not find the requested resource",
-			nil, []*corev1.Event{reported("NoNetworkFound", noAPI, 1)}),
-	)
-
-	DescribeTable("returns nothing", func(earlier, later []*corev1.Event) {
-		network, _ := missingAfter(earlier, later)
-		Expect(network).To(BeEmpty())
-	},
-		Entry("without a new report", []*corev1.Event{reported("NoNetworkFound", notFound, 3)}, []*corev1.Event{reported("NoNetworkFound", notFound, 3)}),
-		Entry("if Multus cannot reach the API server", nil, []*corev1.Event{reported("NoNetworkFound", unreachable, 1)}),
-		Entry("for the cluster's default network, which Multus then finds in a file", nil,
-			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(notFound, "storage", "cluster-network"), 1)}),
-		Entry("for a network of the same name in another namespace", nil,
-			[]*corev1.Event{reported("NoNetworkFound", strings.ReplaceAll(notFound, "infra", "default"), 1)}),
-	)
 })
 
 var _ = Describe("VolumeNodeConflict", func() {

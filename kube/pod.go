@@ -48,16 +48,6 @@ func containerStatuses(pod *corev1.Pod) []corev1.ContainerStatus {
 	return slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses)
 }
 
-// UnschedulableReason returns why the scheduler found no node for the Pod, or "". It ignores scheduling gates.
-func UnschedulableReason(pod *corev1.Pod) string {
-	for _, c := range pod.Status.Conditions {
-		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason != corev1.PodReasonSchedulingGated {
-			return c.Message
-		}
-	}
-	return ""
-}
-
 // EphemeralTermination returns the terminated state of the ephemeral container of this name, or nil if it did not terminate.
 func EphemeralTermination(pod *corev1.Pod, name string) *corev1.ContainerStateTerminated {
 	for _, status := range pod.Status.EphemeralContainerStatuses {

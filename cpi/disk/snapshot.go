@@ -2,6 +2,8 @@ package disk
 
 import (
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/google/uuid"
 
@@ -106,7 +108,7 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 			}
 			if status.Error != nil && status.Error.Message != nil {
 				last = *status.Error.Message
-				if kube.IsPermanentSnapshotError(last) {
+				if isPermanentSnapshotError(last) {
 					return false, call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot of disk %s: %s; "+
 						"set cloud_properties.snapshot_class to a VolumeSnapshotClass of the volume's driver, or make one the default",
 						manifest.DiskOf(snapshot), last)
@@ -119,6 +121,17 @@ func (s *Session) waitForSnapshot(snapshots *snapshotResource, snapshot *extensi
 		return call.CodeSnapshotTimeout.Wrap(call.WithMessage(err, "timed out waiting for snapshot "+snapshot.Name+": "+last), false)
 	}
 	return err
+}
+
+// isPermanentSnapshotError reports whether a VolumeSnapshot's error is permanent, because there is no suitable CSI driver or
+// VolumeSnapshotClass. It recognizes the messages of external-snapshotter (pkg/common-controller/snapshot_controller.go) and gRPC.
+func isPermanentSnapshotError(message string) bool {
+	return slices.ContainsFunc([]string{
+		"Failed to set default snapshot class with error",
+		"Failed to get snapshot class with error",
+		"cannot find CSI PersistentVolumeSource for volume",
+		"code = Unimplemented",
+	}, func(phrase string) bool { return strings.Contains(message, phrase) })
 }
 
 // flush runs the flush Pod, which makes the node of an attached disk write cached data to its disks. It does nothing for a disk

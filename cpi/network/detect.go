@@ -85,34 +85,6 @@ type AddressRange struct {
 	Source string
 }
 
-// IPPools returns the ranges of Calico's IPPools: those that are assigned on request only, and the others.
-func IPPools(ctx context.Context, client *kube.Client) (reserved, others []AddressRange, err error) {
-	pools, err := client.IPPools().List(ctx, kube.Selection{})
-	for _, pool := range pools.Items {
-		if pool.IsReserved() {
-			reserved = appendRange(reserved, pool.Spec.CIDR, "IPPool "+pool.Name)
-		} else {
-			others = appendRange(others, pool.Spec.CIDR, "IPPool "+pool.Name)
-		}
-	}
-	return reserved, others, err
-}
-
-// IPReservations returns the ranges of Calico's IPReservations, from which addresses are assigned on request only. A cluster without this
-// kind has none.
-func IPReservations(ctx context.Context, client *kube.Client) (reserved []AddressRange, err error) {
-	reservations, err := client.IPReservations().List(ctx, kube.Selection{})
-	if errors.Is(err, kube.ErrNotServed) {
-		return nil, nil
-	}
-	for _, reservation := range reservations.Items {
-		for _, cidr := range reservation.Spec.ReservedCIDRs {
-			reserved = appendRange(reserved, cidr, "IPReservation "+reservation.Name)
-		}
-	}
-	return reserved, err
-}
-
 func appendRange(ranges []AddressRange, cidr, source string) []AddressRange {
 	prefix, err := netip.ParsePrefix(cidr)
 	if err != nil {

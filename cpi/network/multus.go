@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/cpi/call"
@@ -148,4 +149,37 @@ func (n Network) verifyNetworkAttachment(network string, pod manifest.VMPod) err
 	return call.CodeAddressNotAssigned.Errorf("%w: network %s: NetworkAttachmentDefinition %s must assign %s, but the Pod has %s; "+
 		"its CNI plugin must declare the capability \"ips\", and its IPAM plugin must support it",
 		ErrAddressMismatch, network, qualifiedName, n.IP, got)
+}
+
+// MultusNetworks detects Multus networks that a Pod requests and that do not exist. The zero value is ready to use.
+type MultusNetworks struct {
+	initialized    bool
+	initialReports int // reports before the first call, which do not count: the network may exist by now
+}
+
+// Missing returns one of the networks (NAMESPACE/NAME) that does not exist according to the events since the first call, and the
+// reported cause. Otherwise it returns empty strings. Call Missing for every change of the Pod's events.
+//
+// For a NetworkAttachmentDefinition that does not exist, Multus creates an event NoNetworkFound (pkg/k8sclient/k8sclient.go), and
+// the kubelet repeats its message. Multus may also create such an event for the cluster's default network, although that exists.
+func (n *MultusNetworks) Missing(events []*corev1.Event, networks []string) (network, message string) {
+	var reports int
+	for _, event := range events {
+		for _, candidate := range networks {
+			namespace, name, _ := strings.Cut(candidate, "/")
+			prefix := "cannot find a network-attachment-definition (" + name + ") in namespace (" + namespace + "): "
+			_, cause, found := strings.Cut(event.Message, prefix)
+			if found && (strings.Contains(cause, "not found") || strings.Contains(cause, "could not find the requested resource")) {
+				reports += int(max(event.Count, 1))
+				network, message = candidate, cause
+			}
+		}
+	}
+	if !n.initialized {
+		n.initialized, n.initialReports = true, reports
+	}
+	if reports == n.initialReports {
+		return "", ""
+	}
+	return network, message
 }

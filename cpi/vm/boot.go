@@ -125,7 +125,7 @@ func (s *Session) watchNetworkAttachments(pod manifest.VMPod) []call.DependencyW
 	}
 	pod = manifest.VMPod{Pod: pod.DeepCopy()} // the wait updates its own copy concurrently
 	return []call.DependencyWatch{func(ctx context.Context) error {
-		var attached kube.MultusNetworks
+		var attached network.MultusNetworks
 		return s.Events.Wait(ctx, s.EventsAbout(pod), nil, func(events []*corev1.Event) (bool, error) {
 			if definition, message := attached.Missing(events, networkAttachments); definition != "" {
 				return false, call.CodeNetworkAttachmentNotFound.Errorf("VM %s did not start: NetworkAttachmentDefinition %s not found: %s",

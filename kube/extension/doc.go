@@ -1,4 +1,3 @@
-// Package extension defines API types that are not imported from Kubernetes' modules: [IPPool] and [IPReservation] of Calico,
-// [VolumeSnapshot] of the CSI snapshotter, and [DaemonSet], because k8s.io/api/apps/v1 is large. A cluster may not have Calico and
-// the snapshotter. The types have only the required fields.
+// Package extension defines types of Kubernetes' APIs that are not imported: [VolumeSnapshot] of the CSI snapshotter, and [DaemonSet],
+// because k8s.io/api/apps/v1 is large. A cluster may not have the snapshotter. The types have only the required fields.
 package extension

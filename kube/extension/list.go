@@ -3,11 +3,7 @@ package extension
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// Groups are the API groups of the kinds in this package. Its types support JSON, but not protobuf.
-var Groups = []schema.GroupVersion{AppsGroup, CalicoGroup, SnapshotGroup}
 
 // List is a list of objects of one kind.
 type List[T any] struct {

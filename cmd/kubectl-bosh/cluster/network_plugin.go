@@ -8,7 +8,6 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/kube/extension"
 )
 
 func (c *Cluster) inspectNetworkPlugin(ctx context.Context, result *Inspection) (_ string, err error) {
@@ -48,7 +47,7 @@ func (c *Cluster) inspectReservedRanges(ctx context.Context, result *Inspection)
 		return !r.Addr().Is4() || r.Bits() > maxPrefixLength
 	})
 	if len(result.ReservedRanges) == 0 {
-		return "none: no IPPool with nodeSelector " + extension.NoNodes + ", and no IPReservation", nil
+		return "none: no IPPool with nodeSelector " + network.NoNodes + ", and no IPReservation", nil
 	}
 	return network.DescribeRanges(result.ReservedRanges), nil
 }

@@ -1,0 +1,62 @@
+package kube
+
+import (
+	"cmp"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// PodStartup detects permanent failures of a Pod that starts. The zero value is ready to use.
+type PodStartup struct {
+	containers map[string]*containerStartup // by name
+}
+
+type containerStartup struct {
+	failedPulls int
+	lastReason  string // why the container waited at the last change
+}
+
+// Failures are permanent if they occur this often.
+const (
+	maxCrashes     = 3
+	maxFailedPulls = 2
+)
+
+// Failed reports whether the container of the Pod cannot start without a change of the Pod or the cluster. It counts failures: call it
+// for every change of the Pod. Init containers, which run first, count as well, but not other containers: an injected one may fail
+// because it needs this one.
+func (s *PodStartup) Failed(pod *corev1.Pod, container string) bool {
+	if s.containers == nil {
+		s.containers = map[string]*containerStartup{}
+	}
+	failed := false
+	for i, status := range containerStatuses(pod) {
+		if i >= len(pod.Status.InitContainerStatuses) && status.Name != container {
+			continue
+		}
+		startup := s.containers[status.Name]
+		if startup == nil {
+			startup = &containerStartup{}
+			s.containers[status.Name] = startup
+		}
+		failed = startup.failed(status) || failed
+	}
+	return failed
+}
+
+func (s *containerStartup) failed(status corev1.ContainerStatus) bool {
+	waiting := cmp.Or(status.State.Waiting, &corev1.ContainerStateWaiting{})
+	if waiting.Reason == reasonErrImagePull && s.lastReason != waiting.Reason {
+		s.failedPulls++
+	}
+	s.lastReason = waiting.Reason
+	switch waiting.Reason {
+	case "InvalidImageName", "CreateContainerConfigError":
+		return true
+	case reasonErrImagePull, reasonImagePullBackOff:
+		return s.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
+	case "CrashLoopBackOff":
+		return status.RestartCount >= maxCrashes
+	}
+	return false
+}
