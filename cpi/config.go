@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Config is the content of cpi.json, documented in docs/reference/configuration.md.
@@ -21,7 +21,7 @@ type Config struct {
 	Agent      agentsettings.Options `json:"agent"`
 	Network    network.Options       `json:"network"`
 	Disk       disk.Options          `json:"disk"`
-	Stemcell   images.Options        `json:"stemcell"`
+	Stemcell   stemcell.Options      `json:"stemcell"`
 	Pods       call.PodOptions       `json:"pods"`
 	Timeouts   Timeouts              `json:"timeouts"`
 	Log        LogOptions            `json:"log"`
@@ -85,7 +85,7 @@ func LoadConfig(path string) (Config, error) {
 	}
 	config := DefaultConfig()
 	if program, err := os.Executable(); err == nil {
-		config.NodeImageLayout = images.NodeImageLayout(program)
+		config.NodeImageLayout = stemcell.NodeImageLayout(program)
 	}
 	var overriding overrides
 	if json.Unmarshal(raw, &overriding) == nil { // DecodeStrict reports invalid JSON
@@ -115,8 +115,8 @@ func (c Config) Validate() error {
 }
 
 // NodeImageStore returns the image of bosh-node.
-func (c Config) NodeImageStore(log *slog.Logger) images.NodeImage {
-	return images.NodeImage{Store: images.Store{Options: c.Stemcell, Log: log}, Configured: c.NodeImage, Layout: c.NodeImageLayout}
+func (c Config) NodeImageStore(log *slog.Logger) stemcell.NodeImage {
+	return stemcell.NodeImage{Store: stemcell.Store{Options: c.Stemcell, Log: log}, Configured: c.NodeImage, Layout: c.NodeImageLayout}
 }
 
 func (l LogOptions) level() (slog.Level, error) {
@@ -154,8 +154,8 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 		c.Disk = disk.Options{}       // it names PriorityClasses of this cluster
 	}
 	if overriding.Stemcell != nil {
-		c.Stemcell = images.Options{} // including the credentials of this registry
-		c.NodeImage = ""              // it may be in this registry
+		c.Stemcell = stemcell.Options{} // including the credentials of this registry
+		c.NodeImage = ""                // it may be in this registry
 	}
 	c.clearOverridden(overriding)
 	for _, part := range []struct {

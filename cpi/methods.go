@@ -8,9 +8,9 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
-	"bosh-kubernetes-cpi/cpi/stemcell"
+	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/cpi/vm"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // method is all that this CPI knows about a method of the CPI protocol. Tests compare the timeouts and Event reasons with the
@@ -79,8 +79,8 @@ func (s *requestSession) vmSession() *vm.Session {
 	}}
 }
 
-func (s *requestSession) stemcellSession() *stemcell.Session {
-	return &stemcell.Session{Call: s.Call, Options: s.config.Stemcell, API: s.stemcellAPI,
+func (s *requestSession) stemcellSession() *stemcells.Session {
+	return &stemcells.Session{Call: s.Call, Options: s.config.Stemcell, API: s.stemcellAPI,
 		Connect: s.ensureClient}
 }
 
@@ -95,7 +95,7 @@ type info struct {
 }
 
 func getInfo() (info, error) {
-	return info{APIVersion: apiVersion, StemcellFormats: images.Formats()}, nil
+	return info{APIVersion: apiVersion, StemcellFormats: stemcell.Formats()}, nil
 }
 
 // createVM returns the handler of create_vm. Its result is the VM's CID and the networks of the request.

@@ -8,7 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // CleanupTimeout limits the cleanup after a failed call, which may run past the call's own deadline.
@@ -31,7 +31,7 @@ type Call struct {
 	// PodOptions apply to all Pods that the call creates.
 	PodOptions PodOptions
 	// NodeImage is the image of bosh-node for the Pods that the call creates.
-	NodeImage images.NodeImage
+	NodeImage stemcell.NodeImage
 	// Log is shown in the CPI log of the director's task.
 	Log *slog.Logger
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -27,6 +28,24 @@ func newHelperPod(vmPod *corev1.Pod, image string, meta metav1.ObjectMeta, conta
 			ImagePullSecrets:  vmPod.Spec.ImagePullSecrets,
 		},
 	}
+}
+
+// newOwnedHelperPod returns a helper Pod that runs bosh-node once on the target Pod's node, from its own image. The target Pod owns it.
+func newOwnedHelperPod(name, role, director, nodeImage string, target *corev1.Pod, arguments []string) HelperPod {
+	meta := newObjectMeta(name, target.Namespace, director, role)
+	meta.OwnerReferences = []metav1.OwnerReference{ownerReference(target)}
+	pod := newHelperPod(target, nodeImage, meta, corev1.Container{
+		Name: role, Command: inImage(arguments...), Resources: corev1.ResourceRequirements{Requests: helperRequests()},
+	})
+	pod.Spec.Affinity = nodeAffinityTo(target.Spec.NodeName)
+	return HelperPod{pod}
+}
+
+// helperRequests returns the resource requests of helper and attachment containers. An attachment uses 4 MiB of memory, and 6 MiB
+// more during an exclusivity check: because it stays below its request, it is among the last Pods to be evicted. A small request
+// also makes the kernel's OOM killer prefer the container; node/attach prevents that.
+func helperRequests() corev1.ResourceList {
+	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: mebibytes(32)}
 }
 
 // nodeAffinityTo requires the node of this name. A Pod with spec.nodeName would bypass the scheduler, and a PVC that waits for its

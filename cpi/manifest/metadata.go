@@ -66,10 +66,6 @@ func (m Metadata) applyTo(labels, annotations map[string]string) {
 	maps.Copy(annotations, m.Annotations)
 }
 
-func metadataPatch(metadata any) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": metadata})
-}
-
 // addMissing adds labels or annotations. It does not change existing ones.
 func addMissing(existing, added map[string]string) {
 	for key, value := range added {

@@ -301,18 +301,5 @@ func (vm VM) SettingsSecret(files map[string][]byte, pod VMPod) *corev1.Secret {
 	}
 }
 
-// AdoptPatch returns the strategic merge patch that makes the call the owner of another call's object, if the object is unchanged since
-// it was read.
-func AdoptPatch(object metav1.Object, call string) ([]byte, error) {
-	return metadataPatch(map[string]any{
-		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
-	})
-}
-
-// PodAnnotationsPatch returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
-func PodAnnotationsPatch(pod VMPod, annotations map[string]string) ([]byte, error) {
-	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
-}
-
 // mebibytes returns a quantity of n MiB.
 func mebibytes(n int64) resource.Quantity { return *resource.NewQuantity(n<<20, resource.BinarySI) }

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
-	stemcells "bosh-kubernetes-cpi/cpi/stemcell"
+	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/stemcell"
 )
 

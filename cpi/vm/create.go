@@ -13,9 +13,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
-	"bosh-kubernetes-cpi/cpi/stemcell"
+	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Request contains the arguments of create_vm.
@@ -38,7 +38,7 @@ func (s *Session) Create(request Request) (cid string, err error) {
 		return "", err
 	}
 	s.EnsureNodeImage()
-	if err := stemcell.EnsurePullSecret(s.Call, s.Stemcell, vm.Image, vm.NodeImage); err != nil {
+	if err := stemcells.EnsurePullSecret(s.Call, s.Stemcell, vm.Image, vm.NodeImage); err != nil {
 		return "", creationError(err)
 	}
 	placement, err := s.placeNearDisks(&vm, request.Disks)
@@ -124,7 +124,7 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if len(request.Disks) > 0 && !vm.Recreate && !vm.Pod().CanMountDevices() {
 		return vm, nil, call.InvalidPropertyf("cannot create VM %s with persistent disks: %w", vm.Name, errCannotMountDevices)
 	}
-	vm.AddPlatformAffinity(images.Architectures(vm.Stemcell)...)
+	vm.AddPlatformAffinity(stemcell.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
 	s.warnSmallCPULimit(vm)
 	if vm.Recreate {
@@ -135,7 +135,7 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
 		return vm, nil, err
 	}
-	pullSecrets, err := stemcell.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)
+	pullSecrets, err := stemcells.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)
 	if err != nil {
 		return vm, nil, err
 	}
@@ -166,7 +166,7 @@ func (s *Session) warnSmallCPULimit(vm manifest.VM) {
 
 // setImage sets the VM's image. It rejects a stemcell with an api_version that does not support disks of a running VM.
 func (s *Session) setImage(vm *manifest.VM) (err error) {
-	if err := images.CheckAPIVersion(s.StemcellAPI); err != nil {
+	if err := stemcell.CheckAPIVersion(s.StemcellAPI); err != nil {
 		return call.InvalidPropertyf("%w", err)
 	}
 	if vm.Image, err = s.Stemcell.Image(vm.Stemcell); err != nil {

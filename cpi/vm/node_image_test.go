@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/node/api"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
@@ -71,7 +71,7 @@ var _ = Describe("The image of bosh-node", func() {
 		registry := stemcells.NewRegistry(false)
 		DeferCleanup(registry.Close)
 		env.NodeImage.Configured = ""
-		env.NodeImage.Registry = images.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
+		env.NodeImage.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 		env.NodeImage.Log = env.Log
 		var digest string
 		env.NodeImage.Layout, digest = stemcells.NodeImage(GinkgoT().TempDir(), "ghcr.test/bosh-node")

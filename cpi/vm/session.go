@@ -12,7 +12,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Session serves one request about VMs.
@@ -26,7 +26,7 @@ type Options struct {
 	Agent    agentsettings.Options
 	Network  network.Options
 	Disk     disk.Options
-	Stemcell images.Options
+	Stemcell stemcell.Options
 	// StemcellAPI is the api_version of the VM's stemcell, or nil if the director does not send it.
 	StemcellAPI *int
 	// UnschedulableTimeout is how long a VM may stay unschedulable, for example until an autoscaler adds a node. With 0, an

@@ -19,7 +19,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
@@ -109,7 +109,7 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 	return &Session{
 		Call: &call.Call{
 			Ctx: ctx, Client: client, ID: call.NewID(), Started: time.Now(), Director: "director",
-			Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler), NodeImage: images.NodeImage{Configured: stemcells.NodeImageReference},
+			Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler), NodeImage: stemcell.NodeImage{Configured: stemcells.NodeImageReference},
 		},
 		Options: Options{Network: network.DefaultOptions(), AttachTimeout: time.Minute},
 	}

@@ -1,4 +1,4 @@
-package stemcell
+package stemcells
 
 import (
 	"bytes"
@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
@@ -31,7 +31,7 @@ var _ = Describe("Stemcells in the cluster", func() {
 		api = memoryapi.Start()
 		DeferCleanup(api.Close)
 	})
-	newSession := func(ctx context.Context, director string, options images.Options) *Session {
+	newSession := func(ctx context.Context, director string, options stemcell.Options) *Session {
 		GinkgoHelper()
 		client, err := kube.NewForConfig(api.Config(), "bosh", 0)
 		Expect(err).NotTo(HaveOccurred())
@@ -39,9 +39,9 @@ var _ = Describe("Stemcells in the cluster", func() {
 			Ctx: ctx, Client: client, ID: call.NewID(), Director: director, Log: slog.New(slog.DiscardHandler),
 		}}
 	}
-	withCredentials := func(password string) images.Options {
-		return images.Options{Registry: images.Registry{Repository: "registry.example.org/stemcell", Username: "u", Password: images.Secret(password),
-			PullSecret: images.PullSecret{Name: "pull"}}}
+	withCredentials := func(password string) stemcell.Options {
+		return stemcell.Options{Registry: stemcell.Registry{Repository: "registry.example.org/stemcell", Username: "u", Password: stemcell.Secret(password),
+			PullSecret: stemcell.PullSecret{Name: "pull"}}}
 	}
 
 	It("get a pull Secret with the current credentials of their registry", func(ctx context.Context) {
@@ -67,20 +67,20 @@ var _ = Describe("Stemcells in the cluster", func() {
 
 	It("do not fail if the image of bosh-node cannot be pushed, because nodes may have it", func(ctx context.Context) {
 		var log bytes.Buffer
-		s := newSession(ctx, "d", images.Options{Registry: images.Registry{Repository: "127.0.0.1:1/bosh", Insecure: true}})
+		s := newSession(ctx, "d", stemcell.Options{Registry: stemcell.Registry{Repository: "127.0.0.1:1/bosh", Insecure: true}})
 		s.Log = slog.New(slog.NewTextHandler(&log, nil))
-		s.NodeImage = images.NodeImage{Store: images.Store{Options: s.Options}}
+		s.NodeImage = stemcell.NodeImage{Store: stemcell.Store{Options: s.Options}}
 		s.NodeImage.Layout, _ = stemcells.NodeImage(GinkgoT().TempDir(), "ghcr.test/bosh-node")
 		s.EnsureNodeImage()
 		Expect(log.String()).To(And(ContainSubstring("cannot push the image of bosh-node"), ContainSubstring("connection refused")))
 	})
 
 	It("are not deleted while a VM uses their image", func(ctx context.Context) {
-		heavy := images.Options{Registry: images.Registry{Repository: "registry.example.org/bosh"}}.SampleCID()
-		Expect(images.IsHeavy(heavy)).To(BeTrue())
+		heavy := stemcell.Options{Registry: stemcell.Registry{Repository: "registry.example.org/bosh"}}.SampleCID()
+		Expect(stemcell.IsHeavy(heavy)).To(BeTrue())
 		vm := manifest.VM{Name: "agent-one", Namespace: "bosh", Director: "d", Stemcell: heavy}.Pod()
 		api.Add("pods", "bosh", vm.Pod)
-		Expect(newSession(ctx, "d", images.Options{}).Delete(heavy)).To(And(
+		Expect(newSession(ctx, "d", stemcell.Options{}).Delete(heavy)).To(And(
 			Satisfy(call.CodeStemcellInUse.Is), MatchError(ContainSubstring("VM agent-one"))))
 	})
 })

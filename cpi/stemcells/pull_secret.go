@@ -1,4 +1,4 @@
-package stemcell
+package stemcells
 
 import (
 	"bytes"
@@ -9,11 +9,11 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // PullSecrets returns the reference to the pull Secret of the image's registry, if the registry is configured with credentials.
-func PullSecrets(options images.Options, references ...string) ([]corev1.LocalObjectReference, error) {
+func PullSecrets(options stemcell.Options, references ...string) ([]corev1.LocalObjectReference, error) {
 	name, _, err := pullSecret(options, references)
 	if err != nil || name == "" {
 		return nil, err
@@ -22,7 +22,7 @@ func PullSecrets(options images.Options, references ...string) ([]corev1.LocalOb
 }
 
 // pullSecret returns the name and the content of the pull Secret, or "" if none of the images is in its registry.
-func pullSecret(options images.Options, references []string) (name string, content []byte, err error) {
+func pullSecret(options stemcell.Options, references []string) (name string, content []byte, err error) {
 	for _, reference := range references {
 		if name, content, err = options.PullSecret(reference); err != nil || name != "" {
 			return name, content, err
@@ -33,7 +33,7 @@ func pullSecret(options images.Options, references []string) (name string, conte
 
 // EnsurePullSecret ensures that the pull Secret of the images exists and has the configured credentials. Pods refer to the Secret by name,
 // so that existing VMs use new credentials, too.
-func EnsurePullSecret(c *call.Call, options images.Options, references ...string) error {
+func EnsurePullSecret(c *call.Call, options stemcell.Options, references ...string) error {
 	name, content, err := pullSecret(options, references)
 	if err != nil || name == "" {
 		return err

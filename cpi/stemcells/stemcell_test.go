@@ -1,4 +1,4 @@
-package stemcell_test
+package stemcells_test
 
 import (
 	"archive/tar"
@@ -18,7 +18,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/cpi"
-	images "bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
@@ -44,7 +44,7 @@ var _ = Describe("The stemcell methods", func() {
 		config = cpi.DefaultConfig()
 		config.Agent.Mbus = "nats://nats.test:4222"
 		config.Kubernetes.Kubeconfig = unreachableKubeconfig
-		config.Stemcell.Registry = images.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
+		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 	})
 	// call returns the response to a request. extra is added to its context.
 	call := func(ctx context.Context, method, extra string, arguments ...any) response {
@@ -63,14 +63,14 @@ var _ = Describe("The stemcell methods", func() {
 	// image and the cloud properties.
 	extractAsDirector := func(tarball string) (string, map[string]any) {
 		path := filepath.Join(GinkgoT().TempDir(), "image")
-		var manifest images.Manifest
+		var manifest stemcell.Manifest
 		for name, content := range readTarball(tarball) {
 			switch name {
 			case "image":
 				Expect(os.WriteFile(path, content, 0o600)).To(Succeed())
 			case "stemcell.MF":
 				var err error
-				manifest, err = images.ParseManifest(content)
+				manifest, err = stemcell.ParseManifest(content)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(manifest.CloudProperties).NotTo(BeZero())
 			}
@@ -115,7 +115,7 @@ var _ = Describe("The stemcell methods", func() {
 	})
 
 	It("report both remedies if no registry is configured", func(ctx SpecContext) {
-		config.Stemcell.Registry = images.Registry{}
+		config.Stemcell.Registry = stemcell.Registry{}
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		got := call(ctx, "create_stemcell", "", image, properties)
@@ -160,7 +160,7 @@ var _ = Describe("The stemcell methods", func() {
 			DeferCleanup(registry.Close)
 			otherCA, _, err := stemcells.SelfSigned()
 			Expect(err).NotTo(HaveOccurred())
-			config.Stemcell.Registry = images.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
+			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
 		}, "CloudError", "is not trusted; set stemcell.registry.ca to the CA certificate that signed it"),
 		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
 			"CloudError", "set stemcell.registry.insecure to true"),
