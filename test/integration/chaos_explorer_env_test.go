@@ -9,9 +9,12 @@ import (
 	"strings"
 	"time"
 
+	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
@@ -214,9 +217,15 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		if pvc.Labels[manifest.LabelRole] != manifest.RoleDisk || pvc.Labels[manifest.LabelVM] == "agent-bystander" {
 			continue
 		}
-		if vm := pvc.Labels[manifest.LabelVM]; vm != "" && now.pods[vm] == nil {
+		if pvc.DeletionTimestamp != nil {
+			env.retainVolume(ctx, pvc)
+		}
+		vm := pvc.Labels[manifest.LabelVM]
+		switch pod := now.pods[vm]; {
+		case vm == "":
+		case pod == nil || pod.DeletionTimestamp != nil: // a lost node that is back removes its deleted Pods
 			env.mustRetry(ctx, "VMNotFound", "delete_vm", vm)
-		} else if vm != "" {
+		default:
 			env.mustRetry(ctx, "DiskNotAttached", "detach_disk", vm, name)
 		}
 		env.mustRetry(ctx, "DiskNotFound", "delete_disk", name)
@@ -243,6 +252,17 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		return nil
 	}
 	return remaining()
+}
+
+// retainVolume retains the volume of a PVC that another client deleted, until the end of the spec: otherwise, no call releases the disk.
+func (env *explorerTestEnv) retainVolume(ctx context.Context, pvc *corev1.PersistentVolumeClaim) {
+	volumes := cluster.CoreV1().PersistentVolumes()
+	_, err := volumes.Patch(ctx, pvc.Spec.VolumeName, types.MergePatchType,
+		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
+	Expect(err).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "not found")))
+	DeferCleanup(func(ctx context.Context) {
+		Expect(volumes.Delete(ctx, pvc.Spec.VolumeName, metav1.DeleteOptions{})).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "not found")))
+	})
 }
 
 // describe formats the state of the namespace for a report.
