@@ -5,10 +5,8 @@
 package disk
 
 import (
-	"encoding/json"
 	"errors"
 
-	"github.com/google/uuid"
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
@@ -18,38 +16,6 @@ import (
 
 // Session serves one request about disks.
 type Session struct{ *call.Call }
-
-// Create creates a disk and returns its CID. It does not wait for a volume, because a StorageClass with volumeBindingMode
-// WaitForFirstConsumer provisions the volume only when the disk is first attached.
-//
-// Create ignores the CID of the VM for which the disk is intended: a PVC cannot request a zone from a StorageClass with
-// volumeBindingMode Immediate. (Some provisioners would read the annotation volume.kubernetes.io/selected-node, but only the
-// scheduler may set it.)
-func (s *Session) Create(sizeMiB int64, properties json.RawMessage, _ *string) (cid string, err error) {
-	if err := checkSize(sizeMiB); err != nil {
-		return "", err
-	}
-	desired, err := parseProperties(properties)
-	if err != nil {
-		return "", err
-	}
-	if desired.VolumeAttributesClass != "" {
-		if err := s.checkAttributesClassExists(desired.VolumeAttributesClass); err != nil {
-			return "", err
-		}
-	}
-	disk := desired.buildDisk(manifest.DiskName(uuid.NewString()), s.Director, sizeMiB)
-	disk.Namespace = s.Namespace
-	// The name is new: if the PVC exists, an earlier attempt of this request created it, and the response was lost.
-	pvc, err := s.PVCs.Create(s.Ctx, disk.PVC().PVC)
-	switch {
-	case err == nil:
-		s.SetSubject(s.PVCs.Reference(pvc))
-	case !errors.Is(err, kube.ErrExists):
-		return "", err
-	}
-	return disk.Name, nil
-}
 
 // GetPVC returns the PVC of the disk. If there is no such disk, or its PVC is being deleted and no VM has it, the error is DiskNotFound. If
 // a VM has it, the code of the error is CodeDiskBeingDeleted: the disk exists, but Kubernetes does not start a Pod with its PVC, take a
@@ -137,75 +103,4 @@ func (s *Session) patchJSON(name string, patch []byte) (manifest.DiskPVC, error)
 // isDisk reports whether the PVC is a persistent disk of BOSH.
 func isDisk(pvc manifest.DiskPVC) bool {
 	return manifest.HasRole(pvc, manifest.RoleDisk)
-}
-
-// Has reports whether the disk exists.
-func (s *Session) Has(cid string) (bool, error) {
-	pvc, err := s.read(cid)
-	if errors.Is(err, kube.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return exists(pvc), nil
-}
-
-// Delete deletes a disk that no VM has, and waits until its PVC is gone. It deletes the PVC only if the PVC is unchanged since the
-// check, because attach_disk changes it. After a conflict, Delete checks again.
-func (s *Session) Delete(cid string) error {
-	for deletionSent := false; ; deletionSent = true {
-		pvc, err := s.read(cid)
-		switch {
-		case deletionSent && errors.Is(err, kube.ErrNotFound):
-			return nil
-		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(pvc):
-			return call.DiskNotFoundError(cid)
-		case err != nil:
-			return err
-		}
-		s.SetSubject(s.PVCs.Reference(pvc.PVC))
-		err = s.checkUnattached(pvc)
-		if call.CodeDiskInUse.Is(err) && pvc.DeletionTimestamp != nil && exists(pvc) {
-			return beingDeletedError(pvc)
-		}
-		if err != nil {
-			return err
-		}
-		err = s.PVCs.DeleteUnchanged(s.Ctx, pvc.PVC)
-		if err == nil {
-			return s.waitDeleted(pvc)
-		}
-		if !errors.Is(err, kube.ErrConflict) {
-			return err
-		}
-	}
-}
-
-// waitDeleted waits until the PVC is gone. Kubernetes keeps the PVC until the kubelet has removed the attachment Pod.
-func (s *Session) waitDeleted(pvc manifest.DiskPVC) error {
-	err := s.PVCs.WaitDeleted(s.Ctx, pvc.PVC)
-	if !errors.Is(err, kube.ErrTimeout) {
-		return err
-	}
-	detached, cancel := s.Detached(call.CleanupTimeout)
-	defer cancel()
-	attachment, getErr := (&Session{detached}).getAttachment(pvc.Name)
-	if getErr != nil {
-		return err
-	}
-	return s.explainRemoval(attachment, err)
-}
-
-// SetMetadata sets the director's metadata on the disk's PVC.
-func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
-	desired, err := manifest.BuildMetadata(metadata)
-	if err != nil {
-		return err
-	}
-	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, desired)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && !exists(manifest.DiskPVC{PVC: pvc}) {
-		return call.DiskNotFoundError(cid)
-	}
-	return err
 }

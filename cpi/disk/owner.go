@@ -2,10 +2,7 @@ package disk
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -76,38 +73,6 @@ func (s *Session) assignOwner(
 			return pvc, err
 		}
 	}
-}
-
-// checkPodExists returns an error if the Pod was deleted, even if another Pod now has its name.
-func (s *Session) checkPodExists(name string, uid types.UID) error {
-	pod, err := s.Pods.Get(s.Ctx, name)
-	if errors.Is(err, kube.ErrNotFound) || err == nil && pod.UID != uid {
-		return podDeletedError(name)
-	}
-	return err
-}
-
-func podDeletedError(name string) error {
-	return call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", name)
-}
-
-// startAttachment removes the scheduling gate of an attachment Pod that owns its disk.
-func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.AttachmentPod, error) {
-	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
-		return attachment, nil
-	}
-	patch, err := manifest.UngatePatch(attachment.UID)
-	if err != nil {
-		return attachment, err
-	}
-	started, err := s.Pods.Patch(s.Ctx, attachment.Name, patch)
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
-		return attachment, podDeletedError(attachment.Name)
-	}
-	if err != nil {
-		return attachment, err
-	}
-	return manifest.AttachmentPod{Pod: started}, nil
 }
 
 // MarkFormatted records how the VM has the disk, after the attachment Pod attached it. It fails if that Pod no longer owns the disk.
@@ -266,98 +231,4 @@ func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
 		return err
 	}
 	return s.attachedToError(pvc.Name, owningVM)
-}
-
-// checkUnattached returns an error if a VM has the disk.
-func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
-	attachment, err := s.getAttachment(pvc.Name)
-	switch {
-	case errors.Is(err, kube.ErrNotFound):
-		return s.CheckFreeFor(pvc, "")
-	case err != nil:
-		return err
-	case attachment.DeletionTimestamp != nil, kube.IsFinished(attachment.Pod):
-		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
-	}
-	superseded, err := s.DeleteSuperseded(attachment)
-	switch {
-	case err != nil:
-		return err
-	case superseded:
-		return s.CheckFreeFor(pvc, "")
-	}
-	return s.AttachedError(attachment)
-}
-
-// WaitForRemoval waits until the kubelet has removed the attachment Pod of a detached disk, and its volume.
-func (s *Session) WaitForRemoval(attachment manifest.AttachmentPod) error {
-	return s.explainRemoval(attachment, s.WaitForDeletion(attachment.Pod))
-}
-
-// explainRemoval explains why a call timed out that waits for the removal of the attachment Pod of a detached disk.
-func (s *Session) explainRemoval(attachment manifest.AttachmentPod, err error) error {
-	return s.ExplainTimeout(call.CodeDiskBusy, attachment.Pod, err, fmt.Sprintf(
-		"disk %s is detached, but node %s has not removed its volume; check the node's kubelet and CSI driver",
-		attachment.Disk(), attachment.Spec.NodeName))
-}
-
-// getAttachment returns the attachment Pod of the disk.
-func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
-	return manifest.AttachmentPod{Pod: pod}, err
-}
-
-// DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
-func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
-	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
-		return false, nil
-	}
-	pvc, err := s.read(attachment.Disk())
-	if err != nil && !errors.Is(err, kube.ErrNotFound) {
-		return false, err
-	}
-	if err == nil {
-		if owner, _ := pvc.Owner(); owner.Pod == attachment.UID {
-			return false, nil
-		}
-	}
-	err = s.Pods.DeleteUnchanged(s.Ctx, attachment.Pod)
-	if errors.Is(err, kube.ErrConflict) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// InspectAttachment reports whether the attachment Pod of a disk that the VM has is lost: another client deleted it, or it is finished,
-// for example because the kubelet evicted it. Or another client is deleting it, and it is terminating until the disk is free. A zero Pod
-// does not exist. Both results are false for a VM that is not active, and for a VM with disk_strategy: recreate.
-func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) (lost, terminating bool) {
-	switch {
-	case vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy():
-		return false, false
-	case attachment.Pod == nil:
-		return true, false
-	case attachment.DeletionTimestamp != nil:
-		return false, true
-	}
-	return kube.IsFinished(attachment.Pod), false
-}
-
-// AttachedError returns the error for a disk that this attachment Pod attaches.
-func (s *Session) AttachedError(attachment manifest.AttachmentPod) error {
-	return s.attachedToError(attachment.Disk(), attachment.VM())
-}
-
-// attachedToError names the instance of the VM if its Pod exists. A director may not know the VM after its database was
-// restored from a backup.
-func (s *Session) attachedToError(disk, vmCID string) error {
-	vm, deployment := vmCID, ""
-	if pod, err := s.Pods.Get(s.Ctx, vmCID); err == nil {
-		vmPod := manifest.VMPod{Pod: pod}
-		vm, deployment = vmPod.Describe(), vmPod.Deployment()
-	}
-	return call.CodeDiskInUse.Errorf("disk %s is attached to VM %s; "+
-		"detach it first, or, if `bosh vms` does not show that VM, delete it with %s",
-		disk, vm, call.DeleteVMCommand(deployment, vmCID))
 }

@@ -154,17 +154,3 @@ func (s *Session) flush(disk string) error {
 	flushPod := manifest.FlushPod(attachment, s.Director, nodeImage)
 	return s.RunHelperPod(call.CodeDiskFlushFailed, flushPod, "cannot flush disk "+disk)
 }
-
-// DeleteSnapshot deletes a snapshot, and waits until it is gone. It succeeds if the snapshot does not exist.
-func (s *Session) DeleteSnapshot(cid string) error {
-	snapshots := s.VolumeSnapshots()
-	snapshot, err := snapshots.Get(s.Ctx, cid)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	s.SetSubject(snapshots.Reference(snapshot))
-	return snapshots.DeleteAndWait(s.Ctx, snapshot)
-}

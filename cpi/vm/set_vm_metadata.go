@@ -1,0 +1,29 @@
+package vm
+
+import (
+	"errors"
+
+	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
+)
+
+// SetMetadata sets the director's metadata on the VM Pod, and on the PodTemplate of a VM with disk_strategy: recreate.
+func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
+	desired, err := manifest.BuildMetadata(metadata)
+	if err != nil {
+		return err
+	}
+	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
+	if errors.Is(err, kube.ErrNotFound) {
+		if err := s.recreateMissingPod(vmCID); err != nil {
+			return err
+		}
+		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
+	}
+	if err != nil {
+		return err
+	}
+	vmPod := manifest.VMPod{Pod: pod}
+	return s.strategy(vmPod.HasRecreateStrategy()).persist(vmPod, manifest.TemplateChange{Metadata: &desired})
+}
