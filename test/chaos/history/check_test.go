@@ -45,7 +45,7 @@ var _ = Describe("CheckDisk", func() {
 		Entry("one of two concurrent attach_disk calls waits for the other VM", newCall(0, 9, "attach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 3, "detach_disk", "a", Succeeded)),
 		Entry("calls do not find a deleted disk", newCall(0, 1, "delete_disk", "", Succeeded), newCall(2, 3, "has_disk", "", No), newCall(4, 5, "attach_disk", "a", NotFound), newCall(6, 7, "delete_disk", "", NotFound)),
 		Entry("two concurrent detach_disk calls succeed", newCall(0, 1, "attach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded), newCall(2, 5, "detach_disk", "a", Succeeded)),
-		Entry("a disk without a volume is not resized", newResizeCall(0, 1, 128, Rejected), newResizeCall(2, 3, 64, Rejected)),
+		Entry("a disk without a volume keeps its size", newResizeCall(0, 1, 128, Rejected), newResizeCall(2, 3, 64, Succeeded)),
 		Entry("a failed attach_disk call leaves a volume", newCall(0, 1, "attach_disk", "a", Failed), newCall(20, 21, "get_disks", "a", No), newResizeCall(22, 23, 128, Succeeded), newCall(24, 25, "get_disks", "a", No)),
 		Entry("get_disks returns a disk that is deleted during attach_disk", newCall(0, 9, "attach_disk", "a", Killed), newCall(1, 3, "delete_disk", "", Succeeded), newCall(2, 3, "get_disks", "a", Yes)),
 		Entry("get_disks returns a deleted disk until attach_disk ends", newCall(0, 9, "attach_disk", "a", Failed),

@@ -68,8 +68,9 @@ func (d diskState) apply(c Call) []diskState {
 		return d.afterChange(c, !d.exists || d.canDelete(c), diskState{trace: d.trace, detachTrace: d.detachTrace})
 	case "resize_disk":
 		grown := d
-		grown.hasVolume, grown.sizeMiB = true, c.SizeMiB
-		return d.afterChange(c, d.exists && d.vm == "" && d.hasVolume && c.SizeMiB >= d.sizeMiB, grown)
+		grown.sizeMiB = c.SizeMiB
+		possible := c.SizeMiB == d.sizeMiB || c.SizeMiB > d.sizeMiB && d.hasVolume
+		return d.afterChange(c, d.exists && d.vm == "" && possible, grown)
 	case "snapshot_disk", "set_disk_metadata":
 		return d.afterChange(c, d.exists, d)
 	case "has_disk":
@@ -123,7 +124,7 @@ func (d diskState) afterChange(c Call, possible bool, changed diskState) []diskS
 	case c.uncertain(),
 		c.Outcome == NotFound && !d.exists,
 		c.Outcome == NotAttached && d.vm != c.VM,
-		c.Outcome == Rejected && c.Method == "resize_disk" && (c.SizeMiB < d.sizeMiB || !d.hasVolume):
+		c.Outcome == Rejected && c.Method == "resize_disk" && (c.SizeMiB < d.sizeMiB || c.SizeMiB > d.sizeMiB && !d.hasVolume):
 		return []diskState{d}
 	}
 	return nil
