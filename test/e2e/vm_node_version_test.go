@@ -74,6 +74,6 @@ var _ = Describe("A VM of one version of the CPI", Label("vms"), func() {
 		}
 	},
 		Entry("the next one", true, NodeTimeout(longTest)),
-		Entry("the previous one", false, NodeTimeout(longTest)),
+		Entry("the previous one", false, Label("extended"), NodeTimeout(longTest)),
 	)
 })
