@@ -219,6 +219,10 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 		}
 		if pvc.DeletionTimestamp != nil {
 			env.retainVolume(ctx, pvc)
+			if now.pods[manifest.AttachmentName(name)] == nil { // nothing protects the PVC
+				Eventually(func() any { return env.currentState(ctx).pvcs[name] }).WithContext(ctx).Should(BeNil())
+				continue
+			}
 		}
 		vm := pvc.Labels[manifest.LabelVM]
 		switch pod := now.pods[vm]; {
