@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/harness/director"
 )
 
 // pushNodeImageOfNextVersion pushes bosh-node's image with another digest, and returns its reference.
@@ -41,9 +43,10 @@ func (vm *testVM) nodeImages(ctx context.Context, disk string) (images []string)
 	return images
 }
 
-var _ = Describe("A VM of one version of the CPI", Label("vms"), func() {
+var _ = Describe("A VM of one version of the CPI", Label("vms", "extended"), func() {
 	DescribeTable("keeps its Pod and its disk with calls of another version", func(ctx context.Context, upgrade bool) {
 		env := newTestEnv(ctx)
+		DeferCleanup(func(original *director.Director) { env.Director = original }, env.Director) // for the cleanup of the environment
 		old, other := os.Getenv("E2E_NODE_IMAGE"), pushNodeImageOfNextVersion()
 		if !upgrade {
 			old, other = other, old
@@ -74,6 +77,6 @@ var _ = Describe("A VM of one version of the CPI", Label("vms"), func() {
 		}
 	},
 		Entry("the next one", true, NodeTimeout(longTest)),
-		Entry("the previous one", false, Label("extended"), NodeTimeout(longTest)),
+		Entry("the previous one", false, NodeTimeout(longTest)),
 	)
 })
