@@ -78,7 +78,8 @@ func IPPools(ctx context.Context, client *kube.Client) (reserved, others []Addre
 // IPReservations returns the ranges of Calico's IPReservations, from which addresses are assigned on request only. A cluster without this
 // kind has none.
 func IPReservations(ctx context.Context, client *kube.Client) (reserved []AddressRange, err error) {
-	reservations, err := kube.NewExtension[ipReservation](client, "", calicoGroup, "IPReservation", "ipreservations").List(ctx, kube.Selection{})
+	resource := kube.NewExtension[ipReservation](client, "", calicoGroup, "IPReservation", "ipreservations")
+	reservations, err := resource.List(ctx, kube.Selection{})
 	if errors.Is(err, kube.ErrNotServed) {
 		return nil, nil
 	}

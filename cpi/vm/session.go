@@ -1,7 +1,7 @@
 // Package vm implements the CPI methods about VMs. A VM is a Pod.
 //
-// By default, only delete_vm deletes the Pod, and disks are attached and detached while it runs: see attach_disk.go and detach_disk.go. With
-// disk_strategy: recreate, the Pod is recreated for each disk. diskStrategy is the interface to both.
+// By default, only delete_vm deletes the Pod, and disks are attached and detached while it runs: see attach_disk.go and detach_disk.go.
+// With disk_strategy: recreate, the Pod is recreated for each disk. diskStrategy is the interface to both.
 package vm
 
 import (

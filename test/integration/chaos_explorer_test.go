@@ -159,6 +159,13 @@ const (
 	changingRequest heldRequest = "changes"
 )
 
+func kindOf(r *http.Request) heldRequest {
+	if r.Method == http.MethodGet {
+		return readingRequest
+	}
+	return changingRequest
+}
+
 // explorePair tries a pair with the first call held at its first request, its second, and so on, until the call returns before that.
 func explorePair(setup explorerSetup, first, second explorerCall, try func(interleaving) heldRequest) {
 	events := clusterEvents()
@@ -237,14 +244,11 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	defer gate.Open()
 	held, matches := noRequest, nthRequest(x.firstHeldAt)
 	first := env.startFirstCall(ctx, x, gate.Hold(x.hold, func(n int, r *http.Request) bool {
-		if !matches(n, r) {
-			return false
+		matched := matches(n, r)
+		if matched {
+			held = kindOf(r)
 		}
-		held = changingRequest
-		if r.Method == http.MethodGet {
-			held = readingRequest
-		}
-		return true
+		return matched
 	}))
 	defer env.directors[0].proxy.Reset(nil)
 	reached := false

@@ -63,7 +63,8 @@ func runUntilKill(root string) error {
 	count := 0
 	f := fixture{Root: processtest.Root(root)}
 	return run(attach.Run, f.failing(func(call, path string) error {
-		if count++; count == at {
+		count++
+		if count == at {
 			fmt.Fprintln(os.Stderr, "killed before", call, path)
 			return unix.Kill(os.Getpid(), unix.SIGKILL)
 		}
@@ -121,7 +122,7 @@ var _ = Describe("An attachment that is killed before any of its system calls", 
 			numbers := f.numbers()
 			release := f.hold(nodePath)
 			f.addMount(numbers, processtest.InVM(vm))
-			expectCode(run(attach.Check, f.System(), disk), "disk-in-use")
+			_ = expectCode(run(attach.Check, f.System(), disk), "disk-in-use")
 			Expect(f.numbers()).To(Equal(numbers))
 			f.Remove("proc/200")
 			release()
