@@ -90,7 +90,7 @@ var _ = Describe("Persistent disks of both volume modes that move between two no
 	}, NodeTimeout(2*longTest))
 })
 
-// deviceState describes the loop devices of the host, and the mounts of the kubelets.
+// deviceState describes the loop devices of the host, and the mounts of the nodes.
 func deviceState(ctx context.Context, env *testEnv, nodes []*embedded.Node) []string {
 	GinkgoHelper()
 	state := []string{env.listNodeLoops(ctx)}

@@ -14,7 +14,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
@@ -260,12 +259,10 @@ func (env *explorerTestEnv) cleanup(ctx context.Context) []string {
 
 // retainVolume retains the volume of a PVC that another client deleted, until the end of the spec: otherwise, no call releases the disk.
 func (env *explorerTestEnv) retainVolume(ctx context.Context, pvc *corev1.PersistentVolumeClaim) {
-	volumes := cluster.CoreV1().PersistentVolumes()
-	_, err := volumes.Patch(ctx, pvc.Spec.VolumeName, types.MergePatchType,
-		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"Retain"}}`), metav1.PatchOptions{})
-	Expect(err).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "not found")))
+	succeedUnlessGone := Or(Succeed(), MatchError(apierrors.IsNotFound, "not found"))
+	Expect(patchReclaimPolicy(ctx, pvc.Spec.VolumeName, "Retain")).To(succeedUnlessGone)
 	DeferCleanup(func(ctx context.Context) {
-		Expect(volumes.Delete(ctx, pvc.Spec.VolumeName, metav1.DeleteOptions{})).To(Or(Succeed(), MatchError(apierrors.IsNotFound, "not found")))
+		Expect(cluster.CoreV1().PersistentVolumes().Delete(ctx, pvc.Spec.VolumeName, metav1.DeleteOptions{})).To(succeedUnlessGone)
 	})
 }
 

@@ -159,6 +159,7 @@ const (
 	changingRequest heldRequest = "changes"
 )
 
+// kindOf returns the kind of a request at which a call is held.
 func kindOf(r *http.Request) heldRequest {
 	if r.Method == http.MethodGet {
 		return readingRequest

@@ -131,6 +131,13 @@ var _ = Describe("The volume of a disk", func() {
 	})
 })
 
+// patchReclaimPolicy sets the reclaim policy of the PersistentVolume.
+func patchReclaimPolicy(ctx context.Context, volume, policy string) error {
+	_, err := cluster.CoreV1().PersistentVolumes().Patch(ctx, volume, types.MergePatchType,
+		[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"`+policy+`"}}`), metav1.PatchOptions{})
+	return err
+}
+
 var _ = Describe("A disk in use with a PVC that another client deleted", func() {
 	var (
 		env      testEnv
@@ -139,9 +146,7 @@ var _ = Describe("A disk in use with a PVC that another client deleted", func() 
 	setReclaimPolicy := func(ctx context.Context, policy string) (volume string) {
 		GinkgoHelper()
 		volume = env.getPVC(ctx, disk).Spec.VolumeName
-		_, err := cluster.CoreV1().PersistentVolumes().Patch(ctx, volume, types.MergePatchType,
-			[]byte(`{"spec":{"persistentVolumeReclaimPolicy":"`+policy+`"}}`), metav1.PatchOptions{})
-		Expect(err).NotTo(HaveOccurred())
+		Expect(patchReclaimPolicy(ctx, volume, policy)).To(Succeed())
 		return volume
 	}
 	BeforeEach(func(ctx context.Context) {
