@@ -17,7 +17,7 @@ func (s *Session) checkAttributesClass(pvc manifest.DiskPVC, class string) error
 	if class == "" || class == pvc.AttributesClass() {
 		return nil
 	}
-	if !kube.IsBound(pvc.PVC) { // Kubernetes changes the class only of a volume
+	if !kube.HasVolume(pvc.PVC) { // Kubernetes changes the class only of a volume
 		return notInPlaceError(pvc, "volume_attributes_class", pvc.AttributesClass(), class)
 	}
 	return s.checkAttributesClassExists(class)
@@ -36,7 +36,7 @@ func (s *Session) checkAttributesClassExists(class string) error {
 // changeAttributesClass requests the previous class again: otherwise the driver would keep trying, and a retried call would not get a new
 // result. A retry of a call that timed out resumes the change. The disk is usable at all times. The class "" is the current one.
 func (s *Session) changeAttributesClass(pvc manifest.DiskPVC, class string) (manifest.DiskPVC, error) {
-	if class == "" || !kube.IsBound(pvc.PVC) {
+	if class == "" || !kube.HasVolume(pvc.PVC) {
 		return pvc, nil
 	}
 	requested, err := s.patchUnattached(pvc, func(current manifest.DiskPVC) ([]byte, error) {

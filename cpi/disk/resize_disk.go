@@ -28,6 +28,9 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
+	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
+		return err
+	}
 	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return err
@@ -38,6 +41,24 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
 }
 
+// waitForBoundPhase waits until the phase of a PVC with a volume is Bound. A Pod can run with the PVC before that, but the API server
+// rejects changes of size and VolumeAttributesClass. If the disk has no volume, waitForBoundPhase does not wait.
+func (s *Session) waitForBoundPhase(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
+	selection := kube.Selection{Name: pvc.Name}
+	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+		if len(present) == 0 {
+			return false, call.DiskNotFoundError(pvc.Name)
+		}
+		pvc = manifest.DiskPVC{PVC: present[0]}
+		return kube.IsBound(pvc.PVC) || !kube.HasVolume(pvc.PVC), nil
+	})
+	if errors.Is(err, kube.ErrTimeout) {
+		err = call.WithMessage(err, fmt.Sprintf("timed out waiting for the phase Bound of PVC %s, which has volume %s; "+
+			"check that kube-controller-manager runs", pvc.Name, pvc.Spec.VolumeName))
+	}
+	return pvc, err
+}
+
 // checkResizable checks that the disk has the size, or that its PVC can be expanded in place.
 func (s *Session) checkResizable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
 	switch {
@@ -45,7 +66,7 @@ func (s *Session) checkResizable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64
 		return shrinkError(pvc, currentMiB, sizeMiB)
 	case sizeMiB == currentMiB:
 		return nil
-	case !kube.IsBound(pvc.PVC):
+	case !kube.HasVolume(pvc.PVC):
 		return call.CodeDiskResizeUnsupported.Errorf("cannot resize disk %s: it does not have a volume yet; attach it to a VM first", pvc.Name)
 	}
 	return s.checkExpandable(pvc)
@@ -59,7 +80,7 @@ func shrinkError(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
 // expandPVC requests the storage, waits for it, and only then records the disk's size: if the volume cannot be expanded, the disk
 // keeps its size. A retried call resumes an interrupted expansion. If the disk already has the size, expandPVC changes nothing.
 func (s *Session) expandPVC(pvc manifest.DiskPVC, currentMiB, sizeMiB int64) error {
-	if !kube.IsBound(pvc.PVC) { // the disk has the size, but no volume yet
+	if !kube.HasVolume(pvc.PVC) { // the disk has the size, but no volume yet
 		return nil
 	}
 	desired := *resource.NewQuantity(manifest.PVCSizeMiB(sizeMiB, pvc.VolumeMode())<<20, resource.BinarySI)

@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"encoding/json"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
@@ -22,6 +24,31 @@ var _ = Describe("resize_disk", func() {
 		Expect(capacity.Value() >> 20).To(Equal(manifest.PVCSizeMiB(128, corev1.PersistentVolumeFilesystem)))
 		Expect(env.Resize(cid, 128)).To(Succeed(), "the size is the same")
 	})
+
+	DescribeTable("waits for the phase of a PVC that was bound just before", func(resize func(cid string) error) {
+		cid := env.createDisk(fast)
+		simulate := env.api.Simulate
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+			env.api.Simulate = nil
+			pvc.Annotations["pv.kubernetes.io/bind-completed"] = "yes"
+			pvc.Status.Phase = corev1.ClaimPending
+		})
+		result := make(chan error)
+		go func() { result <- resize(cid) }()
+		Eventually(env.api.Requests, "1m").Should(ContainElement(HaveSuffix("/pods/"+manifest.AttachmentName(cid))), "the call has read the PVC")
+		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+			env.api.Simulate = simulate
+			pvc.Status.Phase = corev1.ClaimBound
+		})
+		Eventually(result, "1m").Should(Receive(Succeed()))
+		Expect(env.pvc(cid).RecordedSize()).To(Equal("128"))
+	},
+		Entry("in resize_disk", func(cid string) error { return env.Resize(cid, 128) }),
+		Entry("in update_disk", func(cid string) error {
+			_, err := env.Update(cid, 128, json.RawMessage(fast))
+			return err
+		}),
+	)
 
 	DescribeTable("changes nothing if", func(code call.Code, message, properties string, size int64, prepare func(cid string)) {
 		cid := env.createDisk(properties)

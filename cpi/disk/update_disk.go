@@ -30,6 +30,9 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err := s.checkUnattached(pvc); err != nil {
 		return "", err
 	}
+	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
+		return "", err
+	}
 	currentMiB, err := RecordedSizeMiB(pvc)
 	if err != nil {
 		return "", err
