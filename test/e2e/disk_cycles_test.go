@@ -95,9 +95,7 @@ func deviceState(ctx context.Context, env *testEnv, nodes []*embedded.Node) []st
 	GinkgoHelper()
 	state := []string{env.listNodeLoops(ctx)}
 	for _, node := range nodes {
-		out, err := node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
-		Expect(err).NotTo(HaveOccurred())
-		state = append(state, out)
+		state = append(state, mountPoints(ctx, node)...)
 	}
 	return state
 }

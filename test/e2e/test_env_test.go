@@ -406,13 +406,14 @@ func (env *testEnv) listVolumeLoops(ctx context.Context) []string {
 // kubeletMounts returns the mount points in the kubelet's directory on the node.
 func (env *testEnv) kubeletMounts(ctx context.Context) string {
 	GinkgoHelper()
-	out, err := env.node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
+	isOther := func(mount string) bool { return !strings.Contains(mount, env.node.KubeletRoot()) }
+	return strings.Join(slices.DeleteFunc(mountPoints(ctx, env.node), isOther), "\n")
+}
+
+// mountPoints returns all mount points of the node.
+func mountPoints(ctx context.Context, node nodeOperations) []string {
+	GinkgoHelper()
+	out, err := node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
-	var mounts []string
-	for line := range strings.Lines(out) {
-		if strings.Contains(line, env.node.KubeletRoot()) {
-			mounts = append(mounts, strings.TrimSpace(line))
-		}
-	}
-	return strings.Join(mounts, "\n")
+	return strings.Fields(out)
 }
