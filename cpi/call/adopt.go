@@ -42,6 +42,9 @@ func AdoptIf[T kube.Object](keep func(existing T) (bool, error)) func(existing T
 
 // EnsureOwned creates the object with this call as its owner. If an object of this name exists, decide returns what to do with it.
 // created reports whether this call created the object, even if the response to that request was lost.
+//
+// If the call ends during a request, the request may have succeeded: EnsureOwned then returns the object together with the error, if this
+// call owns it. The caller deletes it, as after a later error.
 func EnsureOwned[T kube.Object, L runtime.Object](
 	c *Call, resource *kube.Resource[T, L], desired T, decide func(existing T) (Decision, error)) (object T, created bool, err error) {
 
@@ -65,10 +68,24 @@ func EnsureOwned[T kube.Object, L runtime.Object](
 		}
 		return true, err
 	})
+	if err != nil && c.Ctx.Err() != nil {
+		object, created = findOwned(c, resource, desired.GetName())
+	}
 	if err != nil || created {
 		return object, created, err
 	}
 	return kept, c.Owns(object), nil
+}
+
+// findOwned returns the object of this name if this call, which has ended, owns it.
+func findOwned[T kube.Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], name string) (object T, owned bool) {
+	detached, cancel := c.Detached(CleanupTimeout)
+	defer cancel()
+	found, err := resource.Get(detached.Ctx, name)
+	if err != nil || !c.Owns(found) {
+		return object, false
+	}
+	return found, true
 }
 
 // Owns reports whether this call created the object, or was the last to adopt it.

@@ -32,11 +32,13 @@ func (c *Call) runHelperPodOnce(code Code, desired manifest.HelperPod, message s
 	pod, _, err := c.EnsureHelperPod(desired.Pod, func(existing *corev1.Pod) (bool, error) {
 		return false, c.DeletePodAndWait(existing)
 	})
-	if err != nil {
+	if pod == nil {
 		return desired, err
 	}
 	helperPod := manifest.HelperPod{Pod: pod}
-	err = c.WaitForHelperPod(code, helperPod, message)
+	if err == nil {
+		err = c.WaitForHelperPod(code, helperPod, message)
+	}
 	detached, cancel := c.Detached(CleanupTimeout)
 	defer cancel()
 	return helperPod, errors.Join(err, c.Pods.Delete(detached.Ctx, pod))

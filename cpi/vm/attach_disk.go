@@ -122,11 +122,11 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		}
 		return call.Adopt, nil
 	})
+	attachment = manifest.AttachmentPod{Pod: pod}
 	if err != nil {
-		return pvc, attachment, false, err
+		return pvc, attachment, created, err
 	}
 	owned = created || !kube.IsReady(pod)
-	attachment = manifest.AttachmentPod{Pod: pod}
 	validate := func(current manifest.DiskPVC) error {
 		if owner, _ := current.Owner(); (owner.VM == vmPod.Name) != attachment.IsReattached() { // changed since the PVC was read
 			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached or detached it; retry", current.Name)

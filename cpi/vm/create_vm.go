@@ -190,7 +190,7 @@ func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Fi
 	vm.Namespace, vm.Call = s.Namespace, s.ID
 	pod, err := s.strategy(vm.Recreate).ensurePod(vm)
 	if err != nil {
-		return manifest.VMPod{}, err
+		return pod, err
 	}
 	return pod, s.ensureSettingsSecret(vm, settings, pod)
 }

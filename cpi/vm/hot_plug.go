@@ -75,10 +75,13 @@ func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest
 		}
 		return call.Recreate, p.s.DeletePodAndWait(existing)
 	})
-	if err != nil || !created {
+	if !created {
 		return err == nil, err
 	}
 	attachment := manifest.AttachmentPod{Pod: pod}
+	if err != nil {
+		return false, errors.Join(err, p.s.rollbackAttachment(attachment))
+	}
 	p.s.Log.Warn("the attachment Pod of a disk in use was deleted or evicted; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
 	isAttached, err = p.assignDisk(pvc, vmPod, attachment)
 	if isAttached {

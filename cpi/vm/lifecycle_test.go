@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"time"
 
@@ -292,7 +293,7 @@ var _ = Describe("A VM", func() {
 			})
 
 			It("attaches and detaches a disk", func() {
-				vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				vm, cid := env.createVM(`{}`), env.createDisk(`{"volume_mode": "Block"}`)
 				Expect(env.Attach(vm, cid)).To(Equal(DiskHint{Path: manifest.DevicePath(cid)}))
 				Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
 				Expect(env.Detach(vm, cid)).To(Succeed())
@@ -301,7 +302,7 @@ var _ = Describe("A VM", func() {
 			})
 
 			It("releases its disks when it is deleted", func() {
-				vm, cid := env.createVM(properties), env.createDisk(`{"volume_mode": "Block"}`)
+				vm, cid := env.createVM(`{}`), env.createDisk(`{"volume_mode": "Block"}`)
 				_, err := env.Attach(vm, cid)
 				Expect(err).NotTo(HaveOccurred())
 				Expect(env.Delete(vm)).To(Succeed())
@@ -356,6 +357,41 @@ var _ = Describe("A VM", func() {
 	},
 		Entry("is being deleted", func(pod *corev1.Pod) { pod.Finalizers = []string{"example.org/wait"} }, true),
 		Entry("is finished", func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed }, false),
+	)
+
+	DescribeTable("leaves no objects of a call that ends while it creates them, before it has the response:",
+		func(resource string, run func(vm, cid string) error) {
+			vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+			previous := env.objects()
+			ctx, cancel := context.WithCancel(env.Ctx)
+			env.Ctx = ctx
+			env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/"+resource) || ctx.Err() != nil {
+					return false
+				}
+				env.api.Handle(httptest.NewRecorder(), r)
+				cancel()
+				panic(http.ErrAbortHandler)
+			}
+			Expect(run(vm, cid)).To(HaveOccurred())
+			Expect(ctx.Err()).To(HaveOccurred())
+			Expect(env.objects()).To(ConsistOf(previous))
+			owner, _ := env.pvc(cid).Owner()
+			Expect(owner).To(BeZero())
+		},
+		Entry("attach_disk", "pods", func(vm, cid string) error {
+			_, err := env.Attach(vm, cid)
+			return err
+		}),
+		Entry("create_vm", "pods", func(string, string) error {
+			_, err := env.Create(request("two", `{}`))
+			return err
+		}),
+		Entry("create_vm with disk_strategy: recreate", "podtemplates", func(string, string) error {
+			_, err := env.Create(request("two", recreate))
+			return err
+		}),
+		Entry("reboot_vm", "pods", func(vm, _ string) error { return env.Reboot(vm) }),
 	)
 
 	It("does not exist under the name of another Pod", func() {

@@ -59,11 +59,14 @@ func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod,
 // ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it fails, it deletes the objects that it created.
 func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	template, err := r.ensureTemplate(vm)
-	if err != nil {
+	if template == nil {
 		return manifest.VMPod{}, err
 	}
 	var vmPod manifest.VMPod
-	if err = r.ensureEphemeralDiskPVC(vm, template); err == nil {
+	if err == nil {
+		err = r.ensureEphemeralDiskPVC(vm, template)
+	}
+	if err == nil {
 		vmPod, err = r.ensurePodFromTemplate(template)
 	}
 	if err == nil && !r.s.Owns(vmPod) {
