@@ -48,16 +48,17 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 	}
 }
 
-// Ensure creates the object, or keeps an existing one. If an object of that name exists, Ensure calls resolve. It keeps the object
-// if resolve returns true, and otherwise tries to create it again: resolve then has to delete the existing object, or wait.
+// Ensure creates the object, or keeps an existing one. If an object of that name exists and keep returns false for it, Ensure calls remove,
+// which has to delete that object, or to wait until another client did, and tries again.
 //
 // Ensure returns the object that exists in the end. created reports whether Ensure knows that it created the object. It is false
-// after a lost response: then resolve gets the object that Ensure created itself. Ensure returns the errors of resolve, and those
+// after a lost response: then keep gets the object that Ensure created itself. Ensure returns the errors of keep and remove, and those
 // of requests except ErrExists and ErrNotFound.
 func (r *Resource[T, L]) Ensure(
 	ctx context.Context,
 	desired T,
-	resolve func(existing T) (keep bool, err error),
+	keep func(existing T) (bool, error),
+	remove func(existing T) error,
 ) (obj T, created bool, err error) {
 	var none T
 	for pause := conflictBackoff(); ; {
@@ -69,15 +70,19 @@ func (r *Resource[T, L]) Ensure(
 			return none, false, err
 		}
 		existing, err := r.Get(ctx, desired.GetName())
-		if err == nil {
-			keep, err := resolve(existing)
+		switch {
+		case err == nil:
+			kept, err := keep(existing)
+			if kept && err == nil {
+				return existing, false, nil
+			}
+			if err == nil {
+				err = remove(existing)
+			}
 			if err != nil {
 				return none, false, err
 			}
-			if keep {
-				return existing, false, nil
-			}
-		} else if !errors.Is(err, ErrNotFound) {
+		case !errors.Is(err, ErrNotFound):
 			return none, false, err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -94,7 +94,7 @@ var _ = Describe("A Resource", func() {
 
 	It("ensures an object once, even if the response is lost", func(ctx context.Context) {
 		once(http.MethodPost, loseResponse)
-		pod, created, err := client.Pods.Ensure(ctx, newPod("web"), func(*corev1.Pod) (bool, error) { return true, nil })
+		pod, created, err := client.Pods.Ensure(ctx, newPod("web"), func(*corev1.Pod) (bool, error) { return true, nil }, nil)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(created).To(BeFalse(), "it does not know")
 		Expect(pod.UID).NotTo(BeEmpty())
@@ -103,9 +103,8 @@ var _ = Describe("A Resource", func() {
 
 	It("ensures a new object if the existing one is replaced", func(ctx context.Context) {
 		old := create(ctx, "web")
-		pod, created, err := client.Pods.Ensure(ctx, newPod("web"), func(existing *corev1.Pod) (bool, error) {
-			return false, client.Pods.Delete(ctx, existing)
-		})
+		pod, created, err := client.Pods.Ensure(ctx, newPod("web"), func(*corev1.Pod) (bool, error) { return false, nil },
+			func(existing *corev1.Pod) error { return client.Pods.Delete(ctx, existing) })
 		Expect(err).NotTo(HaveOccurred())
 		Expect(created).To(BeTrue())
 		Expect(pod.UID).NotTo(Equal(old.UID))

@@ -21,60 +21,83 @@ import (
 type Decision int
 
 const (
-	// Recreate creates the object again: the existing one was deleted, or is about to be.
-	Recreate Decision = iota
+	// Replace removes the object, and creates it again.
+	Replace Decision = iota
 	// Adopt makes this call the owner of the object.
 	Adopt
 	// Share keeps the object without adopting it. The call that owns it does not delete it either.
 	Share
 )
 
-// AdoptIf returns a function for EnsureOwned that returns Adopt if keep returns true, and otherwise Recreate.
-func AdoptIf[T kube.Object](keep func(existing T) (bool, error)) func(existing T) (Decision, error) {
-	return func(existing T) (Decision, error) {
-		adopt, err := keep(existing)
-		if adopt {
-			return Adopt, err
-		}
-		return Recreate, err
+// AdoptIf returns Adopt if the condition is true, and otherwise Replace.
+func AdoptIf(condition bool) Decision {
+	if condition {
+		return Adopt
 	}
+	return Replace
 }
 
-// EnsureOwned creates the object with this call as its owner. If an object of this name exists, decide returns what to do with it.
-// created reports whether this call created the object, even if the response to that request was lost.
+// Outcome is what EnsureOwned did.
+type Outcome string
+
+// Outcomes of EnsureOwned. A created object may replace another one. This call owns created and adopted objects.
+const (
+	Created Outcome = "created" // also if the response to the request was lost
+	Adopted Outcome = "adopted"
+	Shared  Outcome = "shared"
+)
+
+// EnsureOwned creates the object with this call as its owner. If an object of this name exists, decide returns what to do with it. To
+// replace it, EnsureOwned calls remove, which deletes it, or waits until another client did.
 //
 // If the call ends during a request, the request may have succeeded: EnsureOwned then returns the object together with the error, if this
 // call owns it. The caller deletes it, as after a later error.
 func EnsureOwned[T kube.Object, L runtime.Object](
-	c *Call, resource *kube.Resource[T, L], desired T, decide func(existing T) (Decision, error)) (object T, created bool, err error) {
+	c *Call, resource *kube.Resource[T, L], desired T, decide func(existing T) Decision, remove func(existing T) error,
+) (object T, outcome Outcome, err error) {
 
 	annotations := map[string]string{}
 	maps.Copy(annotations, desired.GetAnnotations())
 	annotations[manifest.AnnotationCall] = c.ID
 	desired.SetAnnotations(annotations)
 	var kept T
-	object, created, err = resource.Ensure(c.Ctx, desired, func(existing T) (bool, error) {
-		decision, err := decide(existing)
-		kept = existing
-		if err != nil || decision == Recreate {
-			return false, err
-		}
-		if decision == Share || c.Owns(existing) || existing.GetDeletionTimestamp() != nil {
+	changed := false // since it was read
+	object, created, err := resource.Ensure(c.Ctx, desired, func(existing T) (bool, error) {
+		decision := decide(existing)
+		kept, changed = existing, false
+		switch {
+		case decision == Replace:
+			return false, nil
+		case c.Owns(existing):
+			outcome = Created
+			return true, nil
+		case decision == Share || existing.GetDeletionTimestamp() != nil:
+			outcome = Shared
 			return true, nil
 		}
+		outcome = Adopted
 		kept, err = adoptObject(c, resource, existing)
-		if errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound) {
-			return false, nil // the object changed since it was read: decide again
+		changed = errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound)
+		if changed {
+			err = nil
 		}
-		return true, err
+		return !changed, err
+	}, func(existing T) error {
+		if changed {
+			return nil // decide again
+		}
+		return remove(existing)
 	})
 	if err != nil && c.Ctx.Err() != nil {
 		object, created = findOwned(c, resource, desired.GetName())
 	}
-	if err != nil || created {
-		return object, created, err
+	switch {
+	case created:
+		return object, Created, err
+	case err != nil:
+		return object, "", err
 	}
-	return kept, c.Owns(object), nil
+	return kept, outcome, nil
 }
 
 // findOwned returns the object of this name if this call, which has ended, owns it.
@@ -175,11 +198,4 @@ func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(current *corev1.Pod) 
 		return true, nil
 	}
 	return err == nil && current.UID != pod.UID, err
-}
-
-// EnsureHelperPod is EnsureOwned for a helper Pod. It applies the PodOptions, and adopts an existing Pod if keep returns true for it.
-func (c *Call) EnsureHelperPod(
-	desired *corev1.Pod, keep func(existing *corev1.Pod) (bool, error)) (pod *corev1.Pod, created bool, err error) {
-
-	return EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired), AdoptIf(keep))
 }

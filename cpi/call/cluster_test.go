@@ -47,25 +47,27 @@ var _ = Describe("A call", func() {
 	newPod := func(name string) *corev1.Pod {
 		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}}}
 	}
-	adopt := AdoptIf(func(*corev1.Pod) (bool, error) { return true, nil })
-	share := func(*corev1.Pod) (Decision, error) { return Share, nil }
+	adopt := func(*corev1.Pod) Decision { return AdoptIf(true) }
+	share := func(*corev1.Pod) Decision { return Share }
+	replace := func(*corev1.Pod) Decision { return AdoptIf(false) }
+	noRemove := func(*corev1.Pod) error { return errors.New("not expected") }
 
 	Describe("that ensures an object", func() {
 		It("owns it", func(ctx context.Context) {
 			c := newCall(ctx)
-			pod, created, err := EnsureOwned(c, c.Pods, newPod("web"), adopt)
+			pod, outcome, err := EnsureOwned(c, c.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(created).To(BeTrue())
+			Expect(outcome).To(Equal(Created))
 			Expect(c.Owns(pod)).To(BeTrue())
 		})
 
 		It("adopts the object of an earlier call, which then keeps it", func(ctx context.Context) {
 			first, second := newCall(ctx), newCall(ctx)
-			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt)
+			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
-			adopted, created, err := EnsureOwned(second, second.Pods, newPod("web"), adopt)
+			adopted, outcome, err := EnsureOwned(second, second.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(created).To(BeFalse())
+			Expect(outcome).To(Equal(Adopted))
 			Expect(second.Owns(adopted)).To(BeTrue())
 			Expect(DeleteIfOwned(first, first.Pods, pod, NeverKeep)).To(BeFalse())
 			Expect(second.DeletePodIfOwned(adopted, NeverKeep)).To(BeTrue())
@@ -74,21 +76,21 @@ var _ = Describe("A call", func() {
 
 		It("can share it, and replace it", func(ctx context.Context) {
 			first, second := newCall(ctx), newCall(ctx)
-			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt)
+			pod, _, err := EnsureOwned(first, first.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
-			shared, _, err := EnsureOwned(second, second.Pods, newPod("web"), share)
+			shared, outcome, err := EnsureOwned(second, second.Pods, newPod("web"), share, noRemove)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(Shared))
 			Expect(first.Owns(shared)).To(BeTrue())
-			replaced, _, err := EnsureOwned(second, second.Pods, newPod("web"), AdoptIf(func(existing *corev1.Pod) (bool, error) {
-				return false, second.DeletePodAndWait(existing)
-			}))
+			replaced, outcome, err := EnsureOwned(second, second.Pods, newPod("web"), replace, second.DeletePodAndWait)
 			Expect(err).NotTo(HaveOccurred())
+			Expect(outcome).To(Equal(Created))
 			Expect(replaced.UID).NotTo(Equal(pod.UID))
 		})
 
 		It("does not delete it while it must be kept, or after it was replaced", func(ctx context.Context) {
 			c := newCall(ctx)
-			pod, _, err := EnsureOwned(c, c.Pods, newPod("web"), adopt)
+			pod, _, err := EnsureOwned(c, c.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(DeleteIfOwned(c, c.Pods, pod, func(*corev1.Pod) bool { return true })).To(BeFalse())
 			former := pod.DeepCopy()
@@ -103,11 +105,11 @@ var _ = Describe("A call", func() {
 		api.Now = func() time.Time { return now.Add(skew) }
 		c := newCall(ctx)
 		c.Started = now
-		earlier, _, err := EnsureOwned(c, c.Pods, newPod("earlier"), adopt)
+		earlier, _, err := EnsureOwned(c, c.Pods, newPod("earlier"), adopt, noRemove)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.StartedBeforeOwner(earlier)).To(BeFalse())
 		api.Now = func() time.Time { return now.Add(skew + time.Minute) }
-		later, _, err := EnsureOwned(c, c.Pods, newPod("later"), adopt)
+		later, _, err := EnsureOwned(c, c.Pods, newPod("later"), adopt, noRemove)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(c.StartedBeforeOwner(later)).To(BeTrue())
 	},

@@ -29,9 +29,8 @@ func (c *Call) RunHelperPod(code Code, desired manifest.HelperPod, message strin
 
 // runHelperPodOnce is one attempt of RunHelperPod. It also returns the last state of the Pod.
 func (c *Call) runHelperPodOnce(code Code, desired manifest.HelperPod, message string) (manifest.HelperPod, error) {
-	pod, _, err := c.EnsureHelperPod(desired.Pod, func(existing *corev1.Pod) (bool, error) {
-		return false, c.DeletePodAndWait(existing)
-	})
+	replace := func(*corev1.Pod) Decision { return Replace }
+	pod, _, err := EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired.Pod), replace, c.DeletePodAndWait)
 	if pod == nil {
 		return desired, err
 	}

@@ -26,7 +26,7 @@ func podDeletedError(name string) error {
 
 // startAttachment removes the scheduling gate of an attachment Pod that owns its disk.
 func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.AttachmentPod, error) {
-	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
+	if StateOf(attachment) != AttachmentGated {
 		return attachment, nil
 	}
 	patch, err := manifest.UngatePatch(attachment.UID)
@@ -51,7 +51,8 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 		return s.CheckFreeFor(pvc, "")
 	case err != nil:
 		return err
-	case attachment.DeletionTimestamp != nil, kube.IsFinished(attachment.Pod):
+	}
+	if state := StateOf(attachment); state.IsDeleted() || state.IsFinished() {
 		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
 	}
 	superseded, err := s.DeleteSuperseded(attachment)
@@ -85,7 +86,7 @@ func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
 // either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
 func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
-	if !attachment.IsGated() || attachment.DeletionTimestamp != nil {
+	if StateOf(attachment) != AttachmentGated {
 		return false, nil
 	}
 	pvc, err := s.read(attachment.Disk())
@@ -108,15 +109,11 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted b
 // for example because the kubelet evicted it. Or another client is deleting it, and it is terminating until the disk is free. A zero Pod
 // does not exist. Both results are false for a VM that is not active, and for a VM with disk_strategy: recreate.
 func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) (lost, terminating bool) {
-	switch {
-	case vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy():
+	if vmPod.Pod == nil || !kube.IsActive(vmPod.Pod) || vmPod.HasRecreateStrategy() {
 		return false, false
-	case attachment.Pod == nil:
-		return true, false
-	case attachment.DeletionTimestamp != nil:
-		return false, true
 	}
-	return kube.IsFinished(attachment.Pod), false
+	state := StateOf(attachment)
+	return state == AttachmentAbsent || state.IsFinished(), state.IsDeleted()
 }
 
 // AttachedError returns the error for a disk that this attachment Pod attaches.

@@ -144,7 +144,7 @@ func (s *Session) flush(disk string) error {
 	if err != nil {
 		return err
 	}
-	if !kube.IsReady(attachment.Pod) || attachment.DeletionTimestamp != nil {
+	if state := StateOf(attachment); !state.HasPublished() || state.IsDeleted() {
 		return nil
 	}
 	nodeImage, err := s.NodeImageReference()

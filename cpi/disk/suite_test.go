@@ -97,7 +97,7 @@ func (env *testEnv) attach(cid string, vm manifest.VMPod) manifest.AttachmentPod
 	pvc, err := env.GetPVC(cid)
 	Expect(err).NotTo(HaveOccurred())
 	desired := manifest.Attachment{Disk: cid, SizeMiB: 64, Filesystem: "ext4", Mode: pvc.VolumeMode(), VM: vm, Director: "director"}.Pod()
-	pod, _, err := env.EnsureHelperPod(desired.Pod, func(*corev1.Pod) (bool, error) { return true, nil })
+	pod, err := env.Pods.Create(env.Ctx, env.PodOptions.ApplyToHelperPod(desired.Pod))
 	Expect(err).NotTo(HaveOccurred())
 	_, attachment, err := env.AssignAndStart(pvc, manifest.AttachmentPod{Pod: pod}, func(current manifest.DiskPVC) error {
 		return env.CheckFreeFor(current, vm.Name)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
@@ -111,22 +112,13 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		return pvc, attachment, false, err
 	}
 	pod := s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, created, err := call.EnsureOwned(s.Call, s.Pods, pod, func(pod *corev1.Pod) (call.Decision, error) {
-		existing := manifest.AttachmentPod{Pod: pod}
-		reusable, err := s.resolveExistingAttachment(existing, vmPod)
-		switch {
-		case !reusable || err != nil:
-			return call.Recreate, err
-		case attachMayHaveSucceeded(existing):
-			return call.Share, nil
-		}
-		return call.Adopt, nil
-	})
+	settled := existingAttachment{session: s, vmPod: vmPod}
+	pod, outcome, err := call.EnsureOwned(s.Call, s.Pods, pod, settled.decide, settled.clear)
 	attachment = manifest.AttachmentPod{Pod: pod}
 	if err != nil {
-		return pvc, attachment, created, err
+		return pvc, attachment, outcome == call.Created, err
 	}
-	owned = created || !kube.IsReady(pod)
+	owned = outcome == call.Created || !disk.StateOf(attachment).HasPublished()
 	validate := func(current manifest.DiskPVC) error {
 		if owner, _ := current.Owner(); (owner.VM == vmPod.Name) != attachment.IsReattached() { // changed since the PVC was read
 			return call.CodeDiskBusy.Errorf("cannot attach disk %s: a concurrent call attached or detached it; retry", current.Name)
@@ -137,64 +129,89 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 	return pvc, attachment, owned, err
 }
 
-// resolveExistingAttachment reports whether the existing Pod with the attachment Pod's name attaches the disk to this VM. If the
-// Pod is being deleted, or an exclusivity check is running in it, resolveExistingAttachment waits for the result. It deletes a Pod
-// that passed the check or is finished, and fails if an unfinished Pod belongs to another VM.
-func (s *Session) resolveExistingAttachment(existing manifest.AttachmentPod, vmPod manifest.VMPod) (reusable bool, err error) {
-	vmCID := existing.VM()
-	switch {
-	case existing.DeletionTimestamp != nil && vmCID == vmPod.Name && !exclusivityCheckPassed(existing):
-		return s.diskStillInUse(existing)
-	case isReleased(existing):
-		return false, s.diskSession().WaitForRemoval(existing)
-	case existing.DeletionTimestamp != nil:
-		err := s.WaitForDeletion(existing.Pod)
-		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
-			existing.Disk(), vmCID)
-		return false, s.ExplainTimeout(call.CodeDiskBusy, existing.Pod, err, message)
-	case vmCID != vmPod.Name && !kube.IsFinished(existing.Pod):
-		if superseded, err := s.diskSession().DeleteSuperseded(existing); superseded || err != nil {
-			return false, err
+// existingAttachment is the Pod that already has the name of the attachment Pod.
+type existingAttachment struct {
+	session *Session
+	vmPod   manifest.VMPod
+	stays   types.UID // of a Pod that stays although another client deleted it, or that a check left as it was
+}
+
+// decide returns whether the Pod attaches the disk to this VM. A Pod with which an attach_disk may have succeeded is shared.
+func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
+	attachment := manifest.AttachmentPod{Pod: existing}
+	state := disk.StateOf(attachment)
+	if existing.UID != e.stays {
+		switch {
+		case attachment.VM() != e.vmPod.Name, state.IsDeleted():
+			return call.Replace
+		case state.IsChecking(), state == disk.AttachmentChecked, state.IsFinished():
+			return call.Replace
 		}
-		return false, s.diskSession().AttachedError(existing)
-	case exclusivityCheckRunning(existing) && !kube.IsFinished(existing.Pod):
-		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
-		err := s.waitForExclusivityCheck(existing)
-		if errors.Is(err, call.ErrResultLost) {
-			return true, nil
-		}
-		return false, err
-	case exclusivityCheckPassed(existing) || kube.IsFinished(existing.Pod):
-		// After an interrupted detach_disk or an eviction, the Pod must be gone before a new one is created. A finished Pod of another VM
-		// does not own the disk: CheckFreeFor found that out.
-		return false, s.DeletePodAndWait(existing.Pod)
 	}
-	return true, nil
+	if mayHaveSucceeded(attachment, state) {
+		return call.Share
+	}
+	return call.Adopt
+}
+
+// clear waits until a Pod that does not attach the disk to this VM is gone, and deletes it if no VM uses the disk with it. It fails if the
+// Pod attaches the disk to another VM.
+func (e *existingAttachment) clear(existing *corev1.Pod) error {
+	s, attachment := e.session, manifest.AttachmentPod{Pod: existing}
+	own := attachment.VM() == e.vmPod.Name
+	switch state := disk.StateOf(attachment); {
+	case state.IsReleased(), state == disk.AttachmentExited:
+		return s.diskSession().WaitForRemoval(attachment)
+	case state.IsFinished():
+		// The Pod must be gone before a new one is created. That of another VM does not own the disk: CheckFreeFor found that out.
+		return s.DeletePodAndWait(existing)
+	case state.IsDeleted() && own:
+		return e.waitWhileInUse(attachment)
+	case state.IsDeleted():
+		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
+			attachment.Disk(), attachment.VM())
+		return s.ExplainTimeout(call.CodeDiskBusy, existing, s.WaitForDeletion(existing), message)
+	case !own:
+		if superseded, err := s.diskSession().DeleteSuperseded(attachment); superseded || err != nil {
+			return err
+		}
+		return s.diskSession().AttachedError(attachment)
+	case state.IsChecking():
+		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
+		err := s.waitForExclusivityCheck(attachment)
+		if errors.Is(err, call.ErrResultLost) {
+			e.stays, err = existing.UID, nil
+		}
+		return err
+	}
+	return s.DeletePodAndWait(existing) // an interrupted detach_disk left it after a check that passed
 }
 
 // attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free.
 const attachmentExitTimeout = 10 * time.Second
 
-// diskStillInUse reports whether an attachment Pod that is being deleted by another client stays, because the VM uses the disk. While
-// it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
-func (s *Session) diskStillInUse(attachment manifest.AttachmentPod) (bool, error) {
+// waitWhileInUse waits for the end of an attachment Pod that is being deleted by another client. The Pod stays if the VM uses the disk;
+// while it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
+func (e *existingAttachment) waitWhileInUse(attachment manifest.AttachmentPod) error {
+	s := e.session
 	bounded, cancel := s.withTimeout(attachmentExitTimeout)
 	defer cancel()
 	err := bounded.WaitForDeletion(attachment.Pod)
 	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
-		return false, err
+		return err
 	}
-	current, err := s.Pods.Get(s.Ctx, attachment.Name)
+	current, err := s.getAttachment(attachment.Disk())
 	switch {
 	case errors.Is(err, kube.ErrNotFound) || err == nil && current.UID != attachment.UID:
-		return false, nil
+		return nil
 	case err != nil:
-		return false, err
-	case !kube.IsReady(current):
-		return false, s.WaitForDeletion(current)
+		return err
+	case disk.StateOf(current) != disk.AttachmentWaiting:
+		return s.WaitForDeletion(current.Pod)
 	}
-	s.warnAttachmentTerminating(manifest.AttachmentPod{Pod: current})
-	return true, nil
+	s.warnAttachmentTerminating(current)
+	e.stays = current.UID
+	return nil
 }
 
 func (s *Session) warnAttachmentTerminating(attachment manifest.AttachmentPod) {
@@ -237,18 +254,17 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 	diskCID, vmCID := attachment.Disk(), attachment.VM()
 	var diagnosis kube.PodStartup
 	err := s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
-		if current == nil || current.DeletionTimestamp != nil {
-			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
-		}
-		if kube.IsFinished(attachment.Pod) {
+		switch disk.StateOf(manifest.AttachmentPod{Pod: current}) {
+		case disk.AttachmentPublished, disk.AttachmentChecking:
+			return true, nil
+		case disk.AttachmentFailed:
+			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, disk.AttachmentFailure(attachment))
+		case disk.AttachmentLost, disk.AttachmentRejected:
 			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s to VM %s: %w on node %s: %s",
 				diskCID, vmCID, errAttachmentFinished, attachment.Spec.NodeName, s.DiagnosePod(attachment.Pod))
-		}
-		if kube.IsReady(attachment.Pod) {
-			return true, nil
-		}
-		if failed := attachmentFailure(attachment); failed != "" {
-			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, failed)
+		case disk.AttachmentGated, disk.AttachmentPending, disk.AttachmentStarting, disk.AttachmentKilled, disk.AttachmentUnready:
+		default:
+			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 		}
 		if reason := kube.VolumeNodeConflict(attachment.Pod); reason != "" {
 			return false, call.CodeDiskOnOtherNode.Errorf("cannot attach disk %s to VM %s: the volume is not accessible from the VM's node: %s",
@@ -262,33 +278,25 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 	return s.ExplainTimeout(call.CodeDiskAttachTimeout, attachment.Pod, err, "timed out attaching disk "+diskCID+" to VM "+vmCID)
 }
 
-// attachmentFailure returns the termination message of the attachment's program if it failed with a reason and is not running
-// again, else "".
-func attachmentFailure(attachment manifest.AttachmentPod) string {
-	status := manifest.OwnContainerStatus(attachment.Pod)
-	if status.State.Running != nil {
-		return ""
-	}
-	for _, terminated := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
-		if terminated != nil && terminated.ExitCode == 1 {
-			return manifest.TerminationMessage(terminated)
+// mayHaveSucceeded reports whether an attach_disk may have succeeded with an attachment Pod in this state. A VM with
+// disk_strategy: recreate gets the disk later. A failed call must not delete such a Pod.
+func mayHaveSucceeded(attachment manifest.AttachmentPod, state disk.AttachmentState) bool {
+	return state.HasPublished() && !attachment.HasRecreateStrategy()
+}
+
+// mayBeUnguarded reports whether the VM may use the disk, and no process in the attachment Pod waits until it does not: the Pod may have
+// published the disk before its program was killed.
+func mayBeUnguarded(attachment manifest.AttachmentPod, state disk.AttachmentState) bool {
+	switch state {
+	case disk.AttachmentFailed: // in the first run, before it published the disk
+		if manifest.OwnContainerStatus(attachment.Pod).RestartCount == 0 {
+			return false
 		}
+	case disk.AttachmentKilled, disk.AttachmentUnready, disk.AttachmentLost, disk.AttachmentStopped:
+	default:
+		return false
 	}
-	return ""
-}
-
-// attachMayHaveSucceeded reports whether an attach_disk may have succeeded with this attachment Pod: the Pod is ready, and it does not
-// belong to a VM with disk_strategy: recreate, which gets the disk later. A failed call must not delete such a Pod.
-func attachMayHaveSucceeded(attachment manifest.AttachmentPod) bool {
-	return kube.IsReady(attachment.Pod) && !attachment.HasRecreateStrategy()
-}
-
-// isUnguarded reports whether the VM may use the disk, and no process in the attachment Pod waits until it does not: the Pod may have
-// published the disk before its container was killed.
-func isUnguarded(attachment manifest.AttachmentPod) bool {
-	status := manifest.OwnContainerStatus(attachment.Pod)
-	failedBefore := status.RestartCount == 0 && attachmentFailure(attachment) != "" // the first run failed before it published the disk
-	return kube.HasRun(status) && status.State.Running == nil && !failedBefore && !attachment.HasRecreateStrategy()
+	return !attachment.HasRecreateStrategy()
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
@@ -313,8 +321,9 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	unguarded := false
 	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
 		existing := manifest.AttachmentPod{Pod: current}
-		unguarded = !vmFinished && isUnguarded(existing)
-		return unguarded || !vmFinished && attachMayHaveSucceeded(existing)
+		state := disk.StateOf(existing)
+		unguarded = !vmFinished && mayBeUnguarded(existing, state)
+		return unguarded || !vmFinished && mayHaveSucceeded(existing, state)
 	})
 	if unguarded && err == nil && !gone {
 		s.Log.Warn("keeping the attachment Pod of the failed call: its container was killed, and the VM may use the disk",

@@ -198,25 +198,23 @@ func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Fi
 // ensurePod creates the VM Pod. An existing Pod of the same name is from an earlier attempt with the same agent ID: ensurePod adopts it
 // if the request is the same, and replaces it otherwise.
 func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
-	pod, _, err := call.EnsureOwned(p.s.Call, p.s.Pods, vm.Pod().Pod, call.AdoptIf(func(existing *corev1.Pod) (bool, error) {
-		if kube.IsActive(existing) && manifest.DigestOf(existing) == vm.Digest {
-			p.s.Log.Info("adopting the Pod of an earlier attempt", "pod", existing.Name)
-			return true, nil
-		}
+	pod, outcome, err := call.EnsureOwned(p.s.Call, p.s.Pods, vm.Pod().Pod, func(existing *corev1.Pod) call.Decision {
+		return call.AdoptIf(kube.IsActive(existing) && manifest.DigestOf(existing) == vm.Digest)
+	}, func(existing *corev1.Pod) error {
 		p.s.Log.Info("replacing the Pod of an earlier attempt", "pod", existing.Name)
-		return false, p.s.deleteVMAndWait(manifest.VMPod{Pod: existing})
-	}))
+		return p.s.deleteVMAndWait(manifest.VMPod{Pod: existing})
+	})
+	if outcome == call.Adopted {
+		p.s.Log.Info("adopting the Pod of an earlier attempt", "pod", pod.Name)
+	}
 	return manifest.VMPod{Pod: pod}, err
 }
 
 // ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM.
 func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod manifest.VMPod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
-		if kube.IsOwnedBy(existing, pod.OwnerReference().UID) {
-			return true, nil
-		}
-		return false, s.Secrets.Delete(s.Ctx, existing)
-	})
+		return kube.IsOwnedBy(existing, pod.OwnerReference().UID), nil
+	}, func(existing *corev1.Secret) error { return s.Secrets.Delete(s.Ctx, existing) })
 	return err
 }
 

@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"cmp"
 	"errors"
 	"slices"
 	"time"
@@ -11,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -68,6 +68,10 @@ const containerRestartTimeout = time.Minute
 // waitForKilledAttachments waits until killed attachment containers run again. An attachment Pod that is deleted while its container is
 // not running leaves its loop device or its mount on the node, and no other node can attach the volume.
 func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.ObjectList[*corev1.Pod]) {
+	isKilled := func(attachment manifest.AttachmentPod) bool {
+		state := disk.StateOf(attachment)
+		return state == disk.AttachmentKilled || state == disk.AttachmentUnready
+	}
 	if !slices.ContainsFunc(manifest.AttachmentPods(found.Items), isKilled) {
 		return
 	}
@@ -79,14 +83,6 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 	if err != nil {
 		s.Log.Warn("an attachment Pod of the VM was killed and does not restart; its volume may stay attached to the node", "error", err)
 	}
-}
-
-// isKilled reports whether the attachment Pod's container was killed and is not running again.
-func isKilled(attachment manifest.AttachmentPod) bool {
-	status := manifest.OwnContainerStatus(attachment.Pod)
-	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated)
-	return attachment.DeletionTimestamp == nil && !kube.IsFinished(attachment.Pod) &&
-		status.State.Running == nil && terminated != nil && kube.IsAborted(terminated)
 }
 
 // setDeleteSubject sets the subject of the call: the VM Pod, the PodTemplate, or the owner of an attachment Pod, whichever exists.

@@ -7,8 +7,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/kube"
@@ -23,7 +25,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	if err != nil {
 		return err
 	}
-	if isReleased(attachment) { // by an earlier detach_disk
+	if disk.StateOf(attachment).IsReleased() { // by an earlier detach_disk
 		pvc, err := s.diskSession().GetPVC(diskCID)
 		if err != nil {
 			return err
@@ -143,19 +145,19 @@ const maxExclusivityChecks = 40
 // deleteWhenFree deletes the attachment Pod and releases the disk, if the disk is free, and reports whether it did. It updates
 // attachment to the latest state of the Pod.
 func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free bool, err error) {
-	if kube.IsFinished(attachment.Pod) {
+	state := disk.StateOf(attachment)
+	if state.IsFinished() {
 		return false, nil
 	}
 	outOfService, err := p.s.PodNodeOutOfService(attachment.Pod)
-	if err != nil {
-		return false, err
-	}
 	switch {
+	case err != nil:
+		return false, err
 	case outOfService:
 		return p.waitForRelease(attachment, "")
-	case attachment.DeletionTimestamp != nil:
+	case state.IsDeleted():
 		return p.waitForExit(attachment, false)
-	case !kube.HasRun(manifest.OwnContainerStatus(attachment.Pod)):
+	case state == disk.AttachmentGated, state == disk.AttachmentPending:
 		return p.deleteUnstarted(attachment)
 	}
 	if len(attachment.Spec.EphemeralContainers) >= maxExclusivityChecks {
@@ -226,7 +228,7 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 	}
 	err = p.s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || deleteRequested {
-			return current == nil || hasUnpublished(attachment), nil
+			return current == nil || disk.StateOf(attachment).HasExited(), nil
 		}
 		if pullFailed = kube.EphemeralImagePullFailed(attachment.Pod, containerName); pullFailed {
 			return true, nil
@@ -240,7 +242,7 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 		}
 		return false, p.s.Pods.DeleteWithGracePeriod(p.s.Ctx, attachment.Pod, releasedGracePeriod(attachment, containerName))
 	})
-	notPublished := errors.Is(err, errDiskNotPublished) && attachmentFailure(attachment) != ""
+	notPublished := errors.Is(err, errDiskNotPublished) && disk.AttachmentFailure(attachment) != ""
 	if pullFailed && err == nil || notPublished {
 		return p.deleteAndWaitForExit(attachment, notPublished)
 	}
@@ -287,12 +289,13 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
 // program failed again, or the kubelet did not restart it.
 func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
+	if attachment.DeletionTimestamp == nil { // the deletion was requested, and a Pod that never ran may be gone at once
+		attachment.DeletionTimestamp = new(metav1.Now())
+	}
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
-		status := manifest.OwnContainerStatus(attachment.Pod)
-		terminated := status.State.Terminated
-		freed = !kube.HasRun(status) ||
-			terminated != nil && (terminated.ExitCode == 0 || notPublished && terminated.ExitCode == 1)
-		return current == nil || hasUnpublished(attachment), nil
+		state := disk.StateOf(attachment)
+		freed = state == disk.AttachmentCanceled || state.HasExited() || notPublished && disk.AttachmentFailure(attachment) != ""
+		return current == nil || state.HasExited(), nil
 	})
 	if freed && err == nil {
 		var assignedAgain bool
@@ -347,31 +350,6 @@ func (s *Session) waitForExclusivityCheck(attachment manifest.AttachmentPod) err
 		s.WatchContainerStart(attachment.Name, manifest.LatestExclusivityCheck(attachment)),
 	)
 	return s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
-		return current == nil || current.DeletionTimestamp != nil || !exclusivityCheckRunning(attachment), nil
-	})
-}
-
-// exclusivityCheckRunning reports whether the last exclusivity check of the attachment Pod is still running.
-func exclusivityCheckRunning(attachment manifest.AttachmentPod) bool {
-	last := manifest.LatestExclusivityCheck(attachment)
-	return last != "" && kube.EphemeralTermination(attachment.Pod, last) == nil
-}
-
-// hasUnpublished reports whether the program of a deleted attachment Pod has unpublished the disk and exited, which it does only then with
-// status 0. The kubelet does not restart it, because the Pod is being deleted. It removes the volume and the Pod later.
-func hasUnpublished(attachment manifest.AttachmentPod) bool {
-	terminated := manifest.OwnContainerStatus(attachment.Pod).State.Terminated
-	return attachment.DeletionTimestamp != nil && terminated != nil && terminated.ExitCode == 0
-}
-
-// isReleased reports whether detach_disk has released the disk of the attachment Pod, which is being deleted.
-func isReleased(attachment manifest.AttachmentPod) bool {
-	return attachment.DeletionTimestamp != nil && exclusivityCheckPassed(attachment)
-}
-
-// exclusivityCheckPassed reports whether an exclusivity check of the attachment Pod passed and removed the device node.
-func exclusivityCheckPassed(attachment manifest.AttachmentPod) bool {
-	return slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return manifest.IsExclusivityCheck(s.Name) && s.State.Terminated != nil && s.State.Terminated.ExitCode == 0
+		return current == nil || !disk.StateOf(attachment).IsChecking(), nil
 	})
 }

@@ -1,5 +1,9 @@
 package vm
 
+import (
+	"bosh-kubernetes-cpi/cpi/disk"
+)
+
 // GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
 // uses their disks.
 func (s *Session) GetDisks(vmCID string) ([]string, error) {
@@ -8,7 +12,7 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 		return nil, err
 	}
 	for _, attachment := range attachments {
-		if attachment.DeletionTimestamp != nil && vmPod.DeletionTimestamp == nil && !exclusivityCheckPassed(attachment) {
+		if state := disk.StateOf(attachment); state.IsDeleted() && !state.IsReleased() && vmPod.DeletionTimestamp == nil {
 			s.warnAttachmentTerminating(attachment)
 		}
 	}

@@ -69,13 +69,13 @@ func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest
 		return false, err
 	}
 	pod := p.s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, created, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(existing *corev1.Pod) (call.Decision, error) {
-		if !kube.IsFinished(existing) {
-			return call.Share, nil
+	pod, outcome, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(existing *corev1.Pod) call.Decision {
+		if disk.StateOf(manifest.AttachmentPod{Pod: existing}).HasEnded() {
+			return call.Replace
 		}
-		return call.Recreate, p.s.DeletePodAndWait(existing)
-	})
-	if !created {
+		return call.Share
+	}, p.s.DeletePodAndWait)
+	if outcome != call.Created {
 		return err == nil, err
 	}
 	attachment := manifest.AttachmentPod{Pod: pod}

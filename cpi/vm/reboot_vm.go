@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -82,7 +83,7 @@ func (p hotPlugStrategy) waitForRestart(vmPod manifest.VMPod) error {
 // activeAttachments returns the attachment Pods that are not finished. They may be terminating.
 func activeAttachments(pods []*corev1.Pod) []manifest.AttachmentPod {
 	return slices.DeleteFunc(manifest.AttachmentPods(pods), func(attachment manifest.AttachmentPod) bool {
-		return kube.IsFinished(attachment.Pod)
+		return disk.StateOf(attachment).HasEnded()
 	})
 }
 
@@ -90,10 +91,10 @@ func activeAttachments(pods []*corev1.Pod) []manifest.AttachmentPod {
 func (p hotPlugStrategy) restoreAttachments(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	var active []manifest.AttachmentPod
 	for _, attachment := range attachments {
-		switch {
-		case !kube.IsFinished(attachment.Pod):
+		switch state := disk.StateOf(attachment); {
+		case !state.HasEnded():
 			active = append(active, attachment)
-		case isReleased(attachment): // the VM does not have the disk anymore
+		case state == disk.AttachmentReleased: // the VM does not have the disk anymore
 		default:
 			if err := p.s.DeletePodAndWait(attachment.Pod); err != nil {
 				return err

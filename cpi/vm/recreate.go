@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
@@ -47,7 +48,7 @@ func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod,
 	}
 	for _, other := range attachments {
 		diskCID := other.Disk()
-		if diskCID != pvc.Name && (isDirectory || other.IsDirectory()) && !hasUnpublished(other) {
+		if diskCID != pvc.Name && (isDirectory || other.IsDirectory()) && !disk.StateOf(other).HasExited() {
 			return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: disk %s is attached, and the agent cannot migrate "+
 				"data from or to a Filesystem disk of a VM with disk_strategy: recreate; use volume_mode: Block, or restore the data from a backup",
 				pvc.Name, vmPod.Name, diskCID)
@@ -98,12 +99,10 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 		r.s.Call,
 		r.s.PodTemplates,
 		vm.PodTemplate(),
-		call.AdoptIf(func(existing *corev1.PodTemplate) (bool, error) {
-			if existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest {
-				return true, nil
-			}
-			return false, r.removeVMAndTemplate(existing)
-		}),
+		func(existing *corev1.PodTemplate) call.Decision {
+			return call.AdoptIf(existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest)
+		},
+		r.removeVMAndTemplate,
 	)
 	return template, err
 }
@@ -128,11 +127,8 @@ func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (d
 // ensureEphemeralDiskPVC creates the PVC of the VM's ephemeral disk.
 func (r recreateStrategy) ensureEphemeralDiskPVC(vm manifest.VM, template *corev1.PodTemplate) error {
 	_, _, err := r.s.PVCs.Ensure(r.s.Ctx, vm.EphemeralPVC(template), func(existing *corev1.PersistentVolumeClaim) (bool, error) {
-		if existing.DeletionTimestamp == nil && kube.IsOwnedBy(existing, template.UID) {
-			return true, nil
-		}
-		return false, r.s.PVCs.DeleteAndWait(r.s.Ctx, existing)
-	})
+		return existing.DeletionTimestamp == nil && kube.IsOwnedBy(existing, template.UID), nil
+	}, func(existing *corev1.PersistentVolumeClaim) error { return r.s.PVCs.DeleteAndWait(r.s.Ctx, existing) })
 	return err
 }
 

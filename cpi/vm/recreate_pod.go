@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
@@ -21,18 +22,20 @@ func (r recreateStrategy) ensurePodFromTemplate(template *corev1.PodTemplate) (m
 		return desired, err
 	}
 	pod, _, err := r.s.Pods.Ensure(r.s.Ctx, desired.Pod, func(existing *corev1.Pod) (bool, error) {
-		if !kube.IsOwnedBy(existing, template.UID) {
-			return false, r.s.deleteVMAndWait(manifest.VMPod{Pod: existing}) // from an earlier attempt with another request
+		if !kube.IsOwnedBy(existing, template.UID) || !kube.IsActive(existing) {
+			return false, nil
 		}
 		current, err := r.s.GetPodTemplate(template.Name) // another call may have changed it
 		if err != nil {
 			return false, err
 		}
 		onRequiredNode := existing.Spec.NodeName != "" || manifest.RequiredNode(existing) == manifest.RequiredNode(desired.Pod)
-		if kube.IsActive(existing) && onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)) {
-			return true, nil
+		return onRequiredNode && slices.Equal(manifest.DiskCIDs(existing.Spec), manifest.DiskCIDs(current.Template.Spec)), nil
+	}, func(existing *corev1.Pod) error {
+		if !kube.IsOwnedBy(existing, template.UID) { // from an earlier attempt with another request
+			return r.s.deleteVMAndWait(manifest.VMPod{Pod: existing})
 		}
-		return false, r.s.deletePodAndWait(manifest.VMPod{Pod: existing})
+		return r.s.deletePodAndWait(manifest.VMPod{Pod: existing})
 	})
 	if err != nil {
 		return manifest.VMPod{}, err
@@ -166,7 +169,7 @@ func (r recreateStrategy) ensureAttachments(vmPod manifest.VMPod, attachments []
 func unattachedDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) []string {
 	return slices.DeleteFunc(vmPod.DiskCIDs(), func(diskCID string) bool {
 		return slices.ContainsFunc(attachments, func(attachment manifest.AttachmentPod) bool {
-			return attachment.Disk() == diskCID && !kube.IsFinished(attachment.Pod)
+			return attachment.Disk() == diskCID && !disk.StateOf(attachment).HasEnded()
 		})
 	})
 }
