@@ -20,7 +20,10 @@ var (
 
 	edgePattern        = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
 	participantPattern = regexp.MustCompile(`^\s*participant (\w+)`)
-	messagePattern     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
+	transitionPattern  = regexp.MustCompile(`^\s*(\[\*\]|\w+) --> (\[\*\]|\w+)(?:: .+)?$`)
+	// attachmentStatePattern matches the declaration of a state of an attachment Pod.
+	attachmentStatePattern = regexp.MustCompile(`AttachmentState = "(\w+)"`)
+	messagePattern         = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 )
 
 // diagrams returns the Mermaid blocks of all pages, by position.
@@ -109,6 +112,28 @@ var _ = Describe("Diagrams", func() {
 var _ = Describe("The package diagram", func() {
 	It("shows the imports between packages, except those implied by other imports", func() {
 		Expect(diagramEdges()).To(ConsistOf(transitiveReduction(packageImports())))
+	})
+})
+
+var _ = Describe("The diagram of an attachment Pod", func() {
+	It("has the states that the code distinguishes", func() {
+		var drawn []string
+		for _, source := range diagrams() {
+			if !strings.Contains(source, "--> Absent\n") {
+				continue
+			}
+			for _, line := range lines(source)[1:] {
+				transition := transitionPattern.FindStringSubmatch(line)
+				Expect(transition).NotTo(BeNil(), "%q is not a transition", line)
+				drawn = append(drawn, transition[1:]...)
+			}
+		}
+		states := []string{"[*]"}
+		for _, constant := range attachmentStatePattern.FindAllStringSubmatch(readFile("cpi/disk/attachment_state.go"), -1) {
+			states = append(states, constant[1])
+		}
+		slices.Sort(drawn)
+		Expect(slices.Compact(drawn)).To(ConsistOf(states))
 	})
 })
 
