@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -135,12 +136,12 @@ func disksOf(vm manifest.VMPod, pods []*corev1.Pod, pvcs []*corev1.PersistentVol
 
 // attachmentState returns the state of a disk with this attachment Pod.
 func attachmentState(attachment manifest.AttachmentPod) string {
-	switch {
-	case attachment.DeletionTimestamp != nil:
-		return "Detaching"
-	case kube.IsFinished(attachment.Pod):
+	switch state := disk.StateOf(attachment); {
+	case state.IsFinished():
 		return "Lost"
-	case kube.IsReady(attachment.Pod):
+	case state.IsDeleted():
+		return "Detaching"
+	case state.HasPublished():
 		return "Attached"
 	}
 	return "Attaching"

@@ -18,12 +18,16 @@ func TestInstances(t *testing.T) {
 }
 
 var _ = ginkgo.Describe("attachmentState", func() {
-	ready := corev1.PodStatus{Phase: corev1.PodRunning, Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}}
-
 	ginkgo.It("follows the readiness and the deletion of the attachment Pod", func() {
 		attachment := manifest.AttachmentPod{Pod: &corev1.Pod{}}
 		Expect(attachmentState(attachment)).To(Equal("Attaching"))
-		attachment.Status = ready
+		attachment.Status = corev1.PodStatus{
+			Phase:      corev1.PodRunning,
+			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
+			ContainerStatuses: []corev1.ContainerStatus{{
+				Name: manifest.OwnContainerName(attachment.Pod), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
+			}},
+		}
 		Expect(attachmentState(attachment)).To(Equal("Attached"))
 		attachment.DeletionTimestamp = new(metav1.NewTime(time.Now()))
 		Expect(attachmentState(attachment)).To(Equal("Detaching"))
