@@ -6,11 +6,13 @@ import (
 	"log/slog"
 	"os"
 	"slices"
+	"time"
 
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -112,6 +114,22 @@ func (c Config) Validate() error {
 	}
 	_, err := c.Log.level()
 	return err
+}
+
+// NewCall returns a call of the director. It has no context and no client for a cluster yet.
+func (c Config) NewCall(director string, log *slog.Logger) *call.Call {
+	return &call.Call{
+		ID: call.NewID(), Started: time.Now(), Director: director, Subject: &call.Subject{}, PodOptions: c.Pods,
+		NodeImage: c.NodeImageStore(log), Log: log,
+	}
+}
+
+// VMSession returns the session of a call about VMs. stemcellAPI is the api_version of the VM's stemcell, or nil if it is not known.
+func (c Config) VMSession(current *call.Call, stemcellAPI *int) *vm.Session {
+	return &vm.Session{Call: current, Options: vm.Options{
+		Agent: c.Agent, Network: c.Network, Disk: c.Disk, Stemcell: c.Stemcell, StemcellAPI: stemcellAPI,
+		UnschedulableTimeout: c.Timeouts.Unschedulable.Duration, AttachTimeout: c.Timeouts.AttachDisk.Duration,
+	}}
 }
 
 // NodeImageStore returns the image of bosh-node.

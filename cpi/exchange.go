@@ -118,10 +118,7 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 		return nil, call.CodeInvalidConfig.Errorf("%w", err)
 	}
 	return &requestSession{
-		Call: &call.Call{
-			ID: call.NewID(), Started: time.Now(), Director: fields.DirectorUUID, Subject: &call.Subject{}, PodOptions: config.Pods,
-			NodeImage: config.NodeImageStore(e.log), Log: e.log,
-		},
+		Call:        config.NewCall(fields.DirectorUUID, e.log),
 		config:      config,
 		stemcellAPI: fields.VM.Stemcell.APIVersion,
 	}, nil

@@ -72,11 +72,7 @@ var methods = map[string]method{
 }
 
 func (s *requestSession) vmSession() *vm.Session {
-	timeouts := s.config.Timeouts
-	return &vm.Session{Call: s.Call, Options: vm.Options{
-		Agent: s.config.Agent, Network: s.config.Network, Disk: s.config.Disk, Stemcell: s.config.Stemcell, StemcellAPI: s.stemcellAPI,
-		UnschedulableTimeout: timeouts.Unschedulable.Duration, AttachTimeout: timeouts.AttachDisk.Duration,
-	}}
+	return s.config.VMSession(s.Call, s.stemcellAPI)
 }
 
 func (s *requestSession) stemcellSession() *stemcells.Session {

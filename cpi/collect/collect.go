@@ -78,14 +78,9 @@ func (c Collector) Collect(ctx context.Context, cluster *kube.Client) ([]Result,
 	if err != nil {
 		return nil, err
 	}
-	log := slog.New(slog.DiscardHandler)
-	session := &vm.Session{
-		Call: &call.Call{
-			Ctx: ctx, Client: cluster, ID: call.NewID(), Started: time.Now(), Director: c.Director,
-			Log: log, PodOptions: c.Config.Pods, NodeImage: c.Config.NodeImageStore(log),
-		},
-		Options: vm.Options{Disk: c.Config.Disk},
-	}
+	current := c.Config.NewCall(c.Director, slog.New(slog.DiscardHandler))
+	current.Ctx, current.Client = ctx, cluster
+	session := c.Config.VMSession(current, nil)
 	var collected []Result
 	var failed []error
 	now := cluster.ServerTime(time.Now()) // the API server sets the times of the objects; the clock of this host may be wrong

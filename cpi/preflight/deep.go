@@ -133,8 +133,8 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 		return manifest.HelperPod{}, err
 	}
 	maps.Copy(vm.Annotations, requested)
-	c := &call.Call{Ctx: ctx, Client: s.client, ID: vm.Call, Director: deepDirector,
-		PodOptions: s.config.Pods, Log: slog.New(slog.DiscardHandler)}
+	c := s.config.NewCall(deepDirector, slog.New(slog.DiscardHandler))
+	c.Ctx, c.Client, c.ID = ctx, s.client, vm.Call
 	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node).Pod)
 	if err != nil {
 		return manifest.HelperPod{}, err
