@@ -96,8 +96,7 @@ var _ = Describe("A Pod that does not start", func() {
 	})
 
 	It("is described by the reports of the scheduler, the kubelet and its container, and by its newest warnings", func(ctx context.Context) {
-		api := memoryapi.Start()
-		DeferCleanup(api.Close)
+		api := memoryapi.New()
 		client, err := NewForConfig(api.Config(), "apps", 0)
 		Expect(err).NotTo(HaveOccurred())
 		now := time.Now()

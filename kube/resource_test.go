@@ -21,8 +21,7 @@ var _ = Describe("A Resource", func() {
 	var api *memoryapi.Server
 	var client *Client
 	BeforeEach(func() {
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
 		var err error
 		client, err = NewForConfig(api.Config(), "apps", 10*time.Second)
 		Expect(err).NotTo(HaveOccurred())
@@ -249,11 +248,13 @@ var _ = Describe("A Resource", func() {
 			Expect(lists).To(Equal(1))
 		})
 
-		It("until the context ends", func(ctx context.Context) {
-			ctx, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
-			defer cancel()
-			err := client.Pods.Wait(ctx, Selection{}, nil, func([]*corev1.Pod) (bool, error) { return false, nil })
-			Expect(err).To(And(MatchError(ErrTimeout), MatchError(ContainSubstring("wait for Pod apps/(all)"))))
+		It("until the context ends", func() {
+			memoryapi.InVirtualTime(suite, func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				err := client.Pods.Wait(ctx, Selection{}, nil, func([]*corev1.Pod) (bool, error) { return false, nil })
+				Expect(err).To(And(MatchError(ErrTimeout), MatchError(ContainSubstring("wait for Pod apps/(all)"))))
+			})
 		})
 	})
 
@@ -277,6 +278,7 @@ var _ = Describe("A Resource", func() {
 	})
 
 	It("of another API group fails without a request if there is no connection", func(ctx context.Context) {
+		client.config.Transport = nil
 		client.config.CAFile = filepath.Join(GinkgoT().TempDir(), "deleted")
 		_, err := client.PodDisruptionBudgets().Get(ctx, "web")
 		Expect(err).To(MatchError(HavePrefix("get PodDisruptionBudget apps/web: open " + client.config.CAFile)))
@@ -310,8 +312,7 @@ var _ = Describe("The clock of the API server", func() {
 	var client *Client
 	year := 365 * 24 * time.Hour
 	BeforeEach(func() {
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
 		api.Now = func() time.Time { return time.Now().Add(year) }
 		var err error
 		client, err = NewForConfig(api.Config(), "apps", 10*time.Second)

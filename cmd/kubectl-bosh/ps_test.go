@@ -3,6 +3,7 @@ package main_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -147,12 +148,13 @@ var _ = Describe("kubectl bosh describe", func() {
 var _ = Describe("kubectl bosh ps in several namespaces", func() {
 	run := func(arguments ...string) *gexec.Session {
 		GinkgoHelper()
-		api := memoryapi.Start()
-		DeferCleanup(api.Close)
+		api := memoryapi.New()
 		for _, namespace := range []string{"cf", "db"} {
 			api.Add("pods", namespace, manifest.VM{Name: "agent-" + namespace, Director: "d"}.Pod().Pod)
 		}
-		command := exec.Command(program, append([]string{"ps", "--server", api.Config().Host}, arguments...)...) //nolint:gosec // test
+		server := httptest.NewServer(api)
+		DeferCleanup(server.Close)
+		command := exec.Command(program, append([]string{"ps", "--server", server.URL}, arguments...)...) //nolint:gosec // test
 		session, err := gexec.Start(command, GinkgoWriter, GinkgoWriter)
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(session).Should(gexec.Exit(0))

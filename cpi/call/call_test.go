@@ -16,8 +16,11 @@ import (
 
 func TestCall(t *testing.T) {
 	RegisterFailHandler(Fail)
+	suite = t
 	RunSpecs(t, "call")
 }
+
+var suite *testing.T // for [memoryapi.InVirtualTime]
 
 var _ = Describe("DecodeStrict", func() {
 	type inner struct {

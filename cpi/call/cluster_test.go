@@ -27,8 +27,7 @@ var _ = Describe("A call", func() {
 	var exitCode int32
 	BeforeEach(func() {
 		exitCode = 0
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
 		startPods := memoryapi.StartPods(node)
 		api.Simulate = func(obj *memoryapi.Object) bool {
 			started := startPods(obj)
@@ -164,11 +163,13 @@ var _ = Describe("A call", func() {
 			Expect(created).To(Equal(maxHelperPodAttempts))
 		})
 
-		It("explains a timeout by the state of the Pod", func(ctx context.Context) {
+		It("explains a timeout by the state of the Pod", func() {
 			api.Simulate = nil
-			ctx, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
-			defer cancel()
-			Expect(reboot(newCall(ctx))).To(And(Satisfy(CodeVMRebootFailed.Is), MatchError(ContainSubstring("no events or status messages"))))
+			memoryapi.InVirtualTime(suite, func() {
+				ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+				defer cancel()
+				Expect(reboot(newCall(ctx))).To(And(Satisfy(CodeVMRebootFailed.Is), MatchError(ContainSubstring("no events or status messages"))))
+			})
 		})
 	})
 

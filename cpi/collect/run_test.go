@@ -27,8 +27,7 @@ var _ = Describe("Collect", func() {
 	var collector Collector
 
 	BeforeEach(func() {
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
 		collector = Collector{Config: cpi.Config{NodeImage: stemcells.NodeImageReference}, Director: "d", MinAge: time.Minute}
 	})
 

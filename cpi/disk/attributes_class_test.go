@@ -98,9 +98,11 @@ var _ = Describe("cloud_properties.volume_attributes_class", func() {
 		})
 
 		It("is rejected by a retry only after the driver tried it again", func() {
-			env.Session = env.newSession(shortTimeout)
 			resizer.stopped = true
-			Expect(update(cid, infeasible)).To(haveCode(call.CodeDiskModifyTimeout))
+			memoryapi.InVirtualTime(suite, func() {
+				env.Session = env.newSession(time.Hour)
+				Expect(update(cid, infeasible)).To(haveCode(call.CodeDiskModifyTimeout))
+			})
 		})
 
 		It("is rejected by a retry if the driver rejects it again", func() {
@@ -117,10 +119,12 @@ var _ = Describe("cloud_properties.volume_attributes_class", func() {
 
 	It("stays requested after a timeout, so that a retry can complete the change", func() {
 		cid := env.createDisk(fast)
-		env.Session = env.newSession(shortTimeout)
 		resizer.stopped = true
-		Expect(update(cid, gold)).To(And(haveCode(call.CodeDiskModifyTimeout),
-			MatchError(ContainSubstring("check that the CSI driver supports VolumeAttributesClasses"))))
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			Expect(update(cid, gold)).To(And(haveCode(call.CodeDiskModifyTimeout),
+				MatchError(ContainSubstring("check that the CSI driver supports VolumeAttributesClasses"))))
+		})
 		env.Session = env.newSession(time.Minute)
 		Expect(env.pvc(cid).AttributesClass()).To(Equal("gold"))
 	})

@@ -3,6 +3,7 @@ package disk
 import (
 	"encoding/json"
 	"net/http"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -11,6 +12,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 var _ = Describe("The owner of a disk", func() {
@@ -126,9 +128,11 @@ var _ = Describe("The owner of a disk", func() {
 	It("is not released, which is an error, if a webhook rejects each request", func() {
 		attachment := env.attach(cid, vm)
 		rejectRelease(-1, http.StatusConflict, metav1.StatusReasonConflict)
-		env.Session = env.newSession(shortTimeout)
-		_, err := env.Release(cid, attachment.OwnerRecord())
-		Expect(err).To(HaveOccurred())
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Release(cid, attachment.OwnerRecord())
+			Expect(err).To(HaveOccurred())
+		})
 	})
 
 	It("is released with all disks of a VM", func() {

@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/json"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -9,6 +10,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
 var _ = Describe("resize_disk", func() {
@@ -115,11 +117,13 @@ var _ = Describe("resize_disk", func() {
 		})
 
 		It("times out with the last report of the resizer", func() {
-			env.Session = env.newSession(shortTimeout)
 			status = corev1.PersistentVolumeClaimStatus{Conditions: []corev1.PersistentVolumeClaimCondition{
 				{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "quota exceeded"},
 			}}
-			Expect(env.Resize(cid, 128)).To(And(haveCode(call.CodeDiskResizeTimeout), MatchError(ContainSubstring("quota exceeded"))))
+			memoryapi.InVirtualTime(suite, func() {
+				env.Session = env.newSession(time.Hour)
+				Expect(env.Resize(cid, 128)).To(And(haveCode(call.CodeDiskResizeTimeout), MatchError(ContainSubstring("quota exceeded"))))
+			})
 		})
 	})
 })

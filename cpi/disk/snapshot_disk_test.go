@@ -3,6 +3,7 @@ package disk
 import (
 	"net/http"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -72,8 +73,11 @@ var _ = Describe("snapshot_disk", func() {
 
 	DescribeTable("leaves no snapshot if", func(code call.Code, message string, prepare func()) {
 		prepare()
-		_, err := env.Snapshot(cid, nil)
-		Expect(err).To(And(haveCode(code), MatchError(ContainSubstring(message))))
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Snapshot(cid, nil)
+			Expect(err).To(And(haveCode(code), MatchError(ContainSubstring(message))))
+		})
 		Expect(env.api.Names("volumesnapshots")).To(BeEmpty())
 	},
 		Entry("the disk does not exist", call.CodeDiskNotFound, "disk-none", func() { cid = "disk-none" }),
@@ -98,10 +102,9 @@ var _ = Describe("snapshot_disk", func() {
 		}),
 		Entry("the driver reports an error until the timeout", call.CodeSnapshotTimeout, "quota exceeded", func() {
 			status = map[string]any{"error": map[string]any{"message": "quota exceeded"}}
-			env.Session = env.newSession(shortTimeout)
 		}),
 		Entry("nothing reports a status", call.CodeSnapshotTimeout, "check that it is running", func() {
-			status, env.Session = nil, env.newSession(shortTimeout)
+			status = nil
 		}),
 	)
 })

@@ -24,8 +24,11 @@ import (
 
 func TestDisk(t *testing.T) {
 	RegisterFailHandler(Fail)
+	suite = t
 	RunSpecs(t, "disks")
 }
+
+var suite *testing.T // for [memoryapi.InVirtualTime]
 
 const (
 	namespace = "bosh"
@@ -40,8 +43,7 @@ type testEnv struct {
 }
 
 func newTestEnv() *testEnv {
-	env := &testEnv{api: memoryapi.Start()}
-	DeferCleanup(env.api.Close)
+	env := &testEnv{api: memoryapi.New()}
 	startPods := memoryapi.StartPods("node-1")
 	env.api.Simulate = func(obj *memoryapi.Object) bool {
 		return memoryapi.BindPVCs(obj) || startPods(obj)
@@ -65,9 +67,6 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 		Subject: &call.Subject{}, Log: slog.New(slog.DiscardHandler), NodeImage: stemcell.NodeImage{Configured: stemcells.NodeImageReference},
 	}}
 }
-
-// shortTimeout is the timeout of calls that wait for something that never happens. It is enough for the requests before that.
-const shortTimeout = 500 * time.Millisecond
 
 // createDisk creates a disk of 64 MiB.
 func (env *testEnv) createDisk(properties string) string {

@@ -225,8 +225,7 @@ var _ = Describe("The network plugin of a cluster", func() {
 		denied           string
 	}
 	detect := func(ctx context.Context, cluster contents) (DetectedPlugin, error) {
-		api := memoryapi.Start()
-		DeferCleanup(api.Close)
+		api := memoryapi.New()
 		if cluster.daemonSet != "" {
 			api.Add("daemonsets", "kube-system", &extension.DaemonSet{ObjectMeta: metav1.ObjectMeta{Name: cluster.daemonSet}})
 		}

@@ -44,9 +44,8 @@ type testCluster struct {
 }
 
 func newTestCluster() *testCluster {
-	c := &testCluster{Server: memoryapi.Start(), config: cpi.DefaultConfig(), denied: map[string]bool{}, defaultStorageClass: "fast", report: healthyNode}
+	c := &testCluster{Server: memoryapi.New(), config: cpi.DefaultConfig(), denied: map[string]bool{}, defaultStorageClass: "fast", report: healthyNode}
 	c.config.NodeImage = stemcells.NodeImageReference
-	DeferCleanup(c.Close)
 	c.Simulate = c.simulate
 	c.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1", Annotations: map[string]string{"projectcalico.org/IPv4Address": "x"}},
 		Status: corev1.NodeStatus{

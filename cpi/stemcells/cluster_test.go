@@ -28,8 +28,7 @@ var _ = Describe("Stemcells in the cluster", func() {
 	const light = "registry.example.org/stemcell@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 	var api *memoryapi.Server
 	BeforeEach(func() {
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
 	})
 	newSession := func(ctx context.Context, director string, options stemcell.Options) *Session {
 		GinkgoHelper()

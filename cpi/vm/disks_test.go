@@ -60,9 +60,11 @@ var _ = Describe("attach_disk", func() {
 		env.api.Simulate = func(obj *object) bool {
 			return obj.GetLabels()[manifest.LabelRole] != manifest.RoleAttachment && simulate(obj)
 		}
-		env.Session = env.newSession(shortTimeout)
-		_, err := env.Attach(vm, cid)
-		Expect(err).To(haveCode(call.CodeDiskAttachTimeout))
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Attach(vm, cid)
+			Expect(err).To(haveCode(call.CodeDiskAttachTimeout))
+		})
 		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner).To(BeZero())
@@ -465,27 +467,31 @@ var _ = Describe("A failed attach_disk of a disk that the VM has, after another 
 			})
 
 			It("does not release the disk, which the VM may still use", func() {
-				env.Session = env.newSession(shortTimeout)
-				_, err := env.Attach(vm, cid)
-				Expect(err).To(HaveOccurred())
+				memoryapi.InVirtualTime(suite, func() {
+					env.Session = env.newSession(time.Hour)
+					_, err := env.Attach(vm, cid)
+					Expect(err).To(HaveOccurred())
+				})
 				owner, _ := env.pvc(cid).Owner()
 				Expect(owner.VM).To(Equal(vm))
 			})
 
 			It("does not release the disk if it adopted the Pod of another call", func() {
-				first, second := env.newSession(shortTimeout), env.newSession(2*shortTimeout)
-				failed := make(chan error)
-				go func() {
-					_, err := first.Attach(vm, cid)
-					failed <- err
-				}()
-				Eventually(env.objects).Should(ContainElement(attachmentOf(cid)))
-				go func() {
-					_, err := second.Attach(vm, cid)
-					failed <- err
-				}()
-				Expect(<-failed).To(HaveOccurred())
-				Expect(<-failed).To(HaveOccurred())
+				memoryapi.InVirtualTime(suite, func() {
+					first, second := env.newSession(time.Hour), env.newSession(2*time.Hour)
+					failed := make(chan error)
+					go func() {
+						_, err := first.Attach(vm, cid)
+						failed <- err
+					}()
+					Eventually(env.objects).Should(ContainElement(attachmentOf(cid)))
+					go func() {
+						_, err := second.Attach(vm, cid)
+						failed <- err
+					}()
+					Expect(<-failed).To(HaveOccurred())
+					Expect(<-failed).To(HaveOccurred())
+				})
 				owner, _ := env.pvc(cid).Owner()
 				Expect(owner.VM).To(Equal(vm))
 			})

@@ -46,7 +46,7 @@ var _ = Describe("create_vm", func() {
 	It("adopts the VM of an earlier attempt with the same request", func() {
 		vm := env.createVM(`{}`)
 		uid := env.pod(vm).UID
-		env.Session = env.newSession(shortTimeout)
+		env.Session = env.newSession(time.Minute)
 		env.createVM(`{}`)
 		Expect(env.pod(vm).UID).To(Equal(uid))
 		Expect(manifest.CallOf(env.pod(vm))).To(Equal(env.ID))
@@ -84,10 +84,12 @@ var _ = Describe("create_vm", func() {
 
 	DescribeTable("deletes the VM if it does not start", func(code call.Code, retry bool, start func(status *corev1.PodStatus)) {
 		env.startVM = start
-		env.Session = env.newSession(shortTimeout)
-		_, err := env.Create(request("one", `{}`))
-		Expect(err).To(haveCode(code))
-		Expect(call.AsBOSHError(err).CanRetry()).To(Equal(retry))
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Create(request("one", `{}`))
+			Expect(err).To(haveCode(code))
+			Expect(call.AsBOSHError(err).CanRetry()).To(Equal(retry))
+		})
 		Expect(env.objects()).To(BeEmpty())
 	},
 		Entry("in time", call.CodeVMStartTimeout, true, func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }),
@@ -101,22 +103,24 @@ var _ = Describe("create_vm", func() {
 
 	It("keeps a VM that a repeated call adopted when the first call fails", func() {
 		env.startVM = func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }
-		first, second := env.newSession(shortTimeout), env.newSession(2*shortTimeout)
-		failed := make(chan error)
-		go func() {
-			_, err := first.Create(request("one", `{}`))
-			failed <- err
-		}()
-		Eventually(env.objects).Should(ContainElement("pods/agent-one"))
-		go func() {
-			_, err := second.Create(request("one", `{}`))
-			failed <- err
-		}()
-		Eventually(func() string { return manifest.CallOf(env.pod("agent-one")) }).Should(Equal(second.ID))
-		Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
-		Expect(env.objects()).To(ContainElement("pods/agent-one"))
-		Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
-		Expect(env.objects()).To(BeEmpty())
+		memoryapi.InVirtualTime(suite, func() {
+			first, second := env.newSession(time.Hour), env.newSession(2*time.Hour)
+			failed := make(chan error)
+			go func() {
+				_, err := first.Create(request("one", `{}`))
+				failed <- err
+			}()
+			Eventually(env.objects).Should(ContainElement("pods/agent-one"))
+			go func() {
+				_, err := second.Create(request("one", `{}`))
+				failed <- err
+			}()
+			Eventually(func() string { return manifest.CallOf(env.pod("agent-one")) }).Should(Equal(second.ID))
+			Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
+			Expect(env.objects()).To(ContainElement("pods/agent-one"))
+			Expect(<-failed).To(haveCode(call.CodeVMStartTimeout))
+			Expect(env.objects()).To(BeEmpty())
+		})
 	})
 
 	DescribeTable("warns of a CPU limit that is too small for the agent:", func(properties string, matcher types.GomegaMatcher) {
@@ -227,7 +231,7 @@ var _ = Describe("create_vm", func() {
 
 		It("rejects a Service of another director", func() {
 			env.createVM(properties)
-			env.Session = env.newSession(shortTimeout)
+			env.Session = env.newSession(time.Minute)
 			env.Director = "other"
 			_, err := env.Create(request("two", properties))
 			Expect(err).To(haveCode(call.CodeServiceExists))

@@ -109,16 +109,18 @@ var _ = Describe("The image of bosh-node", func() {
 
 	It("is waited for during an outage of its registry, which is the cause of a timeout", func() {
 		vm, disk := env.createVM(`{}`), env.createDisk(`{}`)
-		env.failPulls(manifest.RoleAttachment, noContact, 4)
-		env.Session = env.newSession(shortTimeout)
-		_, err := env.Attach(vm, disk)
-		Expect(err).To(reportUnavailable("connection refused"))
+		memoryapi.InVirtualTime(suite, func() {
+			env.failPulls(manifest.RoleAttachment, noContact, 4)
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Attach(vm, disk)
+			Expect(err).To(reportUnavailable("connection refused"))
 
-		env.failPulls(manifest.RoleVM, noContact, 4)
-		env.Session = env.newSession(shortTimeout)
-		_, err = env.Create(request("two", `{}`))
-		Expect(err).To(reportUnavailable("connection refused"))
-		Expect(call.AsBOSHError(err).CanRetry()).To(BeTrue())
+			env.failPulls(manifest.RoleVM, noContact, 4)
+			env.Session = env.newSession(time.Hour)
+			_, err = env.Create(request("two", `{}`))
+			Expect(err).To(reportUnavailable("connection refused"))
+			Expect(call.AsBOSHError(err).CanRetry()).To(BeTrue())
+		})
 	})
 
 	It("is not the cause if the node cannot pull the image of the stemcell", func() {
@@ -223,9 +225,11 @@ var _ = Describe("The record that a VM has booted", func() {
 			return simulate(obj)
 		}
 		env.startVM = func(s *corev1.PodStatus) { s.ContainerStatuses[0].Started = new(false) }
-		env.Session = env.newSession(shortTimeout)
-		_, err := env.Create(request("one", `{}`))
-		Expect(err).To(haveCode(call.CodeVMStartTimeout))
+		memoryapi.InVirtualTime(suite, func() {
+			env.Session = env.newSession(time.Hour)
+			_, err := env.Create(request("one", `{}`))
+			Expect(err).To(haveCode(call.CodeVMStartTimeout))
+		})
 		Expect(booted).To(And(Not(BeEmpty()), HaveEach(BeFalse())))
 	})
 

@@ -26,8 +26,11 @@ import (
 
 func TestVM(t *testing.T) {
 	RegisterFailHandler(Fail)
+	suite = t
 	RunSpecs(t, "vm")
 }
+
+var suite *testing.T // for [memoryapi.InVirtualTime]
 
 const (
 	namespace   = "bosh"
@@ -51,8 +54,7 @@ type testEnv struct {
 }
 
 func newTestEnv() *testEnv {
-	env := &testEnv{api: memoryapi.Start(), startVM: func(*corev1.PodStatus) {}}
-	DeferCleanup(env.api.Close)
+	env := &testEnv{api: memoryapi.New(), startVM: func(*corev1.PodStatus) {}}
 	env.api.Simulate = env.simulate
 	env.addNode(node)
 	env.Session = env.newSession(time.Minute)
@@ -114,9 +116,6 @@ func (env *testEnv) newSession(timeout time.Duration) *Session {
 		Options: Options{Network: network.DefaultOptions(), AttachTimeout: time.Minute},
 	}
 }
-
-// shortTimeout is the timeout of calls that wait for something that never happens. It is enough for the requests before that.
-const shortTimeout = 300 * time.Millisecond
 
 // request returns a create_vm request for the agent, with cloud_properties in JSON.
 func request(agent, properties string) Request {

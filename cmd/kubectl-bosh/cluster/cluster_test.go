@@ -26,8 +26,7 @@ const namespace = "bosh"
 // newCluster returns a cluster with an API server in memory that allows everything.
 func newCluster() (*memoryapi.Server, *Cluster) {
 	GinkgoHelper()
-	api := memoryapi.Start()
-	DeferCleanup(api.Close)
+	api := memoryapi.New()
 	api.Simulate = func(obj *memoryapi.Object) bool {
 		if obj.GetKind() == "SelfSubjectAccessReview" && obj.Object["reviewed"] == nil {
 			obj.Object["reviewed"] = true

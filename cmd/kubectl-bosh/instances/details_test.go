@@ -21,8 +21,7 @@ var _ = ginkgo.Describe("Instances", func() {
 	var api *memoryapi.Server
 	var client *kube.Client
 	ginkgo.BeforeEach(func() {
-		api = memoryapi.Start()
-		ginkgo.DeferCleanup(api.Close)
+		api = memoryapi.New()
 		api.Simulate = memoryapi.StartPods("node-1")
 		var err error
 		client, err = kube.NewForConfig(api.Config(), namespace, 0)

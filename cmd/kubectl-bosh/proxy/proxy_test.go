@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/portforward"
 	"k8s.io/streaming/pkg/httpstream"
 	"k8s.io/streaming/pkg/httpstream/spdy"
@@ -35,12 +37,15 @@ const namespace = "bosh"
 
 var _ = Describe("The proxy", func() {
 	var api *memoryapi.Server
+	var config *rest.Config
 	var client *kube.Client
 	BeforeEach(func() {
-		api = memoryapi.Start()
-		DeferCleanup(api.Close)
+		api = memoryapi.New()
+		server := httptest.NewServer(api) // a port is forwarded by a TCP connection
+		DeferCleanup(server.Close)
+		config = &rest.Config{Host: server.URL}
 		var err error
-		client, err = kube.NewForConfig(api.Config(), namespace, 0)
+		client, err = kube.NewForConfig(config, namespace, 0)
 		Expect(err).NotTo(HaveOccurred())
 	})
 
@@ -144,7 +149,7 @@ var _ = Describe("The proxy", func() {
 		var server *Server
 		BeforeEach(func() {
 			log = make(chan string, 10)
-			server = New(client, api.Config())
+			server = New(client, config)
 			server.Finder.Wait = time.Minute
 			server.Log = func(line string) { log <- line }
 		})
@@ -281,7 +286,7 @@ var _ = Describe("The proxy", func() {
 	})
 
 	It("checks that VMs can be listed", func(ctx context.Context) {
-		server := New(client, api.Config())
+		server := New(client, config)
 		Expect(server.Check(ctx)).To(Succeed())
 		api.Intercept = func(w http.ResponseWriter, _ *http.Request) bool {
 			w.WriteHeader(http.StatusForbidden)

@@ -5,11 +5,11 @@
 package memoryapi
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes/scheme"
-	"k8s.io/client-go/rest"
 )
 
 // Object is a stored object.
@@ -46,13 +45,11 @@ type Server struct {
 	// Groups are the API groups that discovery reports. The server stores objects of all groups.
 	Groups []metav1.APIGroup
 
-	server *httptest.Server
-
 	mutex    sync.Mutex
 	version  int
 	objects  map[key]*Object
 	events   []event
-	changed  chan struct{} // closed at the next event
+	changed  sync.Cond // is broadcast after each event; unlike a channel, it belongs to no bubble of testing/synctest
 	requests []string
 }
 
@@ -66,21 +63,12 @@ type event struct {
 	object   *Object
 }
 
-// Start starts a server. Close it after the test.
-func Start() *Server {
-	s := &Server{Now: time.Now, objects: map[key]*Object{}, changed: make(chan struct{})}
-	s.server = httptest.NewServer(http.HandlerFunc(s.serve))
+// New returns an empty server.
+func New() *Server {
+	s := &Server{Now: time.Now, objects: map[key]*Object{}}
+	s.changed.L = &s.mutex
 	return s
 }
-
-// Close ends all watches and stops the server.
-func (s *Server) Close() {
-	s.server.CloseClientConnections()
-	s.server.Close()
-}
-
-// Config returns the settings to connect to the server.
-func (s *Server) Config() *rest.Config { return &rest.Config{Host: s.server.URL} }
 
 // Requests returns the requests so far, as method and path, without watches.
 func (s *Server) Requests() []string {
@@ -116,7 +104,8 @@ func parsePath(path string) (t target, ok bool) {
 	return t, true
 }
 
-func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP implements [http.Handler].
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Date", s.Now().UTC().Format(http.TimeFormat))
 	if s.Intercept == nil || !s.Intercept(w, r) {
 		s.Handle(w, r)
@@ -277,8 +266,7 @@ func (s *Server) store(k key, obj *Object, kind watch.EventType) {
 		s.objects[k] = obj
 	}
 	s.events = append(s.events, event{s.version, k.resource, kind, obj})
-	close(s.changed)
-	s.changed = make(chan struct{})
+	s.changed.Broadcast()
 	if kind == watch.Deleted {
 		s.collectDependents(obj)
 		return
@@ -394,9 +382,18 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, selected selector
 	w.WriteHeader(http.StatusOK)
 	flusher, _ := w.(http.Flusher)
 	flusher.Flush()
-	for next := 0; ; {
+	stop := context.AfterFunc(r.Context(), func() {
+		s.mutex.Lock() // so that the loop waits, or has not checked the context yet
+		defer s.mutex.Unlock()
+		s.changed.Broadcast()
+	})
+	defer stop()
+	for next := 0; r.Context().Err() == nil; {
 		s.mutex.Lock()
-		events, changed := s.events[next:], s.changed
+		for len(s.events) == next && r.Context().Err() == nil {
+			s.changed.Wait()
+		}
+		events := s.events[next:]
 		next = len(s.events)
 		s.mutex.Unlock()
 		for _, e := range events {
@@ -407,10 +404,5 @@ func (s *Server) watch(w http.ResponseWriter, r *http.Request, selected selector
 			}
 		}
 		flusher.Flush()
-		select {
-		case <-changed:
-		case <-r.Context().Done():
-			return
-		}
 	}
 }

@@ -1,7 +1,6 @@
 package kube_test
 
 import (
-	"testing"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -11,11 +10,6 @@ import (
 
 	"bosh-kubernetes-cpi/kube"
 )
-
-func TestKube(t *testing.T) {
-	RegisterFailHandler(Fail)
-	RunSpecs(t, "kube")
-}
 
 var _ = Describe("A node", func() {
 	since := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
