@@ -127,6 +127,9 @@ func request(agent, properties string) Request {
 	}
 }
 
+// recreate are the cloud_properties of a VM with disk_strategy: recreate.
+const recreate = `{"disk_strategy": "recreate", "ephemeral_disk": {"size": 64}}`
+
 // createVM creates a VM with these cloud_properties.
 func (env *testEnv) createVM(properties string) string {
 	GinkgoHelper()
