@@ -22,7 +22,7 @@ const (
 	AttachmentFailed    AttachmentState = "Failed"    // its program reported why it cannot publish the disk; the kubelet starts it again
 	AttachmentPublished AttachmentState = "Published" // the VM can use the disk
 	AttachmentChecking  AttachmentState = "Checking"  // an exclusivity check runs
-	AttachmentUnready   AttachmentState = "Unready"   // an exclusivity check runs, but the program has not published the disk, or was killed
+	AttachmentUnready   AttachmentState = "Unready"   // an exclusivity check runs; the program was killed, or has not published the disk
 	AttachmentChecked   AttachmentState = "Checked"   // an exclusivity check passed: the VM can no longer open the disk
 	AttachmentKilled    AttachmentState = "Killed"    // its program was killed, and does not run: the VM may use the disk
 	AttachmentLost      AttachmentState = "Lost"      // the Pod is finished, for example evicted: the VM may use the disk
@@ -32,11 +32,11 @@ const (
 // States of an attachment Pod that is being deleted, and is not Lost or Rejected.
 const (
 	AttachmentCanceled  AttachmentState = "Canceled"  // its program never ran
-	AttachmentCanceling AttachmentState = "Canceling" // its program runs, has not published the disk, and exits then
+	AttachmentCanceling AttachmentState = "Canceling" // its program runs, has not published the disk, and is about to exit
 	AttachmentWaiting   AttachmentState = "Waiting"   // its program waits until the disk is free
 	AttachmentStopped   AttachmentState = "Stopped"   // its program failed or was killed, and does not run
 	AttachmentReleasing AttachmentState = "Releasing" // an exclusivity check passed, and the program is about to exit
-	AttachmentReleased  AttachmentState = "Released"  // an exclusivity check passed, and the program exited
+	AttachmentReleased  AttachmentState = "Released"  // an exclusivity check passed, and the program has ended
 	AttachmentExited    AttachmentState = "Exited"    // its program exited, because the disk is free
 )
 
@@ -48,13 +48,13 @@ func (s AttachmentState) IsDeleted() bool {
 	}, s)
 }
 
-// IsFinished reports whether the Pod is finished without an exit of its program by itself.
+// IsFinished reports whether the Pod is finished, although its program did not exit by itself.
 func (s AttachmentState) IsFinished() bool { return s == AttachmentLost || s == AttachmentRejected }
 
 // IsChecking reports whether an exclusivity check runs.
 func (s AttachmentState) IsChecking() bool { return s == AttachmentChecking || s == AttachmentUnready }
 
-// HasPublished reports whether the VM can use the disk, and a program guards it: an attach_disk may have succeeded with the Pod.
+// HasPublished reports whether the program published the disk and still runs: an attach_disk may have succeeded with the Pod.
 func (s AttachmentState) HasPublished() bool {
 	return slices.Contains([]AttachmentState{AttachmentPublished, AttachmentChecking, AttachmentChecked, AttachmentWaiting}, s)
 }
@@ -64,7 +64,8 @@ func (s AttachmentState) IsReleased() bool {
 	return s == AttachmentReleasing || s == AttachmentReleased
 }
 
-// HasExited reports whether the program of a deleted Pod exited by itself, which it does only when the disk is free.
+// HasExited reports whether the program of a deleted Pod ended while the disk was free: by itself, which it does only then, or after an
+// exclusivity check passed.
 func (s AttachmentState) HasExited() bool { return s == AttachmentReleased || s == AttachmentExited }
 
 // HasEnded reports whether the program of the Pod never runs again.
@@ -110,7 +111,7 @@ func stateOfDeleted(attachment manifest.AttachmentPod, program corev1.ContainerS
 	// The program exits with 0 only when the disk is free. The kubelet does not start it again, and removes the volume and the Pod later.
 	exited := program.State.Terminated != nil && program.State.Terminated.ExitCode == 0
 	switch {
-	case passed && exited:
+	case passed && (exited || kube.IsFinished(attachment.Pod)):
 		return AttachmentReleased
 	case passed:
 		return AttachmentReleasing

@@ -99,6 +99,7 @@ var _ = DescribeTable("An attachment Pod has the state",
 	Entry("Stopped: killed", AttachmentStopped, waits(137), deleted),
 	Entry(nil, AttachmentReleasing, running, ready, deleted, checks(terminate(0))),
 	Entry(nil, AttachmentReleased, exited(0), deleted, checks(terminate(0))),
+	Entry("Released: killed after the check passed", AttachmentReleased, exited(137), deleted, failed, checks(terminate(0))),
 	Entry(nil, AttachmentExited, exited(0), deleted),
 	Entry("Exited: the Pod is finished", AttachmentExited, exited(0), deleted, failed),
 )

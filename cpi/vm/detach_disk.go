@@ -294,7 +294,8 @@ func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPubli
 	}
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		state := disk.StateOf(attachment)
-		freed = state == disk.AttachmentCanceled || state.HasExited() || notPublished && disk.AttachmentFailure(attachment) != ""
+		neverRan := state == disk.AttachmentCanceled || state == disk.AttachmentRejected
+		freed = neverRan || state.HasExited() || notPublished && disk.AttachmentFailure(attachment) != ""
 		return current == nil || state.HasExited(), nil
 	})
 	if freed && err == nil {

@@ -107,6 +107,36 @@ var _ = Describe("detach_disk", func() {
 		Expect(env.objects()).NotTo(ContainElement(attachmentOf(cid)))
 	})
 
+	It("releases the disk of a deleted attachment Pod that never ran, and is reported as failed", func() {
+		name := manifest.AttachmentName(cid)
+		env.api.Simulate = nil
+		env.updatePod(name, func(pod *corev1.Pod) {
+			pod.Finalizers, pod.Status = []string{"test/kept"}, corev1.PodStatus{Phase: corev1.PodPending}
+		})
+		env.api.Simulate = func(obj *object) bool { // as the kubelet, which sets a terminal phase before it removes a Pod
+			var pod corev1.Pod
+			if obj.GetName() != name || obj.GetDeletionTimestamp() == nil {
+				return false
+			}
+			memoryapi.FromObject(obj, &pod)
+			if pod.Status.Phase == corev1.PodFailed {
+				return false
+			}
+			pod.Status.Phase = corev1.PodFailed
+			obj.Object = memoryapi.ToObject(&pod).Object
+			go func() {
+				env.updatePod(name, func(pod *corev1.Pod) { pod.Finalizers = nil })
+				env.deletePod(name)
+			}()
+			return true
+		}
+		previous := len(env.api.Requests())
+		Expect(env.Detach(vm, cid)).To(Succeed())
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(BeZero())
+		Expect(env.api.Requests()[previous:]).NotTo(ContainElement(HavePrefix("POST")), "no other attachment Pod")
+	})
+
 	It("runs no exclusivity check if the VM Pod finished", func() {
 		env.check.exitCode = 2
 		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
