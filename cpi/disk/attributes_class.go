@@ -69,14 +69,9 @@ func (s *Session) changeAttributesClass(pvc manifest.DiskPVC, class string) (man
 // resizer reports about this one. The result is the current PVC.
 func (s *Session) waitForAttributesClass(pvc manifest.DiskPVC, class string, outdated modification) (manifest.DiskPVC, error) {
 	last := "no status was reported; check that the CSI driver supports VolumeAttributesClasses"
-	selection := kube.Selection{Name: pvc.Name}
-	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
-		if len(present) == 0 {
-			return false, call.DiskNotFoundError(pvc.Name)
-		}
-		pvc = manifest.DiskPVC{PVC: present[0]}
-		current, reported := pvc.Status.CurrentVolumeAttributesClassName, modificationOf(pvc)
-		if current != nil && *current == class && reported == (modification{}) {
+	pvc, err := s.waitFor(pvc, func(current manifest.DiskPVC) (bool, error) {
+		applied, reported := current.Status.CurrentVolumeAttributesClassName, modificationOf(current)
+		if applied != nil && *applied == class && reported == (modification{}) {
 			return true, nil
 		}
 		if reported == outdated || reported.TargetVolumeAttributesClassName != class {

@@ -100,6 +100,19 @@ func (s *Session) patchJSON(name string, patch []byte) (manifest.DiskPVC, error)
 	return manifest.DiskPVC{PVC: patched}, err
 }
 
+// waitFor waits until done returns true for the PVC, and returns its last state. It fails if the PVC is deleted.
+func (s *Session) waitFor(pvc manifest.DiskPVC, done func(current manifest.DiskPVC) (bool, error)) (manifest.DiskPVC, error) {
+	selection := kube.Selection{Name: pvc.Name}
+	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
+		if len(present) == 0 {
+			return false, call.DiskNotFoundError(pvc.Name)
+		}
+		pvc = manifest.DiskPVC{PVC: present[0]}
+		return done(pvc)
+	})
+	return pvc, err
+}
+
 // isDisk reports whether the PVC is a persistent disk of BOSH.
 func isDisk(pvc manifest.DiskPVC) bool {
 	return manifest.HasRole(pvc, manifest.RoleDisk)

@@ -44,13 +44,8 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 // waitForBoundPhase waits until the phase of a PVC with a volume is Bound. A Pod can run with the PVC before that, but the API server
 // rejects changes of size and VolumeAttributesClass. If the disk has no volume, waitForBoundPhase does not wait.
 func (s *Session) waitForBoundPhase(pvc manifest.DiskPVC) (manifest.DiskPVC, error) {
-	selection := kube.Selection{Name: pvc.Name}
-	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
-		if len(present) == 0 {
-			return false, call.DiskNotFoundError(pvc.Name)
-		}
-		pvc = manifest.DiskPVC{PVC: present[0]}
-		return kube.IsBound(pvc.PVC) || !kube.HasVolume(pvc.PVC), nil
+	pvc, err := s.waitFor(pvc, func(current manifest.DiskPVC) (bool, error) {
+		return kube.IsBound(current.PVC) || !kube.HasVolume(current.PVC), nil
 	})
 	if errors.Is(err, kube.ErrTimeout) {
 		err = call.WithMessage(err, fmt.Sprintf("timed out waiting for the phase Bound of PVC %s, which has volume %s; "+
@@ -182,13 +177,8 @@ func (s *Session) checkExpandable(pvc manifest.DiskPVC) error {
 // that request in allocatedResources. It returns the current PVC.
 func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quantity) (manifest.DiskPVC, error) {
 	last := "no status was reported"
-	selection := kube.Selection{Name: pvc.Name}
-	err := s.PVCs.Wait(s.Ctx, selection, kube.ListOf(pvc.PVC), func(present []*corev1.PersistentVolumeClaim) (bool, error) {
-		if len(present) == 0 {
-			return false, call.DiskNotFoundError(pvc.Name)
-		}
-		pvc = manifest.DiskPVC{PVC: present[0]}
-		status := pvc.Status
+	pvc, err := s.waitFor(pvc, func(current manifest.DiskPVC) (bool, error) {
+		status := current.Status
 		if capacity := status.Capacity[corev1.ResourceStorage]; capacity.Cmp(desired) >= 0 {
 			return true, nil
 		}
