@@ -75,13 +75,12 @@ func EnsureOwned[T kube.Object, L runtime.Object](
 			outcome = Shared
 			return true, nil
 		}
-		outcome = Adopted
-		kept, err = adoptObject(c, resource, existing)
-		changed = errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound)
-		if changed {
-			err = nil
+		adopted, err := adoptObject(c, resource, existing)
+		if changed = errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound); changed {
+			return false, nil
 		}
-		return !changed, err
+		kept, outcome = adopted, Adopted
+		return true, err
 	}, func(existing T) error {
 		if changed {
 			return nil // decide again
