@@ -103,7 +103,8 @@ func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachm
 }
 
 // ensureAttachment creates the attachment Pod, or adopts an existing one for the same VM, makes it the owner of the disk, and lets it
-// start. If a step after the creation fails, ensureAttachment returns the Pod together with the error.
+// start. If a step after the creation fails, or the call ends during the creation, ensureAttachment returns the Pod together with the
+// error.
 func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 	current manifest.DiskPVC, attachment manifest.AttachmentPod, owned bool, err error) {
 
@@ -112,8 +113,8 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 		return pvc, attachment, false, err
 	}
 	pod := s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	settled := existingAttachment{session: s, vmPod: vmPod}
-	pod, outcome, err := call.EnsureOwned(s.Call, s.Pods, pod, settled.decide, settled.clear)
+	existing := existingAttachment{session: s, vmPod: vmPod}
+	pod, outcome, err := call.EnsureOwned(s.Call, s.Pods, pod, existing.decide, existing.clear)
 	attachment = manifest.AttachmentPod{Pod: pod}
 	if err != nil {
 		return pvc, attachment, outcome == call.Created, err

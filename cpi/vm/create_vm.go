@@ -185,7 +185,7 @@ func (r Request) digest() (string, error) {
 // ensurePodAndSettings creates the VM Pod, and then the Secret with the agent settings. The kubelet waits for the Secret. The Pod owns
 // it, so that the garbage collector of Kubernetes deletes it with the Pod.
 //
-// If only the Secret fails, ensurePodAndSettings returns the Pod together with the error.
+// If only the Secret fails, or the call ends while it creates the Pod, ensurePodAndSettings returns the Pod together with the error.
 func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (manifest.VMPod, error) {
 	vm.Namespace, vm.Call = s.Namespace, s.ID
 	pod, err := s.strategy(vm.Recreate).ensurePod(vm)

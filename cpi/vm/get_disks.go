@@ -1,8 +1,6 @@
 package vm
 
-import (
-	"bosh-kubernetes-cpi/cpi/disk"
-)
+import "bosh-kubernetes-cpi/cpi/disk"
 
 // GetDisks returns the CIDs of the disks that are attached to the VM. It recreates attachment Pods that were deleted while the VM
 // uses their disks.

@@ -20,10 +20,11 @@ var (
 
 	edgePattern        = regexp.MustCompile(`^\s*(\w+)(?:\["([^"]*)"\])? --> (\w+)(?:\["([^"]*)"\])?$`)
 	participantPattern = regexp.MustCompile(`^\s*participant (\w+)`)
+	messagePattern     = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 	transitionPattern  = regexp.MustCompile(`^\s*(\[\*\]|\w+) --> (\[\*\]|\w+)(?:: .+)?$`)
+
 	// attachmentStatePattern matches the declaration of a state of an attachment Pod.
 	attachmentStatePattern = regexp.MustCompile(`AttachmentState = "(\w+)"`)
-	messagePattern         = regexp.MustCompile(`^\s*(\w+)-?->>(\w+): \S`)
 )
 
 // diagrams returns the Mermaid blocks of all pages, by position.

@@ -62,10 +62,7 @@ func (w *responseWriter) WriteHeader(status int) {
 		return
 	}
 	w.begun = true
-	w.started <- &http.Response{
-		Status: http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header: w.header.Clone(), ContentLength: -1,
-	}
+	w.started <- &http.Response{StatusCode: status, Header: w.header.Clone(), ContentLength: -1}
 }
 
 func (w *responseWriter) Write(content []byte) (int, error) {
