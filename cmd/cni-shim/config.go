@@ -79,7 +79,7 @@ func (c config) servesNamespace(namespace string) bool {
 // object is a JSON object that keeps keys unknown to the shim.
 type object map[string]json.RawMessage
 
-// shimKeys are the keys of the plugin entry that are not passed to the delegate.
+// shimKeys are the keys of the plugin entry that belong to the shim. The delegate's configuration may have keys of the same names.
 var shimKeys = []string{"type", "kubernetes", "annotation", "namespaces", "subnets", "delegate"}
 
 // delegateConfig returns the delegate's type and configuration. The configuration includes all keys that the runtime adds to a plugin
@@ -103,11 +103,11 @@ func delegateConfig(entry object) (string, object, error) {
 	if kind == install.PluginType {
 		return "", nil, newError(types.ErrInvalidNetworkConfig, "delegate.type is %s itself; set it to the type of the plugin to call", kind)
 	}
-	maps.Copy(delegate, entry)
-	for _, key := range shimKeys {
-		delete(delegate, key)
+	for key, value := range entry {
+		if !slices.Contains(shimKeys, key) {
+			delegate[key] = value
+		}
 	}
-	delegate["type"], _ = json.Marshal(kind)
 	return kind, delegate, nil
 }
 
