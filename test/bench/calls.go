@@ -22,7 +22,7 @@ func measureCalls(ctx context.Context, env *benchenv.Env, rounds int, logf func(
 	if err := benchenv.CreateNamespace(ctx, env.Client, namespace); err != nil {
 		return nil, err
 	}
-	d, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace)
+	d, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace, "")
 	if err != nil {
 		return nil, err
 	}

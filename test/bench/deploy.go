@@ -38,7 +38,7 @@ func (b bench) measureDeploy(ctx context.Context, env *benchenv.Env, size deploy
 			return report.Deploy{}, err
 		}
 	}
-	d, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace)
+	d, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace, "")
 	if err != nil {
 		return report.Deploy{}, err
 	}

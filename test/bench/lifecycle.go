@@ -20,7 +20,7 @@ type costRecorder struct {
 }
 
 func newCostRecorder(env *benchenv.Env, namespace string) (*costRecorder, error) {
-	direct, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace)
+	direct, err := benchenv.NewDirector(env.Programs, env.Dir, namespace, env.Plane.Kubeconfig("admin"), namespace, "")
 	if err != nil {
 		return nil, err
 	}
@@ -32,7 +32,7 @@ func newCostRecorder(env *benchenv.Env, namespace string) (*costRecorder, error)
 	if err := proxy.WriteKubeconfig(kubeconfig, namespace); err != nil {
 		return nil, err
 	}
-	counting, err := benchenv.NewDirector(env.Programs, env.Dir, namespace+"-proxy", kubeconfig, namespace)
+	counting, err := benchenv.NewDirector(env.Programs, env.Dir, namespace+"-proxy", kubeconfig, namespace, "")
 	return &costRecorder{direct: direct, counting: counting, proxy: proxy}, err
 }
 

@@ -58,9 +58,9 @@ func (b bench) measureNode(ctx context.Context, dir string, programs benchenv.Pr
 }
 
 func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*realNode, error) {
-	clusterDir, manifest := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST")
-	if clusterDir == "" || manifest == "" {
-		return nil, errors.New("part node requires the variables CLUSTER_DIR and STEMCELL_MANIFEST; run scripts/bench")
+	clusterDir, manifest, nodeImage := os.Getenv("CLUSTER_DIR"), os.Getenv("STEMCELL_MANIFEST"), os.Getenv("E2E_NODE_IMAGE")
+	if clusterDir == "" || manifest == "" || nodeImage == "" {
+		return nil, errors.New("part node requires the variables CLUSTER_DIR, STEMCELL_MANIFEST and E2E_NODE_IMAGE; run scripts/bench")
 	}
 	var stemcell struct {
 		Properties map[string]any `json:"cloud_properties"`
@@ -80,7 +80,7 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 	if err := benchenv.CreateNamespace(ctx, r.client, r.namespace); err != nil {
 		return nil, err
 	}
-	if r.director, err = benchenv.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace); err != nil {
+	if r.director, err = benchenv.NewDirector(programs, dir, "node", cluster.Kubeconfig(), r.namespace, nodeImage); err != nil {
 		return nil, err
 	}
 	_, err = r.director.Call(ctx, &r.stemcell, "create_stemcell", "image", stemcell.Properties)

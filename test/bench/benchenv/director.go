@@ -1,6 +1,7 @@
 package benchenv
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,10 +21,10 @@ type Director struct {
 }
 
 // NewDirector returns a director for the namespace. Its configuration contains the content of the kubeconfig file as YAML, like the
-// configuration of the release's job.
+// configuration of the release's job. With nodeImage "", no VM of the director can start on a real node.
 //
 // The agents of its VMs listen for HTTPS. With NATS, they would exit repeatedly without a server, and create_vm would wait for them.
-func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Director, error) {
+func NewDirector(programs Programs, dir, name, kubeconfig, namespace, nodeImage string) (Director, error) {
 	raw, err := os.ReadFile(kubeconfig)
 	if err != nil {
 		return Director{}, err
@@ -36,6 +37,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace string) (Di
 	return Director{programs, config}, director.WriteConfig(config, "", namespace, map[string]any{
 		"kubernetes": map[string]any{"kubeconfig": string(content), "namespace": namespace},
 		"agent":      map[string]any{"mbus": director.AgentMbus},
+		"node_image": cmp.Or(nodeImage, director.NodeImage),
 	})
 }
 
