@@ -15,6 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Config is the content of cpi.json, documented in docs/reference/configuration.md.
@@ -90,11 +91,11 @@ func LoadConfig(path string) (Config, error) {
 		config.NodeImageLayout = stemcell.NodeImageLayout(program)
 	}
 	var overriding overrides
-	if json.Unmarshal(raw, &overriding) == nil { // DecodeStrict reports invalid JSON
+	if json.Unmarshal(raw, &overriding) == nil { // Decode reports invalid JSON
 		config.clearOverridden(overriding)
 	}
-	if err := call.DecodeStrict(path, raw, &config); err != nil {
-		return Config{}, err
+	if err := document.Decode("", raw, &config); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := config.Validate(); err != nil {
 		return Config{}, fmt.Errorf("%s: %w", path, err)
@@ -189,7 +190,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 		if part.raw == nil {
 			continue
 		}
-		if err := call.DecodeStrict("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
+		if err := document.Decode("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
 			return c, err
 		}
 	}

@@ -3,7 +3,7 @@ package cpi
 import (
 	"context"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"log/slog"
 	"reflect"
 	"time"
@@ -12,7 +12,10 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // apiVersion is the version of the CPI API that this CPI implements. Directors and CLIs select it after they called info, without a
@@ -156,8 +159,8 @@ func invoke(function any, arguments []json.RawMessage) (any, error) {
 	parameters := make([]reflect.Value, len(arguments))
 	for i, raw := range arguments {
 		parameter := reflect.New(signature.In(i))
-		if err := decodeArgument(raw, parameter.Interface()); err != nil {
-			return nil, call.CodeInvalidRequest.Errorf("argument %d is not valid: %w", i+1, err)
+		if err := decodeArgument(i, raw, parameter.Interface()); err != nil {
+			return nil, call.CodeInvalidRequest.Errorf("%w", err)
 		}
 		parameters[i] = parameter.Elem()
 	}
@@ -175,13 +178,23 @@ func invoke(function any, arguments []json.RawMessage) (any, error) {
 	return results, nil
 }
 
-// decodeArgument decodes one argument. It rejects empty strings: each string argument is an ID or a path.
-func decodeArgument(raw json.RawMessage, into any) error {
-	if err := json.Unmarshal(raw, into); err != nil {
+// decodeArgument decodes the argument at this index. It rejects empty strings: each string argument is an ID or a path.
+func decodeArgument(index int, raw json.RawMessage, into any) error {
+	name := fmt.Sprintf("argument %d", index+1)
+	switch argument := into.(type) {
+	case *json.RawMessage:
+		*argument = raw
+		return nil
+	case *network.Networks:
+		name = "networks"
+	case *vm.Resources:
+		name = "vm_resources"
+	}
+	if err := document.DecodeKnown(name, raw, into); err != nil {
 		return err
 	}
 	if argument, ok := into.(*string); ok && *argument == "" {
-		return errors.New("the string is empty")
+		return fmt.Errorf("%s is an empty string", name)
 	}
 	return nil
 }

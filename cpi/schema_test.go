@@ -176,17 +176,18 @@ var enumerations = map[reflect.Type][]any{
 // schemaOf returns the schema of a type. It adds each struct to the definitions once, by its name.
 func schemaOf(t reflect.Type, definitions map[string]any) map[string]any {
 	numberOrString := map[string]any{"type": []string{"integer", "string"}}
+	quantity := map[string]any{"type": []string{"number", "string"}}
 	switch t {
-	case reflect.TypeFor[vm.Quantity](), reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
+	case reflect.TypeFor[intstr.IntOrString](): // a port by its number or its name
 		return numberOrString
-	case reflect.TypeFor[resource.Quantity]():
-		return map[string]any{"type": []string{"number", "string"}}
-	case reflect.TypeFor[vm.ServicePorts]():
+	case reflect.TypeFor[vm.Quantity](), reflect.TypeFor[resource.Quantity]():
+		return quantity
+	case reflect.TypeFor[[]vm.ServicePort]():
 		port := schemaOf(reflect.TypeFor[vm.ServicePort](), definitions)
-		ports := map[string]any{"type": "string", "pattern": "^[0-9]+-[0-9]+$"}
+		ports := map[string]any{"type": "string", "pattern": "^[0-9]+(-[0-9]+)?$"}
 		return map[string]any{"type": "array", "items": map[string]any{"anyOf": []any{map[string]any{"type": "integer"}, ports, port}}}
 	case reflect.TypeFor[vm.EphemeralDisk]():
-		return map[string]any{"anyOf": []any{numberOrString, objectSchema(t, definitions)}}
+		return map[string]any{"anyOf": []any{quantity, objectSchema(t, definitions)}}
 	}
 	if values, ok := enumerations[t]; ok {
 		return map[string]any{"enum": values}

@@ -22,33 +22,6 @@ func TestCall(t *testing.T) {
 
 var suite *testing.T // for [memoryapi.InVirtualTime]
 
-var _ = Describe("DecodeStrict", func() {
-	type inner struct {
-		StorageClass string `json:"storage_class"`
-	}
-	type outer struct {
-		Memory int     `json:"memory"`
-		Disk   inner   `json:"disk"`
-		List   []inner `json:"list"`
-	}
-	DescribeTable("rejects",
-		func(raw, message string) {
-			Expect(DecodeStrict("cloud_properties", []byte(raw), &outer{})).To(MatchError(ContainSubstring(message)))
-		},
-		Entry("an unknown key", `{"memry":1}`, `unknown field "memry" (did you mean "memory"?)`),
-		Entry("an unknown key in a nested hash", `{"disk":{"storageclass":"x"}}`, `did you mean "storage_class"?`),
-		Entry("an unknown key in a list", `{"list":[{"storage_clas":"x"}]}`, `did you mean "storage_class"?`),
-		Entry("an unknown key that is not similar to a known one", `{"zzzzzzzz":1}`, `unknown field "zzzzzzzz"`),
-		Entry("the same key twice", `{"memory":1,"memory":2}`, `duplicate field "memory"`),
-		Entry("a key in different case", `{"Memory":1}`, `did you mean "memory"?`),
-		Entry("a value of the wrong type", `{"memory":"much"}`, "cloud_properties.memory must be a whole number, not a string"),
-	)
-
-	It("accepts empty input as an empty hash", func() {
-		Expect(DecodeStrict("x", nil, &outer{})).To(Succeed())
-	})
-})
-
 var _ = Describe("AsBOSH", func() {
 	It("keeps the type of a wrapped error", func() {
 		wrapped := fmt.Errorf("more: %w", errors.Join(VMNotFoundError("vm-1"), errors.New("and this")))

@@ -42,7 +42,7 @@ var _ = Describe("Properties of a disk", func() {
 		_, err := parseProperties(json.RawMessage(properties))
 		Expect(err).To(And(haveCode(call.CodeInvalidProperty), MatchError(ContainSubstring(message))))
 	},
-		Entry(nil, `{"storage_clas": "x"}`, `unknown field "storage_clas"`),
+		Entry(nil, `{"storage_clas": "x"}`, `unknown key "storage_clas" (did you mean "storage_class"?)`),
 		Entry(nil, `{"volume_mode": "File"}`, `volume_mode "File" is not valid; use Filesystem or Block`),
 		Entry(nil, `{"filesystem": "btrfs"}`, `filesystem "btrfs" is not valid; use ext4 or xfs`),
 		Entry(nil, `{"preallocate": true, "volume_mode": "Block"}`, "preallocate applies only to disks that are image files"),

@@ -9,6 +9,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Properties are the cloud_properties of a disk.
@@ -44,7 +45,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 		Filesystem:  "ext4",
 	}
-	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
+	if err := document.Decode("cloud_properties", raw, &properties); err != nil {
 		return properties, call.InvalidPropertyf("%w", err)
 	}
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
@@ -82,10 +83,13 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 	}
 	return disk
 }
+// maxSizeMiB is 1 EiB, more than any volume has. Sizes in bytes with some space for a filesystem must fit into 64 bits.
+const maxSizeMiB = 1 << 40
+
 
 func checkSize(sizeMiB int64) error {
-	if sizeMiB <= 0 {
-		return call.CodeInvalidRequest.Errorf("disk size %d MiB is not valid; it must be greater than 0", sizeMiB)
+	if sizeMiB <= 0 || sizeMiB > maxSizeMiB {
+		return call.CodeInvalidRequest.Errorf("disk size %d MiB is not valid; use 1 to %d", sizeMiB, maxSizeMiB)
 	}
 	return nil
 }

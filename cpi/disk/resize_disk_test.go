@@ -58,7 +58,7 @@ var _ = Describe("resize_disk", func() {
 		Expect(env.Resize(cid, size)).To(And(haveCode(code), MatchError(ContainSubstring(message))))
 		Expect(env.pvc(cid).RecordedSize()).To(BeElementOf("64", ""))
 	},
-		Entry("the size is invalid", call.CodeInvalidRequest, "must be greater than 0", fast, int64(0), func(string) {}),
+		Entry("the size is invalid", call.CodeInvalidRequest, "use 1 to 1099511627776", fast, int64(0), func(string) {}),
 		Entry("the disk would shrink", call.CodeDiskResizeUnsupported, "from 64 MiB to 32 MiB", fast, int64(32), func(string) {}),
 		Entry("the StorageClass does not allow it", call.CodeDiskResizeUnsupported, "set its allowVolumeExpansion to true", fixed, int64(128), func(string) {}),
 		Entry("the StorageClass does not exist", call.CodeDiskResizeUnsupported, "StorageClass gone not found", `{"storage_class": "gone"}`, int64(128),

@@ -50,7 +50,7 @@ var _ = Describe("update_disk", func() {
 		Expect(err).To(And(haveCode(code), MatchError(ContainSubstring(message))))
 		Expect(env.pvc(cid).ResourceVersion).To(Equal(previous))
 	},
-		Entry("the size is invalid", call.CodeInvalidRequest, "must be greater than 0", int64(0), fast, func() {}),
+		Entry("the size is invalid", call.CodeInvalidRequest, "use 1 to 1099511627776", int64(0), fast, func() {}),
 		Entry("a property is invalid", call.CodeInvalidProperty, "btrfs", int64(64), `{"filesystem": "btrfs"}`, func() {}),
 		Entry("a VM has the disk", call.CodeDiskInUse, "attached to VM vm-1", int64(64), fast, attach),
 		Entry("a VM has the disk, and its filesystem differs", call.CodeDiskInUse, "attached to VM vm-1", int64(64), `{"filesystem": "xfs"}`, attach),

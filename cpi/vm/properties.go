@@ -11,6 +11,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Properties are the cloud_properties of a VM. The director merges them from its VM type, AZ and VM extensions. Native Kubernetes
@@ -72,29 +73,51 @@ type EphemeralDisk struct {
 	StorageClass string   `json:"storage_class"`
 }
 
-// UnmarshalJSON accepts a size or a hash.
+type ephemeralDiskHash EphemeralDisk
+
+// Form implements [document.Union].
+func (*EphemeralDisk) Form() string {
+	return (*Quantity)(nil).Form() + ", or a hash with size and storage_class"
+}
+
+// Hash implements [document.Union].
+func (*EphemeralDisk) Hash() any { return new(ephemeralDiskHash) }
+
+// UnmarshalJSON decodes a size or a hash.
 func (e *EphemeralDisk) UnmarshalJSON(raw []byte) error {
-	if !bytes.HasPrefix(bytes.TrimSpace(raw), []byte("{")) {
-		return json.Unmarshal(raw, &e.Size)
+	if bytes.HasPrefix(raw, []byte("{")) {
+		return json.Unmarshal(raw, (*ephemeralDiskHash)(e))
 	}
-	type fields EphemeralDisk
-	return call.DecodeStrict("ephemeral_disk", raw, (*fields)(e))
+	return json.Unmarshal(raw, &e.Size)
 }
 
 // Quantity is a number or a Kubernetes quantity. The property determines the unit of a number.
 type Quantity struct {
-	number *int64
-	str    string
+	number   *int64
+	str      string
+	fraction bool // str was a number
 }
 
-// UnmarshalJSON accepts a number like 2 and a string like "2Gi". It keeps any other value as a string, so that parse can return an
-// error that names the property.
+// Form implements [document.Union].
+func (*Quantity) Form() string { return `a number, or a quantity like "500m" or "2Gi"` }
+
+// Hash implements [document.Union].
+func (*Quantity) Hash() any { return nil }
+
+// UnmarshalJSON decodes a number like 2, or a string like "2Gi".
 func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	var number int64
-	if json.Unmarshal(raw, &number) == nil {
+	var fraction json.Number
+	switch {
+	case json.Unmarshal(raw, &number) == nil:
 		q.number = &number
-	} else if json.Unmarshal(raw, &q.str) != nil {
-		q.str = string(raw)
+	case json.Unmarshal(raw, &q.str) == nil && q.str == "":
+		return document.FormError("is empty; remove the key, or set a value")
+	case q.str != "":
+	case json.Unmarshal(raw, &fraction) == nil:
+		q.str, q.fraction = fraction.String(), true
+	default:
+		return document.FormError("must be " + q.Form())
 	}
 	return nil
 }
@@ -104,6 +127,13 @@ func (q Quantity) isSet() bool { return q.number != nil || q.str != "" }
 // parse returns the quantity of the property with this key. It multiplies a number by unit.
 func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	parsed := resource.Quantity{}
+	switch {
+	case q.fraction && unit == mebibyte:
+		return parsed, call.InvalidPropertyf("cloud_properties.%s %s must be a whole number of MiB, or a quantity with a unit like \"2Gi\"",
+			key, q.str)
+	case q.number != nil && *q.number > maxQuantity/unit:
+		return parsed, call.InvalidPropertyf("cloud_properties.%s %d is not valid; use at most %d", key, *q.number, maxQuantity/unit)
+	}
 	if q.number != nil {
 		parsed = *resource.NewQuantity(*q.number*unit, resource.BinarySI)
 		if unit == 1 {
@@ -116,6 +146,9 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 				"like \"500m\" or \"2Gi\"", key, q.str)
 		}
 	}
+	if parsed.Value() > maxQuantity {
+		return parsed, call.InvalidPropertyf("cloud_properties.%s %s is not valid; use at most 1Ei", key, parsed.String())
+	}
 	if parsed.Sign() <= 0 {
 		return parsed, call.InvalidPropertyf("cloud_properties.%s must be greater than 0", key)
 	}
@@ -126,12 +159,15 @@ func (q Quantity) parse(key string, unit int64) (resource.Quantity, error) {
 	return parsed, nil
 }
 
-const mebibyte = 1 << 20
+const (
+	mebibyte    = 1 << 20
+	maxQuantity = 1 << 60 // 1 EiB, more than any node has; sums of quantities fit into 64 bits
+)
 
 // parseProperties decodes and validates cloud_properties.
 func parseProperties(raw json.RawMessage) (Properties, error) {
 	var properties Properties
-	if err := call.DecodeStrict("cloud_properties", raw, &properties); err != nil {
+	if err := document.Decode("cloud_properties", raw, &properties); err != nil {
 		return properties, call.InvalidPropertyf("%w", err)
 	}
 	if err := properties.validateDiskStrategy(); err != nil {

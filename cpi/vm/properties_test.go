@@ -7,6 +7,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
@@ -70,6 +71,41 @@ var _ = Describe("A VM's cloud_properties", func() {
 		Expect(vm.Resources.Limits.Cpu().String()).To(Equal("2"))
 		Expect(vm.Resources.Limits.Memory().String()).To(Equal("1Gi"))
 		Expect(vm.Resources.Requests.StorageEphemeral().String()).To(Equal("4Gi"))
+	})
+
+	DescribeTable("are rejected with the key and the remedy", func(raw, message string) {
+		properties, err := parseProperties(json.RawMessage(raw))
+		if err == nil {
+			err = properties.apply(&manifest.VM{})
+		}
+		Expect(err).To(And(haveCode(call.CodeInvalidProperty), MatchError(ContainSubstring(message))))
+	},
+		Entry("an empty quantity", `{"memory":""}`, "cloud_properties.memory is empty; remove the key, or set a value"),
+		Entry("an empty string", `{"zone":""}`, "cloud_properties.zone is empty; remove the key, or set a value"),
+		Entry("a boolean as a quantity", `{"memory":true}`, `cloud_properties.memory must be a number, or a quantity like "500m" or "2Gi"`),
+		Entry("a fraction of a MiB", `{"memory":1.5}`, "cloud_properties.memory 1.5 must be a whole number of MiB"),
+		Entry("more memory than 64 bits can express", `{"memory":17592186044416}`, "cloud_properties.memory 17592186044416 is not valid; use at most"),
+		Entry("a quantity that is too large", `{"memory":"2Ei"}`, "cloud_properties.memory 2Ei is not valid; use at most 1Ei"),
+		Entry("a boolean in the annotations", `{"annotations":{"prometheus.io/scrape":true}}`,
+			`cloud_properties.annotations["prometheus.io/scrape"] must be a string, not a boolean; put it in quotes`),
+		Entry("a hash in a list of names", `{"image_pull_secrets":[{"name":"r"}]}`, "cloud_properties.image_pull_secrets[0] must be a string, not a hash"),
+		Entry("a native quantity", `{"resources":{"limits":{"memory":"1GB"}}}`, `cloud_properties.resources.limits["memory"] must be a quantity`),
+		Entry("all unknown keys at once", `{"instance_type":"m4","ephemeral_disk":{"size":1,"type":"gp2"},"security_groups":[]}`,
+			`cloud_properties.ephemeral_disk: unknown key "type"; cloud_properties: unknown key "instance_type"; cloud_properties: unknown key "security_groups"`),
+	)
+
+	It("are not set if they are null", func() {
+		Expect(build(`{"cpu":null,"memory":null,"ephemeral_disk":null,"services":null,"zone":null}`)).To(Equal(build(`{}`)))
+	})
+
+	It("may be whole numbers with a decimal point, as some templates compute them", func() {
+		vm := build(`{"memory":4096.0}`)
+		Expect(vm.Resources.Limits.Memory().String()).To(Equal("4Gi"))
+	})
+
+	It("may be half a CPU", func() {
+		vm := build(`{"cpu":0.5}`)
+		Expect(vm.Resources.Limits.Cpu().String()).To(Equal("500m"))
 	})
 
 	It("make the VM privileged by default", func() {

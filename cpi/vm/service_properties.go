@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Service is an element of the cloud property `services`.
@@ -36,8 +38,8 @@ type Service struct {
 	// LoadBalancerClass names the implementation that creates the load balancer.
 	LoadBalancerClass string `json:"load_balancer_class"`
 	// SourceRanges are the CIDR ranges from which the load balancer accepts traffic.
-	SourceRanges []string     `json:"source_ranges"`
-	Ports        ServicePorts `json:"ports"`
+	SourceRanges []string      `json:"source_ranges"`
+	Ports        []ServicePort `json:"ports"`
 	// ExternalTrafficPolicy is Cluster or Local. Local preserves the client addresses, and sends traffic only to nodes with a VM of the
 	// Service.
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
@@ -51,56 +53,7 @@ type Service struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// ServicePorts are the ports of a Service: each a number, a range like "1024-1033", or a hash.
-type ServicePorts []ServicePort
-
-// maxPorts limits the size of a range, because each node has rules for each port of a Service.
-const maxPorts = 1000
-
-// UnmarshalJSON decodes the ports, and expands ranges.
-func (p *ServicePorts) UnmarshalJSON(raw []byte) error {
-	var entries []json.RawMessage
-	if err := json.Unmarshal(raw, &entries); err != nil {
-		return fmt.Errorf("ports is not a list: %w", err)
-	}
-	for _, entry := range entries {
-		var portRange string
-		if json.Unmarshal(entry, &portRange) == nil {
-			ports, err := parsePortRange(portRange)
-			if err != nil {
-				return err
-			}
-			*p = append(*p, ports...)
-			continue
-		}
-		var port ServicePort
-		if err := json.Unmarshal(entry, &port); err != nil {
-			return err
-		}
-		*p = append(*p, port)
-	}
-	return nil
-}
-
-// parsePortRange returns the ports of a range like "1024-1033".
-func parsePortRange(portRange string) ([]ServicePort, error) {
-	first, last, _ := strings.Cut(portRange, "-")
-	from, err := strconv.ParseUint(first, 10, 16)
-	to, toErr := strconv.ParseUint(last, 10, 16)
-	switch {
-	case err != nil || toErr != nil || from == 0 || to < from:
-		return nil, fmt.Errorf("ports: %q is not valid; use a port, a range like \"1024-1033\", or a hash", portRange)
-	case to-from >= maxPorts:
-		return nil, fmt.Errorf("ports: range %q has %d ports; use at most %d", portRange, to-from+1, maxPorts)
-	}
-	ports := make([]ServicePort, 0, to-from+1)
-	for port := from; port <= to; port++ {
-		ports = append(ports, ServicePort{Port: int32(port)})
-	}
-	return ports, nil
-}
-
-// ServicePort is one port of a Service.
+// ServicePort is a port of a Service, or a range of ports.
 type ServicePort struct {
 	// Name is the name of the port, by default the protocol and the port number: tcp-80.
 	Name string `json:"name"`
@@ -111,7 +64,52 @@ type ServicePort struct {
 	Protocol corev1.Protocol `json:"protocol"`
 	// NodePort is a fixed port on the nodes.
 	NodePort int32 `json:"node_port"`
+
+	last int32 // the last port of a range, or 0
 }
+
+// Form implements [document.Union].
+func (*ServicePort) Form() string { return `a port, a range like "1024-1033", or a hash` }
+
+// Hash implements [document.Union].
+func (*ServicePort) Hash() any { return new(servicePortHash) }
+
+type servicePortHash ServicePort
+
+// UnmarshalJSON decodes one of the forms.
+func (p *ServicePort) UnmarshalJSON(raw []byte) error {
+	if bytes.HasPrefix(raw, []byte("{")) {
+		return json.Unmarshal(raw, (*servicePortHash)(p))
+	}
+	first, last, isRange := strings.Cut(strings.Trim(string(raw), `"`), "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.ParseUint(first, 10, 16)
+	to, toErr := strconv.ParseUint(last, 10, 16)
+	switch {
+	case err != nil || toErr != nil || from == 0 || to < from:
+		return document.FormError("is not valid; use " + p.Form())
+	case to-from >= maxPorts:
+		return document.FormError(fmt.Sprintf("has %d ports; use at most %d", to-from+1, maxPorts))
+	}
+	p.Port, p.last = int32(from), int32(to)
+	return nil
+}
+
+// expand returns the single ports.
+func (p ServicePort) expand() []ServicePort {
+	first, last := p.Port, max(p.Port, p.last)
+	p.last = 0
+	var ports []ServicePort
+	for p.Port = first; p.Port <= last; p.Port++ {
+		ports = append(ports, p)
+	}
+	return ports
+}
+
+// maxPorts limits the size of a range, because each node has rules for each port of a Service.
+const maxPorts = 1000
 
 // buildServices returns the Services of the VM, from its cloud_properties and its vip networks.
 func buildServices(vmCID string, properties []Service, networks network.Networks) ([]manifest.Service, error) {
@@ -265,8 +263,12 @@ func (s Service) ports(key string, built manifest.Service) ([]corev1.ServicePort
 		return nil, call.InvalidPropertyf("%s.ports is missing; list the ports of the Service "+
 			"(only a headless Service may omit them)", key)
 	}
+	var desiredPorts []ServicePort
+	for _, entry := range s.Ports {
+		desiredPorts = append(desiredPorts, entry.expand()...)
+	}
 	var ports []corev1.ServicePort
-	for i, desired := range s.Ports {
+	for i, desired := range desiredPorts {
 		port, err := desired.build(fmt.Sprintf("%s.ports[%d]", key, i), built.Type)
 		if err != nil {
 			return nil, err
@@ -310,13 +312,4 @@ func (p ServicePort) build(key string, service corev1.ServiceType) (corev1.Servi
 		return built, call.InvalidPropertyf("%s.node_port %d: %s", key, p.NodePort, validation.IsValidPortNum(int(p.NodePort))[0])
 	}
 	return built, nil
-}
-
-// UnmarshalJSON accepts a port number or a hash.
-func (p *ServicePort) UnmarshalJSON(raw []byte) error {
-	if json.Unmarshal(raw, &p.Port) == nil {
-		return nil
-	}
-	type fields ServicePort
-	return call.DecodeStrict("port", raw, (*fields)(p))
 }

@@ -10,6 +10,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // vipProperties are the cloud_properties of a vip network.
@@ -18,7 +19,7 @@ type vipProperties struct {
 	ServiceType corev1.ServiceType `json:"service_type"`
 	// LoadBalancerClass, Ports, ExternalTrafficPolicy and SessionAffinity are properties of the Service: see Service.
 	LoadBalancerClass     string                              `json:"load_balancer_class"`
-	Ports                 ServicePorts                        `json:"ports"`
+	Ports                 []ServicePort                       `json:"ports"`
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
 	SessionAffinity       corev1.ServiceAffinity              `json:"session_affinity"`
 	// Annotations can contain the address, as in the templates of network.address_annotations. Many load balancers have annotations that
@@ -47,7 +48,7 @@ func buildVIPService(key string, n network.Network) (Service, error) {
 		return Service{}, call.InvalidPropertyf("%s.ip %q is not an IP address; a vip network requires one", key, n.IP)
 	}
 	var properties vipProperties
-	if err := call.DecodeStrict(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
+	if err := document.Decode(key+".cloud_properties", n.CloudProperties.Raw(), &properties); err != nil {
 		return Service{}, call.InvalidPropertyf("%w", err)
 	}
 	service := Service{

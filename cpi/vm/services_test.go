@@ -43,7 +43,7 @@ var _ = Describe("A VM's Services", func() {
 	})
 
 	It("have each port of a range", func() {
-		services := build(`{"services":[{"name":"tcp","ports":["1024-1026",{"port":80}]}]}`, `{}`)
+		services := build(`{"services":[{"name":"tcp","ports":["1024-1026","80"]}]}`, `{}`)
 		Expect(services[0].Ports).To(HaveExactElements(
 			port("tcp-1024", 1024, 1024, corev1.ProtocolTCP), port("tcp-1025", 1025, 1025, corev1.ProtocolTCP),
 			port("tcp-1026", 1026, 1026, corev1.ProtocolTCP), port("tcp-80", 80, 80, corev1.ProtocolTCP)))
@@ -53,7 +53,7 @@ var _ = Describe("A VM's Services", func() {
 		_, err := parseProperties(json.RawMessage(`{"services":[{"ports":[` + ports + `]}]}`))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("a name", `"http"`, `"http" is not valid; use a port, a range like "1024-1033", or a hash`),
+		Entry("a name", `"http"`, `cloud_properties.services[0].ports[0] is not valid; use a port, a range like "1024-1033", or a hash`),
 		Entry("a reversed range", `"9-8"`, "or a hash"),
 		Entry("port 0", `"0-8"`, "or a hash"),
 		Entry("a range without an end", `"8-"`, "or a hash"),

@@ -81,7 +81,7 @@ var _ = Describe("Invalid input", func() {
 		Entry("an unknown session affinity", createVMRequest(`{"services":[{"session_affinity":"Cookie","ports":[1]}]}`, `{}`), cpiError, `services[0].session_affinity "Cookie" is not valid; use ClientIP or None`),
 		Entry("a session affinity of a headless Service", createVMRequest(`{"services":[{"headless":true,"session_affinity":"ClientIP"}]}`, `{}`), cpiError, `services[0].session_affinity and headless are mutually exclusive`),
 		Entry("an unknown external traffic policy of a vip network", createVMRequest(`{}`, `{"v":{"type":"vip","ip":"192.0.2.7","cloud_properties":{"ports":[1],"external_traffic_policy":"Near"}}}`), cpiError, `external_traffic_policy "Near"`),
-		Entry("an unknown key of a probe", createVMRequest(`{"readiness_probe":{"httpGet":{"prot":80}}}`, `{}`), cpiError, `unknown field "readiness_probe.httpGet.prot"`),
+		Entry("an unknown key of a probe", createVMRequest(`{"readiness_probe":{"httpGet":{"prot":80}}}`, `{}`), cpiError, `cloud_properties.readiness_probe.httpGet: unknown key "prot"`),
 		Entry("keep without a name of the Service", createVMRequest(`{"services":[{"keep":true,"ports":[1]}]}`, `{}`), cpiError, `services[0].keep requires`),
 		Entry("a reserved label on a Service", createVMRequest(`{"services":[{"labels":{"bosh.cloudfoundry.org/vm":"x"},"ports":[1]}]}`, `{}`), cpiError, `services[0].labels.bosh.cloudfoundry.org/vm`),
 		Entry("a reserved label on a VM", createVMRequest(`{"labels":{"service.bosh.cloudfoundry.org/x":"true"}}`, `{}`), cpiError, `is reserved for the CPI`),
