@@ -26,7 +26,7 @@ type Properties struct {
 	VolumeMode corev1.PersistentVolumeMode `json:"volume_mode"`
 	// AccessModes are the access modes of the PVC; by default ReadWriteOnce.
 	AccessModes []corev1.PersistentVolumeAccessMode `json:"access_modes"`
-	// Filesystem is the filesystem that is created on a blank disk: ext4 (the default) or xfs.
+	// Filesystem is the filesystem that is created on a blank disk: ext4 or xfs. The default is env.persistent_disk_fs of the VM, or ext4.
 	Filesystem string `json:"filesystem"`
 	// Preallocate allocates the full size of the image file when the disk is attached: see manifest.AnnotationPreallocate.
 	Preallocate bool              `json:"preallocate"`
@@ -43,7 +43,6 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	properties := Properties{
 		VolumeMode:  corev1.PersistentVolumeFilesystem,
 		AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
-		Filesystem:  "ext4",
 	}
 	if err := document.Decode("cloud_properties", raw, &properties); err != nil {
 		return properties, call.InvalidPropertyf("%w", err)
@@ -51,7 +50,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
 		return properties, call.InvalidPropertyf("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
 	}
-	if !slices.Contains([]string{"ext4", "xfs"}, properties.Filesystem) {
+	if !slices.Contains([]string{"", "ext4", "xfs"}, properties.Filesystem) {
 		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
 	}
 	if properties.Preallocate && properties.VolumeMode == corev1.PersistentVolumeBlock {

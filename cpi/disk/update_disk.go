@@ -50,7 +50,7 @@ func (s *Session) checkUpdatable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64
 		{"storage_class", pvc.StorageClass(), cmp.Or(desired.StorageClass, pvc.StorageClass())},
 		{"volume_mode", string(pvc.VolumeMode()), string(desired.VolumeMode)},
 		{"access_modes", describeAccessModes(pvc.Spec.AccessModes), describeAccessModes(desired.AccessModes)},
-		{"filesystem", pvc.Filesystem(), desired.Filesystem},
+		{"filesystem", pvc.Filesystem(), cmp.Or(desired.Filesystem, pvc.Filesystem())},
 	} {
 		if property.current != property.desired {
 			return notInPlaceError(pvc, property.name, property.current, property.desired)

@@ -70,7 +70,7 @@ var _ = Describe("update_disk", func() {
 		Entry("the StorageClass differs", "storage_class of disk DISK from fast to fixed", fixed),
 		Entry("the volume mode differs", "volume_mode of disk DISK from Filesystem to Block", `{"volume_mode": "Block"}`),
 		Entry("the access modes differ", "access_modes of disk DISK from ReadWriteOnce to ReadWriteMany", `{"access_modes": ["ReadWriteMany"]}`),
-		Entry("the filesystem differs", "filesystem of disk DISK from ext4 to xfs", `{"filesystem": "xfs"}`),
+		Entry("the filesystem differs", "filesystem of disk DISK from none to xfs", `{"filesystem": "xfs"}`),
 	)
 
 	It("reports a disk that does not exist", func() {

@@ -34,7 +34,7 @@ type Disk struct {
 func (d Disk) PVC() DiskPVC {
 	meta := newObjectMeta(d.Name, d.Namespace, d.Director, RoleDisk)
 	meta.Labels[LabelDisk] = d.Name
-	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10), AnnotationFilesystem: d.Filesystem}
+	meta.Annotations = map[string]string{AnnotationSize: strconv.FormatInt(d.SizeMiB, 10)}
 	if d.DynamicDisk != "" {
 		meta.Annotations[LabelDynamicDisk] = d.DynamicDisk
 		if label, ok := LabelValue(d.DynamicDisk); ok {
@@ -42,6 +42,9 @@ func (d Disk) PVC() DiskPVC {
 		}
 	}
 	addMissing(meta.Labels, d.Labels)
+	if d.Filesystem != "" {
+		meta.Annotations[AnnotationFilesystem] = d.Filesystem
+	}
 	if d.Preallocate {
 		meta.Annotations[AnnotationPreallocate] = strconv.FormatBool(true)
 	}

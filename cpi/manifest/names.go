@@ -84,7 +84,8 @@ const AnnotationCall = Prefix + "call-id"
 const (
 	// AnnotationSize is a disk's size in MiB as BOSH requested it.
 	AnnotationSize = Prefix + "size-mib"
-	// AnnotationFilesystem is the filesystem that is created on a blank disk: ext4 or xfs.
+	// AnnotationFilesystem is the filesystem that is created on a blank disk: ext4 or xfs. On a VM Pod, it is that of the VM's disks
+	// without this annotation, from env.persistent_disk_fs.
 	AnnotationFilesystem = Prefix + "filesystem"
 	// AnnotationPreallocate is "true" if the disk's image file is allocated in full size when the disk is attached.
 	AnnotationPreallocate = Prefix + "preallocate"

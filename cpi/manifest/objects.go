@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 
@@ -182,7 +183,15 @@ func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
 // RecordedSize returns the size of the disk in MiB, in decimal.
 func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
 
-// Filesystem returns the filesystem of the disk.
+// defaultFilesystem is the filesystem of a disk if neither its cloud properties nor the VM's env select one. It is also the agent's default.
+const defaultFilesystem = "ext4"
+
+// FilesystemFor returns the filesystem that is created on the disk if it is blank and attached to the VM.
+func (d DiskPVC) FilesystemFor(vmPod VMPod) string {
+	return cmp.Or(d.Annotations[AnnotationFilesystem], vmPod.Annotations[AnnotationFilesystem], defaultFilesystem)
+}
+
+// Filesystem returns the filesystem in the cloud properties of the disk, or "".
 func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem] }
 
 // Deployment returns the name of the deployment that uses the disk, from set_disk_metadata.

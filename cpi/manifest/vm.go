@@ -43,9 +43,10 @@ type VM struct {
 	Digest    string // see AnnotationDigest
 	Call      string // see AnnotationCall
 
-	Group    string            // the name of the instance group, see LabelGroup
-	Budget   *DisruptionBudget // nil: no PodDisruptionBudget
-	Services []Service         // that route to the VM
+	Group      string            // the name of the instance group, see LabelGroup
+	Budget     *DisruptionBudget // nil: no PodDisruptionBudget
+	Services   []Service         // that route to the VM
+	Filesystem string            // see AnnotationFilesystem
 
 	Addresses   []string // requested addresses of the VM Pod
 	Labels      map[string]string
@@ -90,6 +91,9 @@ func (vm VM) meta() metav1.ObjectMeta {
 	}
 	addMissing(meta.Labels, vm.Labels)
 	meta.Annotations = map[string]string{AnnotationDigest: vm.Digest, AnnotationStemcell: vm.Stemcell, AnnotationCall: vm.Call}
+	if vm.Filesystem != "" {
+		meta.Annotations[AnnotationFilesystem] = vm.Filesystem
+	}
 	maps.Copy(meta.Annotations, vm.Annotations)
 	vm.annotateGroup(meta.Annotations)
 	return meta

@@ -234,7 +234,7 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 	return manifest.Attachment{
 		Disk:          pvc.Name,
 		SizeMiB:       size,
-		Filesystem:    pvc.Filesystem(),
+		Filesystem:    pvc.FilesystemFor(vmPod),
 		Formatted:     pvc.IsFormatted(),
 		Preallocate:   pvc.IsPreallocated(),
 		Mode:          pvc.VolumeMode(),

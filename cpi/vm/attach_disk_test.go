@@ -33,6 +33,21 @@ var _ = Describe("attach_disk", func() {
 		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
 	})
 
+	DescribeTable("creates a filesystem on a blank disk", func(vmEnv, diskProperties, filesystem string) {
+		request := request("fs", `{}`)
+		request.Env = []byte(vmEnv)
+		vm, err := env.Create(request)
+		Expect(err).NotTo(HaveOccurred())
+		cid = env.createDisk(diskProperties)
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(strings.Join(manifest.OwnContainer(env.pod(manifest.AttachmentName(cid))).Command, " ")).To(ContainSubstring("--filesystem " + filesystem + " "))
+	},
+		Entry("of the agent's default type", `{}`, `{}`, "ext4"),
+		Entry("of the type in the VM's env", `{"persistent_disk_fs": "xfs"}`, `{}`, "xfs"),
+		Entry("of the type in the disk's cloud properties", `{"persistent_disk_fs": "xfs"}`, `{"filesystem": "ext4"}`, "ext4"),
+	)
+
 	It("fails for another VM", func() {
 		other, err := env.Create(request("two", `{}`))
 		Expect(err).NotTo(HaveOccurred())

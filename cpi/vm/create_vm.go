@@ -132,7 +132,13 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 			return vm, nil, err
 		}
 	}
-	if err := properties.applyGroupAndServices(&vm, request.Env, request.Networks); err != nil {
+	env, err := parseEnv(request.Env)
+	if err != nil {
+		return vm, nil, err
+	}
+	env.warnIgnored(s)
+	vm.Group, vm.Filesystem = env.BOSH.Group, env.PersistentDiskFS
+	if err := properties.applyGroupAndServices(&vm, request.Networks); err != nil {
 		return vm, nil, err
 	}
 	pullSecrets, err := stemcells.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)

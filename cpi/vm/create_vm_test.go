@@ -65,7 +65,13 @@ var _ = Describe("create_vm", func() {
 		Entry("agent ID", call.CodeInvalidRequest, "agent_id", func(r *Request) { r.AgentID = "A_b" }),
 		Entry("stemcell", call.CodeStemcellNotFound, "stemcell", func(r *Request) { r.Stemcell = "a b" }),
 		Entry("property", call.CodeInvalidProperty, "cloud_properties", func(r *Request) { r.Properties = json.RawMessage(`{"cpus": 1}`) }),
-		Entry("group", call.CodeInvalidProperty, "env is not valid", func(r *Request) { r.Env = json.RawMessage(`{"bosh": {"group": 1}}`) }),
+		Entry("group", call.CodeInvalidProperty, "env.bosh.group must be a string", func(r *Request) { r.Env = json.RawMessage(`{"bosh": {"group": 1}}`) }),
+		Entry("env of another type", call.CodeInvalidProperty, "env must be a hash, not a list", func(r *Request) { r.Env = json.RawMessage(`[]`) }),
+		Entry("mount options of another type", call.CodeInvalidProperty, "env.persistent_disk_mount_options must be a list",
+			func(r *Request) { r.Env = json.RawMessage(`{"persistent_disk_mount_options": "noatime"}`) }),
+		Entry("filesystem of persistent disks", call.CodeInvalidProperty, `env.persistent_disk_fs "btrfs" is not valid; use ext4 or xfs`,
+			func(r *Request) { r.Env = json.RawMessage(`{"persistent_disk_fs": "btrfs"}`) }),
+		Entry("stemcell of another CPI", call.CodeStemcellNotFound, "upload the stemcell again", func(r *Request) { r.Stemcell = "ami-0123456789" }),
 		Entry("budget", call.CodeInvalidProperty, "exactly one of", func(r *Request) { r.Properties = json.RawMessage(`{"disruption_budget": {}}`) }),
 		Entry("budget without a group", call.CodeInvalidProperty, "requires env.bosh.group", func(r *Request) {
 			r.Properties, r.Env = json.RawMessage(`{"disruption_budget": {"max_unavailable": 1}}`), nil

@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"encoding/json"
 	"fmt"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -19,27 +18,8 @@ type DisruptionBudget struct {
 	MaxUnavailable *int32 `json:"max_unavailable"`
 }
 
-// parseInstanceGroup returns the name of the instance group, which the director sets in env.bosh.group, or "".
-func parseInstanceGroup(env json.RawMessage) (string, error) {
-	var environment struct {
-		BOSH struct {
-			Group string `json:"group"`
-		} `json:"bosh"`
-	}
-	if len(env) == 0 {
-		return "", nil
-	}
-	if err := json.Unmarshal(env, &environment); err != nil {
-		return "", call.InvalidPropertyf("env is not valid: %w", err)
-	}
-	return environment.BOSH.Group, nil
-}
-
-// applyGroupAndServices sets the instance group, its disruption budget, and the Services in vm.
-func (p Properties) applyGroupAndServices(vm *manifest.VM, env json.RawMessage, networks network.Networks) (err error) {
-	if vm.Group, err = parseInstanceGroup(env); err != nil {
-		return err
-	}
+// applyGroupAndServices sets the disruption budget of the VM's instance group, and the Services in vm.
+func (p Properties) applyGroupAndServices(vm *manifest.VM, networks network.Networks) (err error) {
 	if vm.Budget, err = p.DisruptionBudget.build(vm.Group); err != nil {
 		return err
 	}

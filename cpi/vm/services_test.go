@@ -101,7 +101,7 @@ var _ = Describe("The Service of a vip network with a load balancer", func() {
 var _ = Describe("The name of the instance group", func() {
 	DescribeTable("is read from the env of create_vm",
 		func(env, name string) {
-			Expect(parseInstanceGroup(json.RawMessage(env))).To(Equal(name))
+			Expect(parseEnv(json.RawMessage(env))).To(HaveField("BOSH.Group", name))
 		},
 		Entry("with a group", `{"bosh":{"group":"d-cf-web","groups":["d"]}}`, "d-cf-web"),
 		Entry("that is an empty hash", `{}`, ""),
