@@ -201,13 +201,29 @@ var _ = Describe("A call", func() {
 
 	It("sets metadata, and replaces nothing else", func(ctx context.Context) {
 		c := newCall(ctx)
-		_, err := c.Pods.Create(ctx, newPod("web"))
+		pod := newPod("web")
+		pod.Labels, pod.Annotations = map[string]string{manifest.LabelRole: manifest.RoleVM, manifest.Prefix + "index": "0"}, map[string]string{"a": "b"}
+		_, err := c.Pods.Create(ctx, pod)
+		Expect(err).NotTo(HaveOccurred())
+		desired, err := manifest.BuildMetadata(map[string]any{"job": "web", "index": "no label", "id": "no label"})
+		Expect(err).NotTo(HaveOccurred())
+		patched, err := PatchMetadata(ctx, c.Pods, "web", manifest.RoleVM, desired)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(patched.Labels).To(Equal(map[string]string{manifest.LabelRole: manifest.RoleVM, manifest.Prefix + "job": "web"}))
+		Expect(patched.Annotations).To(And(HaveKeyWithValue("a", "b"), HaveKeyWithValue(manifest.Prefix+"index", "no label")))
+		_, err = PatchMetadata(ctx, c.Pods, "none", manifest.RoleVM, desired)
+		Expect(err).To(MatchError(kube.ErrNotFound))
+	})
+
+	It("sets no metadata on an object with another role", func(ctx context.Context) {
+		c := newCall(ctx)
+		created, err := c.Pods.Create(ctx, newPod("database"))
 		Expect(err).NotTo(HaveOccurred())
 		desired, err := manifest.BuildMetadata(map[string]any{"job": "web"})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(PatchMetadata(ctx, c.Pods, "web", desired)).To(HaveField("Labels", HaveKeyWithValue(manifest.Prefix+"job", "web")))
-		_, err = PatchMetadata(ctx, c.Pods, "none", desired)
+		_, err = PatchMetadata(ctx, c.Pods, "database", manifest.RoleVM, desired)
 		Expect(err).To(MatchError(kube.ErrNotFound))
+		Expect(c.Pods.Get(ctx, "database")).To(HaveField("ResourceVersion", created.ResourceVersion))
 	})
 
 	It("finds the Pods of a VM, and no VM with an invalid CID", func(ctx context.Context) {

@@ -2,6 +2,8 @@ package call
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"k8s.io/apimachinery/pkg/runtime"
 
@@ -9,14 +11,20 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// PatchMetadata sets the director's metadata on the object with this name, and returns the patched object.
+// PatchMetadata sets the director's metadata on the object with this name, and returns the patched object. If no object with the role has
+// the name, the error is kube.ErrNotFound, and nothing is changed.
 func PatchMetadata[T kube.Object, L runtime.Object](
-	ctx context.Context, resource *kube.Resource[T, L], name string, metadata manifest.Metadata) (T, error) {
+	ctx context.Context, resource *kube.Resource[T, L], name, role string,
+	metadata manifest.Metadata) (T, error) {
 
-	patch, err := metadata.Patch()
+	var none T
+	patch, err := metadata.PatchIfRole(role)
 	if err != nil {
-		var none T
 		return none, err
 	}
-	return resource.Patch(ctx, name, patch)
+	patched, err := resource.PatchJSON(ctx, name, patch)
+	if errors.Is(err, kube.ErrConflict) { // another role
+		return none, fmt.Errorf("%w: %w", kube.ErrNotFound, err)
+	}
+	return patched, err
 }

@@ -37,6 +37,16 @@ var _ = Describe("The name of a dynamic disk", func() {
 	})
 })
 
+var _ = Describe("set_disk_metadata", func() {
+	It("does not change the PVC of another application", func() {
+		env := newTestEnv()
+		env.api.Add("persistentvolumeclaims", "bosh", &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data-postgres-0"}})
+		previous := env.pvc("data-postgres-0").ResourceVersion
+		Expect(env.SetMetadata("data-postgres-0", map[string]any{"deployment": "cf"})).To(Satisfy(call.DiskNotFound.Is))
+		Expect(env.pvc("data-postgres-0").ResourceVersion).To(Equal(previous))
+	})
+})
+
 var _ = Describe("Properties of a disk", func() {
 	DescribeTable("are rejected with the key and the remedy", func(properties, message string) {
 		_, err := parseProperties(json.RawMessage(properties))

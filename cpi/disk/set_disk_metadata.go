@@ -14,7 +14,7 @@ func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
 	if err != nil {
 		return err
 	}
-	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, desired)
+	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, manifest.RoleDisk, desired)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && !exists(manifest.DiskPVC{PVC: pvc}) {
 		return call.DiskNotFoundError(cid)
 	}

@@ -41,9 +41,7 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	}
 	switch {
 	case errors.Is(err, kube.ErrNotServed):
-		return "", call.CodeSnapshotUnsupported.Errorf("cannot take a snapshot: "+
-			"the VolumeSnapshot API (snapshot.storage.k8s.io/v1) is not installed: %w; "+
-			"install the snapshot controller and a CSI driver that supports snapshots, or disable the director's snapshots", err)
+		return "", snapshotsNotInstalledError("cannot take a snapshot", err)
 	case err != nil:
 		return "", err
 	}
@@ -53,6 +51,11 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 		return "", errors.Join(err, snapshots.Delete(detached.Ctx, snapshot))
 	}
 	return snapshot.Name, nil
+}
+
+func snapshotsNotInstalledError(message string, err error) error {
+	return call.CodeSnapshotUnsupported.Errorf("%s: the VolumeSnapshot API (snapshot.storage.k8s.io/v1) is not installed: %w; "+
+		"install the snapshot controller and a CSI driver that supports snapshots, or disable the director's snapshots", message, err)
 }
 
 // finishSnapshot waits until the snapshot is ready to use, and then removes its label manifest.LabelIncomplete. Snapshots of

@@ -52,6 +52,14 @@ var _ = Describe("snapshot_disk", func() {
 		Expect(env.DeleteSnapshot(snapshot)).To(Succeed(), "it is gone")
 	})
 
+	It("does not delete a snapshot of another application", func() {
+		foreign := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "snapshot.storage.k8s.io/v1", "kind": "VolumeSnapshot"}}
+		foreign.SetName("snapshot-1")
+		env.api.Add("volumesnapshots", "bosh", foreign)
+		Expect(env.DeleteSnapshot("snapshot-1")).To(Succeed())
+		Expect(env.api.Names("volumesnapshots")).To(ConsistOf("snapshot-1"))
+	})
+
 	It("flushes the node of an attached disk first", func() {
 		env.attach(cid, env.createVM("vm-1"))
 		simulate := env.api.Simulate

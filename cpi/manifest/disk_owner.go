@@ -79,12 +79,16 @@ type jsonPatch []jsonOperation
 type jsonOperation struct {
 	Operation string `json:"op"`
 	Path      string `json:"path"`
-	Value     string `json:"value,omitempty"`
+	Value     any    `json:"value,omitempty"`
 }
 
 // test requires this value at path. With "", it requires that path has no value.
 func (p *jsonPatch) test(path, value string) {
-	*p = append(*p, jsonOperation{"test", jsonPointer(path), value})
+	operation := jsonOperation{Operation: "test", Path: jsonPointer(path)}
+	if value != "" {
+		operation.Value = value
+	}
+	*p = append(*p, operation)
 }
 
 func (p *jsonPatch) add(path, value string) {

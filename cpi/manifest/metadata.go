@@ -56,6 +56,25 @@ func HasMetadata(annotations map[string]string) bool {
 // Patch returns the strategic merge patch that sets the metadata.
 func (m Metadata) Patch() ([]byte, error) { return metadataPatch(m) }
 
+// PatchIfRole returns the JSON patch that sets the metadata of an object with this role. For any other object, the patch does not apply.
+func (m Metadata) PatchIfRole(role string) ([]byte, error) {
+	const labels, annotations = "/metadata/labels/", "/metadata/annotations/"
+	var patch jsonPatch
+	patch.test(labels+LabelRole, role)
+	for key, value := range m.Annotations {
+		patch.add(annotations+key, value)
+	}
+	for key, value := range m.Labels {
+		if value != nil {
+			patch.add(labels+key, *value)
+			continue
+		}
+		patch.add(labels+key, "") // only an existing label can be removed
+		patch = append(patch, jsonOperation{Operation: "remove", Path: jsonPointer(labels + key)})
+	}
+	return json.Marshal(patch)
+}
+
 // applyTo adds the metadata to the labels and annotations of a new object.
 func (m Metadata) applyTo(labels, annotations map[string]string) {
 	for key, value := range m.Labels {

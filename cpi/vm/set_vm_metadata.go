@@ -14,12 +14,12 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 	if err != nil {
 		return err
 	}
-	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
+	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, manifest.RoleVM, desired)
 	if errors.Is(err, kube.ErrNotFound) {
 		if err := s.recreateMissingPod(vmCID); err != nil {
 			return err
 		}
-		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, desired)
+		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, manifest.RoleVM, desired)
 	}
 	if err != nil {
 		return err
