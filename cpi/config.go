@@ -221,6 +221,9 @@ func (c *Config) clearOverridden(overriding overrides) {
 	if hasKey(overriding.Pods, "annotations") {
 		c.Pods.Annotations = nil
 	}
+	if hasKey(overriding.Pods, "helper_requests") {
+		c.Pods.HelperRequests = nil
+	}
 	if hasKey(overriding.Pods, "helper_limits") {
 		c.Pods.HelperLimits = nil
 	}

@@ -67,7 +67,7 @@ var _ = Describe("PodOptions.HelperLimits", func() {
 		options := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("16Mi")}}
 		container := corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
 			corev1.ResourceMemory: resource.MustParse("32Mi"), corev1.ResourceCPU: resource.MustParse("10m")}}}
-		options.applyLimits(&container)
+		options.applyResources(&container)
 		Expect(container.Resources.Limits).To(Equal(options.HelperLimits))
 		Expect(container.Resources.Requests.Memory().String()).To(Equal("16Mi"))
 		Expect(container.Resources.Requests.Cpu().String()).To(Equal("10m"))
@@ -75,10 +75,14 @@ var _ = Describe("PodOptions.HelperLimits", func() {
 
 	It("may be empty, but not 0", func() {
 		container := corev1.Container{}
-		PodOptions{}.applyLimits(&container)
+		PodOptions{}.applyResources(&container)
 		Expect(container.Resources.Limits).To(BeNil())
 		zero := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0")}}
 		Expect(zero.Validate()).To(MatchError(ContainSubstring("pods.helper_limits.cpu must be greater than 0")))
+		Expect(PodOptions{HelperRequests: zero.HelperLimits}.Validate()).To(MatchError(ContainSubstring("pods.helper_requests.cpu must be greater than 0")))
+		larger := DefaultPodOptions()
+		larger.HelperRequests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
+		Expect(larger.Validate()).To(MatchError(ContainSubstring("pods.helper_requests.memory is greater than pods.helper_limits.memory")))
 	})
 })
 

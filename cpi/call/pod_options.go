@@ -19,6 +19,9 @@ type PodOptions struct {
 	// HelperLimits are the resource limits of helper Pods and attachment Pods. A quota of the namespace may require limits for
 	// every Pod.
 	HelperLimits corev1.ResourceList `json:"helper_limits"`
+	// HelperRequests replace the resource requests of helper Pods and attachment Pods. A LimitRange may require a minimum, or a ratio to
+	// the limit.
+	HelperRequests corev1.ResourceList `json:"helper_requests"`
 	// LXCFS is the path at which lxcfs is mounted on the nodes. If it is set, /proc in a VM shows the VM's CPUs and memory instead
 	// of the node's.
 	LXCFS string `json:"lxcfs_path"`
@@ -50,6 +53,15 @@ func (o PodOptions) Validate() error {
 			return InvalidPropertyf("pods.helper_limits.%s must be greater than 0", name)
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(o.HelperRequests)) {
+		request, limit := o.HelperRequests[name], o.HelperLimits[name]
+		if request.Sign() <= 0 {
+			return InvalidPropertyf("pods.helper_requests.%s must be greater than 0", name)
+		}
+		if !limit.IsZero() && request.Cmp(limit) > 0 {
+			return InvalidPropertyf("pods.helper_requests.%s is greater than pods.helper_limits.%s; raise the limit, too", name, name)
+		}
+	}
 	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
 		return InvalidPropertyf("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, "+
 			"like /var/lib/lxcfs", o.LXCFS)
@@ -77,8 +89,18 @@ func (o PodOptions) MergeMetadata(labels, annotations map[string]string) (map[st
 	return mergedLabels, mergedAnnotations
 }
 
-// applyLimits sets HelperLimits on a container, and reduces requests that exceed them.
-func (o PodOptions) applyLimits(container *corev1.Container) {
+// HelperResources returns the resource requirements of helper Pods.
+func (o PodOptions) HelperResources() corev1.ResourceRequirements {
+	container := corev1.Container{Resources: corev1.ResourceRequirements{Requests: manifest.HelperRequests()}}
+	o.applyResources(&container)
+	return container.Resources
+}
+
+// applyResources sets HelperRequests and HelperLimits on a container, and reduces requests that exceed the limits.
+func (o PodOptions) applyResources(container *corev1.Container) {
+	for name, request := range o.HelperRequests {
+		container.Resources.Requests[name] = request
+	}
 	if len(o.HelperLimits) == 0 {
 		return
 	}
@@ -102,6 +124,6 @@ func (o PodOptions) ApplyToVM(vm *manifest.VM) {
 // ApplyToHelperPod applies the options to a helper Pod or an attachment Pod, and returns the Pod.
 func (o PodOptions) ApplyToHelperPod(pod *corev1.Pod) *corev1.Pod {
 	pod.Labels, pod.Annotations = o.MergeMetadata(pod.Labels, pod.Annotations)
-	o.applyLimits(manifest.OwnContainer(pod))
+	o.applyResources(manifest.OwnContainer(pod))
 	return pod
 }

@@ -150,7 +150,7 @@ func (a Attachment) container() corev1.Container {
 // requests its ephemeral disk. If the VM does not request any, its node may have no capacity for it: a kubelet with
 // localStorageCapacityIsolation: false reports none, and the scheduler finds no node for a Pod that requests it.
 func (a Attachment) requests() corev1.ResourceList {
-	requests := helperRequests()
+	requests := HelperRequests()
 	if _, requested := OwnContainer(a.VM.Pod).Resources.Requests[corev1.ResourceEphemeralStorage]; requested {
 		requests[corev1.ResourceEphemeralStorage] = mebibytes(16)
 	}

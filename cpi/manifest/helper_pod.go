@@ -35,16 +35,16 @@ func newOwnedHelperPod(name, role, director, nodeImage string, target *corev1.Po
 	meta := newObjectMeta(name, target.Namespace, director, role)
 	meta.OwnerReferences = []metav1.OwnerReference{ownerReference(target)}
 	pod := newHelperPod(target, nodeImage, meta, corev1.Container{
-		Name: role, Command: inImage(arguments...), Resources: corev1.ResourceRequirements{Requests: helperRequests()},
+		Name: role, Command: inImage(arguments...), Resources: corev1.ResourceRequirements{Requests: HelperRequests()},
 	})
 	pod.Spec.Affinity = nodeAffinityTo(target.Spec.NodeName)
 	return HelperPod{pod}
 }
 
-// helperRequests returns the resource requests of helper and attachment containers. An attachment uses 4 MiB of memory, and 6 MiB
+// HelperRequests returns the resource requests of helper and attachment containers. An attachment uses 4 MiB of memory, and 6 MiB
 // more during an exclusivity check: because it stays below its request, it is among the last Pods to be evicted. A small request
 // also makes the kernel's OOM killer prefer the container; node/attach prevents that.
-func helperRequests() corev1.ResourceList {
+func HelperRequests() corev1.ResourceList {
 	return corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("10m"), corev1.ResourceMemory: mebibytes(32)}
 }
 

@@ -128,18 +128,13 @@ func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 		return errorFinding(err, checkPermissionsFile)
 	}
 	var conflicts, defaults []string
+	helpers := s.config.Pods.HelperResources()
 	for _, limitRange := range found.Items {
 		for _, item := range limitRange.Spec.Limits {
 			if item.Type != corev1.LimitTypeContainer && item.Type != corev1.LimitTypePod {
 				continue
 			}
-			for _, name := range slices.Sorted(maps.Keys(s.config.Pods.HelperLimits)) {
-				limit := s.config.Pods.HelperLimits[name]
-				if maximum, limited := item.Max[name]; limited && limit.Cmp(maximum) > 0 {
-					conflicts = append(conflicts, fmt.Sprintf("%s: the maximum %s of a %s is %s, but pods.helper_limits has %s",
-						limitRange.Name, name, item.Type, maximum.String(), limit.String()))
-				}
-			}
+			conflicts = append(conflicts, limitRangeConflicts(limitRange.Name, item, helpers)...)
 			for _, name := range slices.Sorted(maps.Keys(item.Default)) {
 				amount := item.Default[name]
 				defaults = append(defaults, fmt.Sprintf("%s: VMs without %s in their cloud_properties get %s",
@@ -149,11 +144,35 @@ func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 	}
 	switch {
 	case len(conflicts) > 0:
-		return fail(strings.Join(conflicts, "; "), "lower pods.helper_limits, or raise the LimitRange")
+		return fail(strings.Join(conflicts, "; "), "change pods.helper_limits and pods.helper_requests, or the LimitRange")
 	case len(defaults) > 0:
 		return warn(strings.Join(defaults, "; "), "set cpu and memory in every VM type")
 	case len(found.Items) == 0:
 		return pass("the namespace has no LimitRange")
 	}
-	return pass("pods.helper_limits is within the LimitRanges")
+	return pass("pods.helper_limits and pods.helper_requests are within the LimitRanges")
+}
+
+// limitRangeConflicts returns what the LimitRange rejects in the resources of helper Pods, as admission does
+// (plugin/pkg/admission/limitranger of Kubernetes).
+func limitRangeConflicts(name string, item corev1.LimitRangeItem, helpers corev1.ResourceRequirements) []string {
+	var conflicts []string
+	for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
+		request, requested := helpers.Requests[resource]
+		limit, limited := helpers.Limits[resource]
+		if least, ok := item.Min[resource]; ok && requested && request.Cmp(least) < 0 {
+			conflicts = append(conflicts, fmt.Sprintf("%s: the minimum %s of a %s is %s, but helper Pods request %s; set pods.helper_requests.%s",
+				name, resource, item.Type, least.String(), request.String(), resource))
+		}
+		if most, ok := item.Max[resource]; ok && limited && limit.Cmp(most) > 0 {
+			conflicts = append(conflicts, fmt.Sprintf("%s: the maximum %s of a %s is %s, but pods.helper_limits has %s",
+				name, resource, item.Type, most.String(), limit.String()))
+		}
+		ratio, ok := item.MaxLimitRequestRatio[resource]
+		if ok && requested && limited && limit.AsApproximateFloat64() > ratio.AsApproximateFloat64()*request.AsApproximateFloat64() {
+			conflicts = append(conflicts, fmt.Sprintf("%s: the limit of %s of a %s may be %s times the request, but helper Pods request %s with a "+
+				"limit of %s; set pods.helper_requests.%s", name, resource, item.Type, ratio.String(), request.String(), limit.String(), resource))
+		}
+	}
+	return conflicts
 }

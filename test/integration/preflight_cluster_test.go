@@ -201,10 +201,30 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{"memory": quantity("512Mi")}}}}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, "the maximum memory of a Container is 512Mi, but pods.helper_limits has 1Gi", "lower pods.helper_limits")),
+			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, "the maximum memory of a Container is 512Mi, but pods.helper_limits has 1Gi", "change pods.helper_limits")),
 			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, "maximum memory usage per Container is 512Mi", "pods.helper_limits")),
 		))
 	})
+
+	DescribeTable("fail for a LimitRange that helper Pods do not meet, with a remedy that is sufficient", func(ctx context.Context, limits corev1.LimitRangeItem, messages ...string) {
+		env.grantCheckPermissions(ctx)
+		_, err := cluster.CoreV1().LimitRanges(env.namespace).Create(ctx, &corev1.LimitRange{ObjectMeta: metav1.ObjectMeta{Name: "bounds"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{limits}}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
+			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, messages[0], "pods.helper_requests")),
+			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, messages[1], "set pods.helper_requests")),
+		))
+		adapted := env.directorWithConfig("pods", map[string]any{"helper_requests": map[string]string{"memory": "256Mi"}, "helper_limits": map[string]string{"memory": "1Gi"}})
+		Eventually(func() map[string]preflight.Result { return runCheck(ctx, adapted).results }).WithContext(ctx).Should(And(
+			HaveKeyWithValue("limit-ranges", HaveField("Verdict", preflight.OK)), HaveKeyWithValue("create-attachment", HaveField("Verdict", preflight.OK)),
+		))
+	},
+		Entry("with a minimum", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Min: corev1.ResourceList{"memory": quantity("256Mi")}},
+			"the minimum memory of a Container is 256Mi, but helper Pods request 32Mi", "minimum memory usage per Container is 256Mi"),
+		Entry("with a ratio", corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, MaxLimitRequestRatio: corev1.ResourceList{"memory": quantity("4")}},
+			"the limit of memory of a Container may be 4 times the request, but helper Pods request 32Mi", "max limit to request ratio per Container is 4"),
+	)
 
 	It("fail if a ResourceQuota leaves no Pod", func(ctx context.Context) {
 		env.grantCheckPermissions(ctx)
