@@ -9,7 +9,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"strconv"
 	"strings"
 )
 
@@ -32,14 +34,39 @@ type Blobstore struct {
 
 // Validate checks the options. The error names the missing or invalid property.
 func (o Options) Validate() error {
-	if o.Mbus == "" {
-		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
-	}
-	if parsed, err := url.Parse(o.Mbus); err != nil || parsed.Scheme == "" || parsed.Host == "" {
-		return errors.New("agent.mbus is not a valid URL; it requires a scheme and a host") // without the URL, which contains a password
+	if err := checkMbus(o.Mbus); err != nil {
+		return err
 	}
 	if o.Blobstore.Provider == "" && len(o.Blobstore.Options) > 0 {
 		return errors.New("agent.blobstore.provider is missing; agent.blobstore.options require it")
+	}
+	return nil
+}
+
+// checkMbus checks the URL of the message bus as the agent uses it: it connects to, or listens at, exactly this host and port (NewHandler of
+// mbus/handler_provider.go, SetupNatsFirewall of platform/firewall). The errors do not contain the URL, which contains a password.
+func checkMbus(mbus string) error {
+	if mbus == "" {
+		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
+	}
+	parsed, err := url.Parse(mbus)
+	if err != nil {
+		return errors.New("agent.mbus is not a valid URL; percent-encode special characters of the user name and the password, " +
+			"and put an IPv6 address in brackets")
+	}
+	if parsed.Scheme != "nats" && parsed.Scheme != "https" {
+		return errors.New("agent.mbus is not valid: it must begin with nats:// (VMs of a director) or https:// (VM of create-env)")
+	}
+	host, port, err := net.SplitHostPort(parsed.Host)
+	switch number, portErr := strconv.ParseUint(port, 10, 16); {
+	case strings.Count(parsed.Host, ":") > 1 && !strings.HasPrefix(parsed.Host, "["):
+		return errors.New("agent.mbus is not valid: put the IPv6 address in brackets, for example [fd00::6]:4222")
+	case host == "" && (err == nil || parsed.Host == ""):
+		return errors.New("agent.mbus is not valid: the host is missing")
+	case err != nil || portErr != nil || number == 0:
+		return errors.New("agent.mbus is not valid: it requires a port from 1 to 65535, for example :4222")
+	case parsed.Path != "" && parsed.Path != "/" || parsed.RawQuery != "" || parsed.Fragment != "":
+		return errors.New("agent.mbus is not valid: text follows the port; percent-encode special characters of the user name and the password")
 	}
 	return nil
 }

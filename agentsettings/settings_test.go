@@ -64,9 +64,24 @@ var _ = Describe("The options for agents", func() {
 		},
 		Entry("missing message bus", agentsettings.Options{}, "agent.mbus is missing"),
 		Entry("message bus without a scheme", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a valid URL"),
+		Entry("message bus with an IPv6 address without brackets", agentsettings.Options{Mbus: "nats://fd00::6:4222"}, "put the IPv6 address in brackets"),
+		Entry("message bus with an unknown scheme", agentsettings.Options{Mbus: "natz://10.0.0.6:4222"}, "must begin with nats://"),
+		Entry("message bus with an impossible port", agentsettings.Options{Mbus: "nats://10.0.0.6:99999"}, "requires a port from 1 to 65535"),
+		Entry("message bus without a port", agentsettings.Options{Mbus: "nats://10.0.0.6"}, "requires a port from 1 to 65535"),
+		Entry("message bus without a host", agentsettings.Options{Mbus: "nats://:pw@:4222"}, "the host is missing"),
+		Entry("message bus with # in the password", agentsettings.Options{Mbus: "nats://nats:p#w@10.0.0.6:4222"}, "percent-encode special characters"),
+		Entry("message bus with / in the password", agentsettings.Options{Mbus: "nats://nats:1/w@10.0.0.6:4222"}, "percent-encode special characters"),
+		Entry("message bus with % in the password", agentsettings.Options{Mbus: "nats://nats:p%w@10.0.0.6:4222"}, "percent-encode special characters"),
 		Entry("blobstore options without a provider",
 			agentsettings.Options{Mbus: "nats://a:1", Blobstore: agentsettings.Blobstore{Options: map[string]any{"a": 1}}},
 			"agent.blobstore.provider is missing"),
+	)
+
+	DescribeTable("accept URLs of the agent's message buses", func(mbus string) {
+		Expect(agentsettings.Options{Mbus: mbus}.Validate()).To(Succeed())
+	},
+		Entry("of a director", "nats://nats:pw@10.0.0.6:4222"), Entry("of create-env", "https://mbus:p%23w@0.0.0.0:6868"),
+		Entry("with an IPv6 address", "nats://[fd00::6]:4222"), Entry("with a host name", "nats://q-s0.web.default.bosh:4222"),
 	)
 
 	It("are rejected with an error that does not contain the password of the message bus", func() {
