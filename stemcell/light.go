@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -41,6 +42,9 @@ func (p Properties) Reference() (name.Reference, error) {
 	if err != nil {
 		return nil, invalid("cloud_properties.%s %q is not a valid image reference: %w", key, value, err)
 	}
+	if scheme, rest, found := strings.Cut(value, "://"); found {
+		return nil, invalid("cloud_properties.%s %q is not a valid image reference; remove %s:// before %s", key, value, scheme, rest)
+	}
 	if p.Digest == "" {
 		return reference, nil
 	}
@@ -61,7 +65,7 @@ const lookupTimeout = 10 * time.Second
 // reference with the digest, and of the image's architectures.
 //
 // If the registry does not have the image, Pin returns ErrNotFound. If the lookup fails for another reason, Pin logs a warning and returns
-// the reference unchanged, because the nodes may still be able to pull the image.
+// the complete reference, because the nodes may still be able to pull the image.
 func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	reference, err := properties.Reference()
 	if err != nil {
@@ -81,7 +85,7 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	case err != nil:
 		s.Log.Warn("cannot check that the image exists in the registry; VMs fail to start if it does not",
 			"image", mirrored.String(), "error", err.Error())
-		return reference.String(), nil
+		return reference.Name(), nil
 	}
 	pinned := mirrored.Context().Digest(descriptor.Digest.String())
 	platforms, err := listPlatforms(pinned, s.readOptions(ctx, mirrored)...)

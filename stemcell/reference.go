@@ -36,8 +36,8 @@ func (o Options) Image(cid string) (string, error) {
 		return pushed.Name(), nil
 	}
 	reference, err := name.ParseReference(original)
-	if err != nil || strings.ContainsAny(original, " \t\n") {
-		return "", fmt.Errorf("stemcell CID %q is not a valid image reference; upload the stemcell again", cid)
+	if err != nil || strings.ContainsAny(original, " \t\n") || !strings.ContainsAny(original, "/:@") { // a name alone is a CID of another CPI
+		return "", fmt.Errorf("stemcell CID %q is not an image reference as this CPI returns it; upload the stemcell again", cid)
 	}
 	mirrored, err := o.applyMirror(reference)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube/document"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -13,8 +14,11 @@ import (
 // image of bosh-node. It sends no requests to the cluster.
 func (s *Session) Create(image string, properties json.RawMessage) (string, error) {
 	var cloudProperties stemcell.Properties
-	if err := json.Unmarshal(properties, &cloudProperties); err != nil {
-		return "", call.CodeInvalidStemcell.Errorf("invalid cloud_properties of the stemcell: %w", err)
+	if err := checkInfrastructure(properties); err != nil {
+		return "", err
+	}
+	if err := document.DecodeKnown("cloud_properties", properties, &cloudProperties); err != nil {
+		return "", call.CodeInvalidStemcell.Errorf("%w", err)
 	}
 	// An agent of an older stemcell does not support disk hints at runtime.
 	if err := stemcellError(stemcell.CheckAPIVersion(s.API)); err != nil {
@@ -30,6 +34,20 @@ func (s *Session) Create(image string, properties json.RawMessage) (string, erro
 	s.EnsureNodeImage()
 	cid, err := s.store().Push(s.Ctx, image, cloudProperties, map[string]string{manifest.LabelDirector: s.Director})
 	return cid, stemcellError(err)
+}
+
+// checkInfrastructure rejects a stemcell for the virtual machines of another IaaS. Their cloud properties have other types.
+func checkInfrastructure(properties json.RawMessage) error {
+	var stemcell struct {
+		Infrastructure string `json:"infrastructure"`
+	}
+	_ = json.Unmarshal(properties, &stemcell) // Create reports invalid JSON
+	switch stemcell.Infrastructure {
+	case "alicloud", "aws", "azure", "cloudstack", "google", "openstack", "softlayer", "vcloud", "virtualbox", "vsphere":
+		return call.CodeInvalidStemcell.Errorf("the stemcell is for virtual machines of %s (cloud_properties.infrastructure); "+
+			"upload one for containers: docker-light or warden", stemcell.Infrastructure)
+	}
+	return nil
 }
 
 // checkImage rejects a stemcell without an image: its cloud properties have no reference, and its image file is missing or empty.

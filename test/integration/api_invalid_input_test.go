@@ -99,6 +99,15 @@ var _ = Describe("Invalid input", func() {
 		Entry("an agent ID that is not valid in a Pod name", `{"method":"create_vm","arguments":["A_b","i:1",{},{},[],{}],"api_version":2}`, cpiError, "agent_id"),
 		Entry("a stemcell CID that is not an image reference", `{"method":"create_vm","arguments":["a","no image",{},{},[],{}],"api_version":2}`, cpiError, "no image"),
 		Entry("a stemcell with an invalid image reference", `{"method":"create_stemcell","arguments":["i",{"image":"UPPER CASE"}],"api_version":2}`, cpiError, "cloud_properties.image"),
+		Entry("a light stemcell of another IaaS", `{"method":"create_stemcell","arguments":["i",{"ami":{"us-east-1":"ami-1"},"infrastructure":"aws"}],"api_version":2}`, cpiError, "the stemcell is for virtual machines of aws"),
+		Entry("a stemcell with an image of another type", `{"method":"create_stemcell","arguments":["i",{"image":{"publisher":"p"}}],"api_version":2}`, cpiError, "cloud_properties.image must be a string, not a hash"),
+		Entry("a stemcell with a version that is a number", `{"method":"create_stemcell","arguments":["i",{"image":"a.test/b","version":1.36}],"api_version":2}`, cpiError, "cloud_properties.version must be a string, not a number; put it in quotes"),
+		Entry("a stemcell with a scheme in its image reference", `{"method":"create_stemcell","arguments":["i",{"image":"docker://ghcr.io/a/b:1"}],"api_version":2}`, cpiError, "remove docker:// before ghcr.io/a/b:1"),
+		Entry("a disk size of another type", `{"method":"create_disk","arguments":["10240",{},null],"api_version":2}`, cpiError, "argument 1 must be a whole number, not a string"),
+		Entry("networks of another type", `{"method":"create_vm","arguments":["a","i:1",{},[],[],{}],"api_version":2}`, cpiError, "networks must be a hash, not a list"),
+		Entry("name servers of another type", createVMRequest(`{}`, `{"n":{"type":"dynamic","dns":"8.8.8.8"}}`), cpiError, `networks["n"].dns must be a list, not a string`),
+		Entry("vm_resources of another type", `{"method":"calculate_vm_cloud_properties","arguments":[{"cpu":"2","ram":1,"ephemeral_disk_size":1}],"api_version":2}`, cpiError, "vm_resources.cpu must be a whole number, not a string"),
+		Entry("cloud properties of another type", `{"method":"create_disk","arguments":[64,[],null],"api_version":2}`, cpiError, "cloud_properties must be a hash, not a list"),
 		Entry("vm_resources without a CPU", `{"method":"calculate_vm_cloud_properties","arguments":[{"ram":1}],"api_version":2}`, cpiError, "cpu"),
 	)
 
