@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -14,8 +15,8 @@ import (
 	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/cpi/vm"
 	"bosh-kubernetes-cpi/kube"
-	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/kube/document"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Config is the content of cpi.json, documented in docs/reference/configuration.md.
@@ -163,10 +164,11 @@ type overrides struct {
 // withOverrides returns the configuration for a request with this context.
 func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	var overriding overrides
-	if len(context) > 0 {
-		if err := json.Unmarshal(context, &overriding); err != nil {
-			return c, fmt.Errorf("request context is not valid: %w", err)
-		}
+	if err := document.DecodeKnown("request context", context, &overriding); err != nil {
+		return c, err
+	}
+	if err := checkContext(context); err != nil {
+		return c, err
 	}
 	if overriding.Kubernetes != nil {
 		c.Kubernetes = kube.Options{} // the settings of this cluster do not apply to another
@@ -206,6 +208,41 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	return c, c.Validate()
 }
 
+// checkContext rejects a cpi-config with the keys of this CPI at the wrong place, or misspelled: its calls would use the job's cluster.
+func checkContext(context json.RawMessage) error {
+	keys := jsonKeys(context)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if section, found := sectionWith(key); found {
+			return fmt.Errorf("cpi-config: property %s must be in the hash %s", key, section)
+		}
+		if key == "vm" || document.HasKey(overrides{}, key) {
+			continue
+		}
+		if similar := document.MisspelledKey(overrides{}, key); similar != "" {
+			return fmt.Errorf("cpi-config: unknown property %s (did you mean %q?)", key, similar)
+		}
+		for inner := range jsonKeys(keys[key]) {
+			if _, found := sectionWith(inner); found || document.HasKey(overrides{}, inner) {
+				return fmt.Errorf("cpi-config: property %s must not be in the hash %s; move it to properties", inner, key)
+			}
+		}
+	}
+	return nil
+}
+
+// sectionWith returns the section of cpi.json that has a property of this name, if the name cannot be a key of a director's request context.
+func sectionWith(key string) (section string, found bool) {
+	for _, candidate := range []struct {
+		section string
+		fields  any
+	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}}} {
+		if document.HasKey(candidate.fields, key) {
+			return candidate.section, true
+		}
+	}
+	return "", false
+}
+
 // clearOverridden clears the overridden blobstore, lists and maps. They are replaced as a whole, but decoding would merge them with
 // their current content.
 func (c *Config) clearOverridden(overriding overrides) {
@@ -229,7 +266,10 @@ func (c *Config) clearOverridden(overriding overrides) {
 	}
 }
 
-func hasKey(part json.RawMessage, key string) bool {
-	var keys map[string]json.RawMessage
-	return json.Unmarshal(part, &keys) == nil && keys[key] != nil
+func hasKey(part json.RawMessage, key string) bool { return jsonKeys(part)[key] != nil }
+
+// jsonKeys returns the values of a JSON object by key, or nil for other values.
+func jsonKeys(raw json.RawMessage) (keys map[string]json.RawMessage) {
+	_ = json.Unmarshal(raw, &keys)
+	return keys
 }

@@ -110,6 +110,26 @@ var _ = Describe("A cpi-config", func() {
 		Expect(err).To(MatchError(ContainSubstring("pods.labels.bosh.cloudfoundry.org/role is reserved for the CPI")))
 	})
 
+	DescribeTable("cannot have keys at a place where they would be ignored", func(cpiConfig, message string) {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		_, err := config.withOverrides([]byte(cpiConfig))
+		Expect(err).To(MatchError(ContainSubstring(message)))
+	},
+		Entry("outside of a section", `{"kubeconfig": "x", "namespace": "other"}`, "property kubeconfig must be in the hash kubernetes"),
+		Entry("outside of the section agent", `{"mbus": "nats://x:1"}`, "property mbus must be in the hash agent"),
+		Entry("in a hash of the job's name", `{"kubernetes_cpi": {"kubernetes": {}}}`, "property kubernetes must not be in the hash kubernetes_cpi"),
+		Entry("in an unknown section", `{"cluster": {"kubeconfig": "x"}}`, "property kubeconfig must not be in the hash cluster"),
+		Entry("in a misspelled section", `{"kubernets": {"kubeconfig": "x"}}`, `unknown property kubernets (did you mean "kubernetes"?)`),
+	)
+
+	It("may have the keys of the director", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		_, err := config.withOverrides([]byte(`{"director_uuid": "d", "request_id": "r", "vm": {"stemcell": {"api_version": 3}}, "other": {"a": 1}}`))
+		Expect(err).NotTo(HaveOccurred())
+	})
+
 	It("keeps settings that it does not contain", func() {
 		config := DefaultConfig()
 		config.Agent = agentsettings.Options{Mbus: "nats://10.0.0.6:4222", Blobstore: agentsettings.Blobstore{Provider: "local"}}

@@ -82,9 +82,9 @@ func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Dis
 	}
 	return disk
 }
+
 // maxSizeMiB is 1 EiB, more than any volume has. Sizes in bytes with some space for a filesystem must fit into 64 bits.
 const maxSizeMiB = 1 << 40
-
 
 func checkSize(sizeMiB int64) error {
 	if sizeMiB <= 0 || sizeMiB > maxSizeMiB {
