@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/transport"
 )
@@ -34,6 +35,18 @@ func rereadRejectedToken(config *rest.Config) {
 func isCredentialPluginError(err error) bool {
 	urlErr, ok := errors.AsType[*url.Error](err)
 	return ok && strings.HasPrefix(urlErr.Err.Error(), "getting credentials: ")
+}
+
+// isTokenFileError reports whether client-go cannot read the token file, or the file is empty. Its errors have no type
+// (transport/token_source.go).
+func isTokenFileError(err error) bool {
+	urlErr, ok := errors.AsType[*url.Error](err)
+	return ok && (strings.HasPrefix(urlErr.Err.Error(), "read empty token from file") || strings.HasPrefix(urlErr.Err.Error(), "failed to read token file"))
+}
+
+// isAnonymousForbidden reports whether the API server forbids a request because it had no credentials that the server knows.
+func isAnonymousForbidden(err error) bool {
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `User "system:anonymous"`)
 }
 
 // isCredentialPluginNotFound reports whether the credential plugin is not installed on this host.
@@ -67,7 +80,8 @@ func explainCredentialError(config *rest.Config, err error) error {
 		failed.Err = fmt.Errorf("credential plugin %s of the kubeconfig is not installed on this host; install it, "+
 			"or use a kubeconfig with a token", config.ExecProvider.Command)
 	case errors.Is(err, ErrNoCredentials) && config.ExecProvider != nil:
-		failed.Err = fmt.Errorf("credential plugin %s returned no credentials: %w", config.ExecProvider.Command, failed.Err)
+		failed.Err = fmt.Errorf("credential plugin %s of the kubeconfig returned no credentials; its output is in the CPI log: %w",
+			config.ExecProvider.Command, failed.Err)
 	case errors.Is(err, ErrUnauthorized):
 		failed.Err = fmt.Errorf("%s: %w", rejectedCredentialsMessage(config), failed.Err)
 	}
@@ -86,6 +100,9 @@ func rejectedCredentialsMessage(config *rest.Config) string {
 	case !credentials.ExpiresAt.IsZero():
 		return "the API server rejected the " + credentials.Kind + ", which does not expire until " +
 			credentials.ExpiresAt.UTC().Format(time.RFC3339)
+	}
+	if credentials.Kind == usernameAndPassword {
+		return "Kubernetes does not support a username and a password; use a token or a client certificate"
 	}
 	return "the API server rejected the " + credentials.Kind
 }

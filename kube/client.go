@@ -65,6 +65,7 @@ func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Durat
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
 	clock := &serverClock{}
+	config.Wrap(markUnsent)
 	config.Wrap(clock.observe)
 	client := &Client{
 		Namespace:   namespace,

@@ -22,8 +22,11 @@ type Credentials struct {
 	AutoRenewed bool
 }
 
-// noCredentials is the Kind if the kubeconfig's user has no credentials.
-const noCredentials = "none"
+// Kinds of a kubeconfig's user without credentials, and with those of older versions of Kubernetes.
+const (
+	noCredentials       = "none"
+	usernameAndPassword = "username and password"
+)
 
 // Expired reports whether the credentials are known to expire at or before t.
 func (c Credentials) Expired(t time.Time) bool {
@@ -48,7 +51,7 @@ func credentialsOf(config *rest.Config) (Credentials, error) {
 	case len(config.CertData) > 0 || config.CertFile != "":
 		return certificateCredentials(config.CertData, config.CertFile)
 	case config.Username != "":
-		return Credentials{Kind: "username and password"}, nil
+		return Credentials{Kind: usernameAndPassword}, nil
 	}
 	return Credentials{Kind: noCredentials}, nil
 }

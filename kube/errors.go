@@ -21,13 +21,17 @@ var (
 	ErrExists = errors.New("already exists")
 	// ErrConflict means that the object does not have the UID, resource version or values that the request requires.
 	ErrConflict = errors.New("conflict")
-	// ErrDenied means that the API server denied the request. The client lacks a permission, a quota is exhausted, an admission
-	// policy denies the request, or a field is invalid.
+	// ErrDenied means that the API server denied the request. The client lacks a permission, a quota is exhausted, or an admission
+	// policy denies the request.
 	ErrDenied = errors.New("rejected by the API server")
+	// ErrInvalid means that a field of an object is not valid. It wraps ErrDenied.
+	ErrInvalid = fmt.Errorf("%w: invalid", ErrDenied)
 	// ErrUnauthorized means that the API server rejected the credentials. It wraps ErrDenied.
 	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrDenied)
 	// ErrNoCredentials means that the kubeconfig's credential plugin is not installed, or failed. No request was sent.
 	ErrNoCredentials = errors.New("no credentials")
+	// ErrUnsent means that no request was sent, because a setting of the connection is not valid.
+	ErrUnsent = errors.New("not sent")
 	// ErrWebhook means that the API server failed to call an admission webhook.
 	ErrWebhook = errors.New("admission webhook failed")
 	// ErrUnreachable means that there is no connection to the API server, or that the server is unavailable.
@@ -97,9 +101,11 @@ func translate(action string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		kind = ErrCanceled
-	case isCredentialPluginError(err):
+	case isCredentialPluginError(err), isTokenFileError(err):
 		kind = ErrNoCredentials
-	case apierrors.IsNotFound(err) && apierrors.IsUnexpectedServerError(err):
+	case isUnsent(err):
+		kind = ErrUnsent
+	case (apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
 	case apierrors.IsNotFound(err):
 		kind = ErrNotFound
@@ -107,10 +113,11 @@ func translate(action string, err error) error {
 		kind = ErrExists
 	case apierrors.IsConflict(err), isOtherUID(err):
 		kind = ErrConflict
-	case apierrors.IsUnauthorized(err), isClientCertRejected(err):
+	case apierrors.IsUnauthorized(err), isClientCertRejected(err), isAnonymousForbidden(err):
 		kind = ErrUnauthorized
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err),
-		apierrors.IsMethodNotSupported(err), isMissingQuota(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+		kind = ErrInvalid
+	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), isMissingQuota(err):
 		kind = ErrDenied
 	case errors.Is(err, context.DeadlineExceeded):
 		kind = ErrTimeout

@@ -23,7 +23,7 @@ import (
 
 // allKinds are the possible values of Error.Kind.
 var allKinds = []error{
-	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrDenied, ErrUnauthorized, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
+	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrDenied, ErrUnauthorized, ErrInvalid, ErrUnsent, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
 }
 
 // matchingKinds returns the kinds that errors.Is finds in the error.
@@ -73,8 +73,10 @@ var _ = Describe("A request's error", func() {
 		Entry("a missing permission, an exhausted quota or an admission policy", apierrors.NewForbidden(pods, "web", errors.New("no")), final, ErrDenied),
 		Entry("a PriorityClass that requires a ResourceQuota", &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure,
 			Code: http.StatusInternalServerError, Message: "insufficient quota to match these scopes: [{PriorityClass In [system-node-critical]}]"}}, final, ErrDenied),
-		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrDenied),
-		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrDenied),
+		Entry("an invalid field", apierrors.NewInvalid(pod, "web", nil), final, ErrInvalid, ErrDenied),
+		Entry("a malformed request", apierrors.NewBadRequest("no"), final, ErrInvalid, ErrDenied),
+		Entry("a missing permission of a request without credentials", apierrors.NewForbidden(pods, "web", errors.New(`User "system:anonymous" cannot get resource "pods"`)),
+			final, ErrUnauthorized, ErrDenied),
 		Entry("an unsupported verb", apierrors.NewMethodNotSupported(pods, "patch"), final, ErrDenied),
 		Entry("too many requests", apierrors.NewTooManyRequests("wait", 1), retriable, ErrUnreachable),
 		Entry("too many requests without Retry-After", apierrors.NewTooManyRequestsError("wait"), retriable, ErrUnreachable),
@@ -97,7 +99,7 @@ var _ = Describe("A request's error", func() {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "web", "<html>", 0, true)
 	}
 	DescribeTable("from a proxy does not concern the object:", expectKind,
-		Entry("400", proxyError(http.StatusBadRequest), final, ErrDenied),
+		Entry("400", proxyError(http.StatusBadRequest), final, ErrNotServed),
 		Entry("401", proxyError(http.StatusUnauthorized), final, ErrUnauthorized, ErrDenied),
 		Entry("403", proxyError(http.StatusForbidden), final, ErrDenied),
 		Entry("404", proxyError(http.StatusNotFound), final, ErrNotServed),
@@ -131,7 +133,7 @@ var _ = Describe("A request's error", func() {
 
 	DescribeTable("of a credential plugin is ErrNoCredentials:", expectKind,
 		Entry("a plugin that is not installed", transportError(errors.New("getting credentials: exec: executable aws not found\n\nIt looks like")), final, ErrNoCredentials),
-		Entry("a plugin that fails", transportError(errors.New("getting credentials: exec: executable aws failed with exit code 1")), retriable, ErrNoCredentials),
+		Entry("a plugin that fails", transportError(errors.New("getting credentials: exec: executable aws failed with exit code 1")), final, ErrNoCredentials),
 	)
 
 	DescribeTable("of an ended context is final:", expectKind,

@@ -2,10 +2,8 @@ package kube
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
-	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
@@ -28,9 +26,9 @@ func (o Options) HostAccess() (HostAccess, error) {
 	if o.Kubeconfig == "" {
 		return access, nil
 	}
-	config, err := clientcmd.Load([]byte(o.Kubeconfig))
+	config, err := o.loadKubeconfig()
 	if err != nil {
-		return access, fmt.Errorf("kubernetes.kubeconfig is not a valid kubeconfig: %w", err)
+		return access, err
 	}
 	for name, user := range config.AuthInfos {
 		access.addUser("kubernetes.kubeconfig's users["+name+"].user.", user)

@@ -11,6 +11,7 @@ import (
 
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 // Options select an API server, a namespace, and how to authenticate.
@@ -60,22 +61,19 @@ func (o Options) restConfig(component string) (*rest.Config, string, error) {
 	if o.Kubeconfig == "" && o.KubeconfigPath == "" {
 		return inClusterConfig(component, o.Namespace)
 	}
-	var source clientcmd.ClientConfig
-	overrides := &clientcmd.ConfigOverrides{CurrentContext: o.Context}
-	if o.Kubeconfig != "" {
-		raw, err := clientcmd.Load([]byte(o.Kubeconfig))
-		if err != nil {
-			return nil, "", fmt.Errorf("kubernetes.kubeconfig is not a valid kubeconfig: %w", err)
+	raw, err := o.loadKubeconfig()
+	if err == nil {
+		if err = CheckContext(raw, o.Context); err != nil {
+			err = fmt.Errorf("%s: %w", o.kubeconfigName(), err)
 		}
-		source = clientcmd.NewNonInteractiveClientConfig(*raw, o.Context, overrides, nil)
-	} else {
-		rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.KubeconfigPath}
-		source = clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, overrides)
 	}
+	if err != nil {
+		return nil, "", err
+	}
+	source := clientcmd.NewNonInteractiveClientConfig(*raw, o.Context, &clientcmd.ConfigOverrides{CurrentContext: o.Context}, nil)
 	config, err := source.ClientConfig()
 	if err != nil {
-		return nil, "", fmt.Errorf(
-			"cannot load the kubeconfig: %w; check kubernetes.kubeconfig, kubernetes.kubeconfig_path and kubernetes.context", err)
+		return nil, "", fmt.Errorf("%s: %w", o.kubeconfigName(), WithoutValues(err))
 	}
 	namespace := o.Namespace
 	if namespace == "" {
@@ -84,6 +82,26 @@ func (o Options) restConfig(component string) (*rest.Config, string, error) {
 		}
 	}
 	return config, namespace, nil
+}
+
+// loadKubeconfig parses the kubeconfig of the options.
+func (o Options) loadKubeconfig() (*clientcmdapi.Config, error) {
+	if o.Kubeconfig == "" {
+		return LoadKubeconfig(o.KubeconfigPath)
+	}
+	config, err := parseKubeconfig([]byte(o.Kubeconfig))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", o.kubeconfigName(), err)
+	}
+	return config, nil
+}
+
+// kubeconfigName names the kubeconfig in messages.
+func (o Options) kubeconfigName() string {
+	if o.Kubeconfig == "" {
+		return "kubeconfig " + o.KubeconfigPath
+	}
+	return "kubernetes.kubeconfig"
 }
 
 // inClusterConfig is like rest.InClusterConfig, but also works in a process without the environment variables of its container:

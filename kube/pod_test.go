@@ -174,5 +174,5 @@ var _ = It("HostAccess lists the programs and files of a kubeconfig", func() {
 	Expect(access.Commands).To(ConsistOf(HaveField("Name", "aws")))
 	Expect(access.Files).To(ConsistOf(HaveField("Name", "/etc/kubeconfig"), HaveField("Name", "/ca"), HaveField("Name", "/token")))
 	_, err = Options{Kubeconfig: "]"}.HostAccess()
-	Expect(err).To(MatchError(ContainSubstring("not a valid kubeconfig")))
+	Expect(err).To(MatchError(ContainSubstring("is not valid YAML")))
 })

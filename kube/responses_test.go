@@ -12,9 +12,11 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/rest"
 )
 
 // startServer starts an HTTP/2 server with TLS, like an API server.
@@ -103,6 +105,14 @@ var _ = Describe("A server's response", func() {
 		server := httptest.NewTLSServer(http.HandlerFunc(truncatedResponse))
 		DeferCleanup(server.Close)
 		expectRequestError(getPod(ctx, server, trustServer(server)), retriable, []error{ErrUnreachable})
+	})
+
+	It("is final if the request cannot be sent", func(ctx context.Context) {
+		client, err := NewForConfig(&rest.Config{Host: "https://127.0.0.1:1", BearerToken: "s3cret\n"}, "default", time.Hour)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = client.Pods.Get(ctx, "web")
+		expectRequestError(err, final, []error{ErrUnsent})
+		Expect(err).NotTo(MatchError(ContainSubstring("s3cret")))
 	})
 
 	It("is retriable if the server is down", func(ctx context.Context) {

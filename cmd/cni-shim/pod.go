@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"net/netip"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/kube"
 )
@@ -84,21 +82,14 @@ func (c config) getPod(ctx context.Context, name podName) (*corev1.Pod, error) {
 	}
 }
 
-// newClient returns a client for the kubeconfig, without sending a request. The kubeconfig contains a token. An error therefore
-// includes only causes that do not quote the content of the kubeconfig.
+// newClient returns a client for the kubeconfig, without sending a request.
 func (c config) newClient(namespace string) (*kube.Client, error) {
 	options := kube.Options{KubeconfigPath: c.Kubernetes.Kubeconfig, Context: c.Kubernetes.Context, Namespace: namespace}
 	client, err := kube.New(options, userAgent, c.Kubernetes.Timeout.Duration)
-	if err == nil {
-		return client, nil
+	if err != nil {
+		return nil, newError(types.ErrInvalidNetworkConfig, "cannot use kubeconfig %s: %v", c.Kubernetes.Kubeconfig, err)
 	}
-	reason := errors.New("it is not valid; check its syntax, its current context and its certificates")
-	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
-		reason = pathErr
-	} else if inner := errors.Unwrap(err); clientcmd.IsConfigurationInvalid(inner) || clientcmd.IsContextNotFound(inner) {
-		reason = inner
-	}
-	return nil, newError(types.ErrInvalidNetworkConfig, "cannot use kubeconfig %s: %v", c.Kubernetes.Kubeconfig, reason)
+	return client, nil
 }
 
 // classifyError returns the error with its code. Only code 11, ErrTryAgainLater, means that a retry may succeed (specification,

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 	"strings"
 	"time"
@@ -83,10 +84,21 @@ func (c *connection) namespace() (string, error) {
 	return namespace, nil
 }
 
-// explainConfigError names the files in the error if none of them is a kubeconfig.
+// explainConfigError returns an error about the kubeconfig without its values: that of the first invalid file, or of the context. It names the
+// files if none of them is a kubeconfig.
 func (c *connection) explainConfigError(err error) error {
 	if !clientcmd.IsEmptyConfig(err) {
-		return err
+		for _, path := range c.rules.GetLoadingPrecedence() {
+			if _, fileErr := kube.LoadKubeconfig(path); fileErr != nil && !errors.Is(fileErr, fs.ErrNotExist) {
+				return fileErr
+			}
+		}
+		if config, loadErr := c.clientConfig().RawConfig(); loadErr == nil {
+			if contextErr := kube.CheckContext(&config, c.overrides.CurrentContext); contextErr != nil {
+				return fmt.Errorf("kubeconfig %s: %w", strings.Join(c.rules.GetLoadingPrecedence(), " and "), contextErr)
+			}
+		}
+		return kube.WithoutValues(err)
 	}
 	return fmt.Errorf("no kubeconfig found at %s; set --kubeconfig, or KUBECONFIG", strings.Join(c.rules.GetLoadingPrecedence(), " or "))
 }

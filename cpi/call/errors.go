@@ -100,7 +100,7 @@ func IsBOSHError(err error) bool {
 }
 
 // clusterErrors are the codes, messages and remedies for failed requests to the cluster. The first matching kind applies, because
-// ErrUnauthorized wraps ErrDenied.
+// ErrUnauthorized and ErrInvalid wrap ErrDenied.
 var clusterErrors = []struct {
 	kind            error
 	code            Code
@@ -108,10 +108,13 @@ var clusterErrors = []struct {
 }{
 	{kube.ErrUnreachable, CodeAPIUnreachable, "cannot reach the Kubernetes API server", "check kubernetes.kubeconfig and the network"},
 	{kube.ErrNotServed, CodeAPINotKubernetes, "the server does not serve the Kubernetes API",
-		"check the URL in kubernetes.kubeconfig and any proxies"},
+		"check the server in kubernetes.kubeconfig (https://…) and any proxies"},
 	{kube.ErrNoCredentials, CodeCredentialsMissing, "the CPI has no credentials for the cluster", "correct the user in kubernetes.kubeconfig"},
 	{kube.ErrUnauthorized, CodeCredentialsRejected, "the Kubernetes API server rejected the CPI's credentials",
 		"renew them; cpi -check shows when they expire"},
+	{kube.ErrUnsent, CodeInvalidConfig, "no request to the Kubernetes API server was sent", "correct kubernetes.kubeconfig, or the proxy settings"},
+	{kube.ErrInvalid, CodeRequestDenied, "the Kubernetes API server rejected an object as invalid",
+		"correct the property or argument with this value"},
 	{kube.ErrWebhook, CodeWebhookFailed, "an admission webhook of the cluster failed", "check the webhook that this message names"},
 	{kube.ErrDenied, CodeRequestDenied, "the Kubernetes API server denied a request",
 		"check the CPI's Role, quotas and admission policies of the namespace"},

@@ -2,7 +2,6 @@ package environment
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/http"
 	neturl "net/url"
@@ -11,6 +10,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/clientcmd/api"
+
+	"bosh-kubernetes-cpi/kube"
 )
 
 // clusterName is the name of the cluster in the written kubeconfigs.
@@ -79,14 +80,11 @@ func (d Dir) previousTokenPath() (string, error) {
 
 // loadKubeconfig loads the kubeconfig of the CPI that create-env runs, or returns an empty one if there is none yet.
 func (d Dir) loadKubeconfig() (*api.Config, error) {
-	config, err := clientcmd.LoadFromFile(d.filePath(kubeconfigFile))
+	config, err := kube.LoadKubeconfig(d.filePath(kubeconfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return api.NewConfig(), nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("load %s: %w", d.filePath(kubeconfigFile), err)
-	}
-	return config, nil
+	return config, err
 }
 
 // ServerFromConfig returns the API server of the connection settings, as in a kubeconfig.
