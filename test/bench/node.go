@@ -231,6 +231,7 @@ func (r *realNode) startCopy(ctx context.Context, vm, disk string, command ...st
 	if template.secret, err = r.client.CoreV1().Secrets(r.namespace).Get(ctx, vm, metav1.GetOptions{}); err != nil {
 		return err
 	}
+	delete(template.vmPod.Annotations, manifest.AnnotationBooted)
 	for _, annotation := range network.DefaultOptions().AddressAnnotations {
 		delete(template.vmPod.Annotations, annotation.Name) // the VM has this address
 	}
