@@ -160,11 +160,6 @@ var reservedKeys = []string{
 	AnnotationCall,
 }
 
-// IsReservedKey reports whether the CPI itself uses the label or annotation of this name.
-func IsReservedKey(name string) bool {
-	return slices.Contains(reservedKeys, name) || strings.HasPrefix(name, servicePrefix)
-}
-
 // BelongsTo reports whether the object belongs to this director: only then may the CPI change or delete it for the director.
 func BelongsTo(object metav1.Object, director string) bool {
 	labels := object.GetLabels()
@@ -202,14 +197,6 @@ func newObjectMeta(name, namespace, director, role string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Name: name, Namespace: namespace, Labels: labels}
 }
 
-// LabelValue returns the value, and whether it is a valid label value: up to 63 letters, digits, '-', '_' and '.'.
-func LabelValue(value string) (string, bool) {
-	if len(validation.IsValidLabelValue(value)) > 0 {
-		return "", false
-	}
-	return value, true
-}
-
 // AddressLabel returns the value of LabelRequestedAddresses for these addresses: separated by '_', with ':' replaced by '-'. It is ""
 // without addresses, or if the value is too long.
 func AddressLabel(addresses []string) string {
@@ -221,18 +208,4 @@ func AddressLabel(addresses []string) string {
 func RequestsAddress(label, address string) bool {
 	requested := AddressLabel([]string{address})
 	return requested != "" && slices.Contains(strings.Split(label, "_"), requested)
-}
-
-// LabelKey returns the key with Prefix, and with '-' in place of characters that are not valid in the name of a label or annotation. It
-// returns false if the name is still not valid.
-func LabelKey(key string) (string, bool) {
-	clean := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '-', r == '_', r == '.':
-			return r
-		}
-		return '-'
-	}, key)
-	name := Prefix + strings.Trim(clean, "-_.")
-	return name, len(validation.IsQualifiedName(name)) == 0
 }

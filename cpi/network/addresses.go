@@ -1,8 +1,6 @@
 package network
 
 import (
-	"cmp"
-	"errors"
 	"maps"
 	"net/netip"
 	"slices"
@@ -34,9 +32,6 @@ func (ns Networks) PodAnnotations(options Options, properties map[string]string)
 	return annotations, nil
 }
 
-// ErrAddressMismatch reports that the Pod started without an address that BOSH assigned.
-var ErrAddressMismatch = errors.New("VM does not have its requested address")
-
 // StaticAddresses returns the static addresses of the Pod's primary interface, IPv4 first. It ignores addresses of dynamic
 // networks: the director resends those of a previous VM.
 func (ns Networks) StaticAddresses() []string {
@@ -59,37 +54,6 @@ func sortedStrings(addresses []netip.Addr) []string {
 		sorted = append(sorted, address.String())
 	}
 	return sorted
-}
-
-// VerifyAddresses checks that the Pod has the addresses assigned by BOSH.
-func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
-	var actual []string
-	for _, ip := range pod.Status.PodIPs {
-		actual = append(actual, ip.IP)
-	}
-	got := cmp.Or(strings.Join(actual, ", "), "no address")
-	for _, name := range ns.Names() {
-		network := ns[name]
-		if !network.isManual() {
-			continue
-		}
-		if network.hasNetworkAttachment() {
-			if err := network.verifyNetworkAttachment(name, pod); err != nil {
-				return err
-			}
-			continue
-		}
-		desired, err := netip.ParseAddr(network.IP)
-		if err != nil {
-			return err
-		}
-		if !slices.Contains(actual, desired.String()) {
-			return call.CodeAddressNotAssigned.Errorf("%w: network %s requests %s, but the Pod has %s; check that the "+
-				"network plugin honors network.address_annotations and that its IP pools contain the address",
-				ErrAddressMismatch, name, network.IP, got)
-		}
-	}
-	return nil
 }
 
 // DescribeRequestedAddresses returns the addresses assigned by BOSH, with the names of their networks. It includes those of network
