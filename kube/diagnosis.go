@@ -21,17 +21,46 @@ func (c *Client) EventsAbout(object metav1.Object) Selection {
 }
 
 // DiagnosePod returns one line that explains why the Pod is not running: the latest messages of the scheduler, the kubelet and the
-// containers, and the newest warning event of each reason. It omits the events if it cannot list them.
+// containers, the newest warning event of each reason, and the newest event of each PVC without a volume. It omits events that it cannot
+// list, and those that repeat a status message.
 func (c *Client) DiagnosePod(ctx context.Context, pod *corev1.Pod) string {
 	messages := statusMessages(pod)
 	events, err := c.Events.List(ctx, c.EventsAbout(pod))
 	if err == nil {
-		messages = append(messages, warningMessages(events.Items)...)
+		for _, event := range newestWarnings(events.Items) {
+			isRepeated := func(message string) bool { return strings.Contains(message, event.Message) }
+			if !slices.ContainsFunc(messages, isRepeated) {
+				messages = append(messages, event.Reason+": "+event.Message)
+			}
+		}
 	}
+	messages = append(messages, c.provisioningMessages(ctx, pod)...)
 	if len(messages) == 0 {
 		return "no events or status messages"
 	}
 	return strings.Join(slices.Compact(messages), "; ")
+}
+
+// provisioningMessages returns the newest event of each PVC of the Pod that has no volume, for example that the driver of its StorageClass
+// does not provision one.
+func (c *Client) provisioningMessages(ctx context.Context, pod *corev1.Pod) []string {
+	var messages []string
+	for _, volume := range pod.Spec.Volumes {
+		if volume.PersistentVolumeClaim == nil {
+			continue
+		}
+		pvc, err := c.PVCs.Get(ctx, volume.PersistentVolumeClaim.ClaimName)
+		if err != nil || HasVolume(pvc) {
+			continue
+		}
+		events, err := c.Events.List(ctx, c.EventsAbout(pvc))
+		if err != nil || len(events.Items) == 0 {
+			continue
+		}
+		newest := slices.MaxFunc(events.Items, func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
+		messages = append(messages, fmt.Sprintf("PVC %s has no volume: %s: %s", pvc.Name, newest.Reason, newest.Message))
+	}
+	return messages
 }
 
 func statusMessages(pod *corev1.Pod) []string {
@@ -56,8 +85,8 @@ func statusMessages(pod *corev1.Pod) []string {
 	return messages
 }
 
-// warningMessages returns the newest warning for each reason, oldest first.
-func warningMessages(events []*corev1.Event) []string {
+// newestWarnings returns the newest warning for each reason, oldest first.
+func newestWarnings(events []*corev1.Event) []*corev1.Event {
 	newest := map[string]*corev1.Event{}
 	for _, event := range events {
 		if event.Type != corev1.EventTypeWarning {
@@ -67,10 +96,5 @@ func warningMessages(events []*corev1.Event) []string {
 			newest[event.Reason] = event
 		}
 	}
-	sorted := slices.SortedFunc(maps.Values(newest), func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
-	messages := make([]string, 0, len(sorted))
-	for _, event := range sorted {
-		messages = append(messages, event.Reason+": "+event.Message)
-	}
-	return messages
+	return slices.SortedFunc(maps.Values(newest), func(a, b *corev1.Event) int { return a.LastTimestamp.Compare(b.LastTimestamp.Time) })
 }

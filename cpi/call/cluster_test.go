@@ -199,6 +199,24 @@ var _ = Describe("A call", func() {
 		Entry("deleted fails", func(n *corev1.Node) { n.Name = "" }, "node-out-of-service"),
 	)
 
+	It("reports the scheduler's message once, and why a PVC has no volume", func(ctx context.Context) {
+		c := newCall(ctx)
+		pod := newPod("web")
+		pod.UID = "pod"
+		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no nodes"}}
+		api.Add("persistentvolumeclaims", namespace, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", UID: "pvc"},
+			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}})
+		for name, event := range map[string]corev1.Event{
+			"a": {Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: "no nodes", InvolvedObject: corev1.ObjectReference{UID: "pod"}},
+			"b": {Type: corev1.EventTypeNormal, Reason: "ExternalProvisioning", Message: "waiting for driver.example.com", InvolvedObject: corev1.ObjectReference{UID: "pvc"}},
+		} {
+			event.Name = name
+			api.Add("events", namespace, &event)
+		}
+		Expect(c.DiagnosePod(pod)).To(Equal("not scheduled: no nodes; PVC data has no volume: ExternalProvisioning: waiting for driver.example.com"))
+	})
+
 	It("sets metadata, and replaces nothing else", func(ctx context.Context) {
 		c := newCall(ctx)
 		pod := newPod("web")
