@@ -41,7 +41,7 @@ var _ = Describe("attach_disk", func() {
 		cid = env.createDisk(diskProperties)
 		_, err = env.Attach(vm, cid)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(strings.Join(manifest.OwnContainer(env.pod(manifest.AttachmentName(cid))).Command, " ")).To(ContainSubstring("--filesystem " + filesystem + " "))
+		Expect(strings.Join(manifest.OwnContainer(env.pod(manifest.AttachmentName(cid))).Command, " ")).To(HaveSuffix(" --filesystem " + filesystem))
 	},
 		Entry("of the agent's default type", `{}`, `{}`, "ext4"),
 		Entry("of the type in the VM's env", `{"persistent_disk_fs": "xfs"}`, `{}`, "xfs"),
