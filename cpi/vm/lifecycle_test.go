@@ -76,7 +76,7 @@ var _ = Describe("A VM", func() {
 		if deletedBefore {
 			env.deletePod(name)
 		}
-		simulate := env.api.Simulate
+		simulate, restarted := env.api.Simulate, make(chan struct{})
 		env.api.Simulate = func(obj *object) bool {
 			switch {
 			case obj.GetLabels()[manifest.LabelRole] == manifest.RoleReboot && obj.GetDeletionTimestamp() == nil:
@@ -90,6 +90,7 @@ var _ = Describe("A VM", func() {
 						pod.Status.ContainerStatuses[0].RestartCount++
 						pod.Status.ContainerStatuses[0].Started = new(false)
 					})
+					close(restarted)
 					if deletedBefore {
 						env.updatePod(name, func(pod *corev1.Pod) { pod.Finalizers = nil })
 						env.deletePod(name)
@@ -97,7 +98,10 @@ var _ = Describe("A VM", func() {
 				}()
 				return true
 			case obj.GetName() == name && obj.GetUID() != previous && simulate(obj):
-				go env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
+				go func() {
+					<-restarted
+					env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.ContainerStatuses[0].Started = new(true) })
+				}()
 				return true
 			}
 			return simulate(obj)
