@@ -46,8 +46,14 @@ func decode(source string, raw []byte, into any, strict bool) error {
 		return withSource(source, syntaxProblem(raw, err))
 	}
 	target := reflect.TypeOf(into).Elem()
-	if value == nil && target.Kind() == reflect.Struct {
-		value = map[string]any{}
+	if value == nil {
+		switch target.Kind() {
+		case reflect.Pointer, reflect.Map, reflect.Slice:
+			return nil // into remains nil
+		case reflect.Struct:
+			value = map[string]any{}
+		default:
+		}
 	}
 	check := checker{strict: strict}
 	value = check.value(source, target, value)

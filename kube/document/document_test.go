@@ -132,6 +132,16 @@ var _ = Describe("DecodeKnown", func() {
 		Expect(document.DecodeKnown("x", []byte(`{"name":""}`), new(properties))).To(Succeed())
 	})
 
+	It("accepts null for a pointer, a map and a list", func() {
+		var optional *string
+		var labels map[string]string
+		var names []string
+		for _, into := range []any{&optional, &labels, &names} {
+			Expect(document.DecodeKnown("argument 3", []byte(`null`), into)).To(Succeed())
+		}
+		Expect(optional).To(BeNil())
+	})
+
 	It("rejects a root of another type", func() {
 		var text string
 		Expect(document.DecodeKnown("argument 1", []byte(`null`), &text)).To(MatchError("argument 1 must be a string, not null"))
