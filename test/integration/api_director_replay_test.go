@@ -148,6 +148,10 @@ func mapRecordedVM(ctx context.Context, env testEnv, request map[string]any, cid
 	if len(arguments) == 0 {
 		return
 	}
+	if request["method"] == "create_vm" {
+		cidMap[arguments[1].(string)] = stemcellCID // of another CPI
+		return
+	}
 	recordedCID, ok := arguments[0].(string)
 	if !ok || !strings.HasPrefix(recordedCID, "vm-") || cidMap[recordedCID] != "" {
 		return

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 )
 
@@ -23,7 +24,7 @@ var variableValues = map[string]any{
 	"director_kubeconfig": "", // see startCluster
 	"node_address":        "192.0.2.10", "node_port_agent": 30868, "node_port_director": 30555, "external_ip": "203.0.113.7",
 	"registry_repository": "registry.example.com/bosh/stemcells", "registry_username": "bosh",
-	"registry_password": "secret", "registry_ca": "",
+	"registry_password": "secret",
 	"external_db_host": "db.example.com", "bucket_name": "director",
 	"address_annotations": []any{map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": "{{index .IPs 0}}"}},
 	"network_range":       "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
@@ -56,6 +57,10 @@ func (t template) valueOf(name string) any {
 	switch name {
 	case "kubeconfig", "director_kubeconfig", "east_kubeconfig", "west_kubeconfig":
 		return kubeconfig
+	case "registry_ca":
+		config, err := clientcmd.Load([]byte(kubeconfig))
+		Expect(err).NotTo(HaveOccurred())
+		return string(config.Clusters[config.Contexts[config.CurrentContext].Cluster].CertificateAuthorityData)
 	}
 	value, ok := variableValues[name]
 	Expect(ok).To(BeTrue(), "variableValues does not contain %s", name)

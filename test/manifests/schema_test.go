@@ -154,10 +154,10 @@ type operation struct {
 	Value any
 }
 
-// properties returns the names of the job's properties that the operation sets.
+// properties returns the names of the job's properties that the operation sets. The paths of other jobs begin with director or nats-sync.
 func (o operation) properties() []string {
 	for _, path := range []string{"/instance_groups/name=bosh/properties/", "/cloud_provider/properties/"} {
-		if name, ok := strings.CutPrefix(o.Path, path); ok && !strings.HasPrefix(name, "director/") {
+		if name, ok := strings.CutPrefix(o.Path, path); ok && !strings.HasPrefix(name, "director/") && !strings.HasPrefix(name, "nats-sync") {
 			return propertyNames(strings.NewReplacer("?", "", "/", ".").Replace(name), o.Value)
 		}
 	}
