@@ -30,6 +30,8 @@ var (
 	ErrUnauthorized = fmt.Errorf("%w: credentials not accepted", ErrDenied)
 	// ErrNoCredentials means that the kubeconfig's credential plugin is not installed, or failed. No request was sent.
 	ErrNoCredentials = errors.New("no credentials")
+	// ErrNoNamespace means that an object cannot be created, because the namespace does not exist. It wraps ErrNotFound.
+	ErrNoNamespace = fmt.Errorf("%w: namespace", ErrNotFound)
 	// ErrUnsent means that no request was sent, because a setting of the connection is not valid.
 	ErrUnsent = errors.New("not sent")
 	// ErrWebhook means that the API server failed to call an admission webhook.
@@ -84,6 +86,16 @@ func isOtherUID(err error) bool {
 	return ok && cause.Field == "metadata.uid"
 }
 
+// isMissingNamespace reports whether the namespace of an object does not exist. Only requests that create an object are rejected so.
+func isMissingNamespace(err error) bool {
+	var response apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &response) {
+		return false
+	}
+	details := response.Status().Details
+	return details != nil && details.Kind == "namespaces"
+}
+
 // isMissingQuota reports whether the API server rejected a Pod because the namespace has no ResourceQuota for its PriorityClass, which
 // the server's configuration requires. The server then responds with 500 and without a reason
 // (apiserver/pkg/admission/plugin/resourcequota, CheckRequest).
@@ -107,6 +119,8 @@ func translate(action string, err error) error {
 		kind = ErrUnsent
 	case (apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
+	case isMissingNamespace(err):
+		kind = ErrNoNamespace
 	case apierrors.IsNotFound(err):
 		kind = ErrNotFound
 	case apierrors.IsAlreadyExists(err):

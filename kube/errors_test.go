@@ -23,7 +23,7 @@ import (
 
 // allKinds are the possible values of Error.Kind.
 var allKinds = []error{
-	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrDenied, ErrUnauthorized, ErrInvalid, ErrUnsent, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
+	ErrNotFound, ErrNotServed, ErrExists, ErrConflict, ErrDenied, ErrUnauthorized, ErrInvalid, ErrUnsent, ErrNoNamespace, ErrNoCredentials, ErrWebhook, ErrUnreachable, ErrCanceled, ErrTimeout,
 }
 
 // matchingKinds returns the kinds that errors.Is finds in the error.
@@ -62,6 +62,7 @@ var _ = Describe("A request's error", func() {
 
 	DescribeTable("from the API server has a kind, and is final unless the server is unavailable:", expectKind,
 		Entry("no such object", apierrors.NewNotFound(pods, "web"), final, ErrNotFound),
+		Entry("no such namespace", apierrors.NewNotFound(schema.GroupResource{Resource: "namespaces"}, "default"), final, ErrNoNamespace, ErrNotFound),
 		Entry("the name exists", apierrors.NewAlreadyExists(pods, "web"), final, ErrExists),
 		Entry("the generated name exists", apierrors.NewGenerateNameConflict(pods, "web-", 1), final, ErrExists),
 		Entry("a changed object, another UID, or a quota that another request changes",

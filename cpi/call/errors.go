@@ -112,6 +112,7 @@ var clusterErrors = []struct {
 	{kube.ErrNoCredentials, CodeCredentialsMissing, "the CPI has no credentials for the cluster", "correct the user in kubernetes.kubeconfig"},
 	{kube.ErrUnauthorized, CodeCredentialsRejected, "the Kubernetes API server rejected the CPI's credentials",
 		"renew them; cpi -check shows when they expire"},
+	{kube.ErrNoNamespace, CodeInvalidConfig, "the namespace of the CPI does not exist", "create it, or correct kubernetes.namespace"},
 	{kube.ErrUnsent, CodeInvalidConfig, "no request to the Kubernetes API server was sent", "correct kubernetes.kubeconfig, or the proxy settings"},
 	{kube.ErrInvalid, CodeRequestDenied, "the Kubernetes API server rejected an object as invalid",
 		"correct the property or argument with this value"},

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -88,7 +89,8 @@ func creationError(err error) error {
 	if call.IsBOSHError(err) {
 		return err
 	}
-	retryable := !errors.Is(err, kube.ErrDenied) && !errors.Is(err, kube.ErrNoCredentials)
+	isFinal := func(kind error) bool { return errors.Is(err, kind) }
+	retryable := !slices.ContainsFunc([]error{kube.ErrDenied, kube.ErrNoCredentials, kube.ErrUnsent, kube.ErrNoNamespace}, isFinal)
 	if explained := call.AsBOSHError(err); !call.CodeClusterError.Is(explained) {
 		err = explained
 	}
