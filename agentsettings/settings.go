@@ -43,8 +43,8 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// checkMbus checks the URL of the message bus as the agent uses it: it connects to, or listens at, exactly this host and port (NewHandler of
-// mbus/handler_provider.go, SetupNatsFirewall of platform/firewall). The errors do not contain the URL, which contains a password.
+// checkMbus checks the URL of the message bus as the agent uses it: it connects to, or listens at, exactly this host and port (NewHandler
+// of mbus/handler_provider.go, SetupNatsFirewall of platform/firewall). The errors do not contain the URL, which contains a password.
 func checkMbus(mbus string) error {
 	if mbus == "" {
 		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")

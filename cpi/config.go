@@ -230,7 +230,8 @@ func checkContext(context json.RawMessage) error {
 	return nil
 }
 
-// sectionWith returns the section of cpi.json that has a property of this name, if the name cannot be a key of a director's request context.
+// sectionWith returns the section of cpi.json that has a property of this name, if the name cannot be a key of a director's request
+// context.
 func sectionWith(key string) (section string, found bool) {
 	for _, candidate := range []struct {
 		section string

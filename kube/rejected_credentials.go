@@ -41,7 +41,11 @@ func isCredentialPluginError(err error) bool {
 // (transport/token_source.go).
 func isTokenFileError(err error) bool {
 	urlErr, ok := errors.AsType[*url.Error](err)
-	return ok && (strings.HasPrefix(urlErr.Err.Error(), "read empty token from file") || strings.HasPrefix(urlErr.Err.Error(), "failed to read token file"))
+	if !ok {
+		return false
+	}
+	text := urlErr.Err.Error()
+	return strings.HasPrefix(text, "read empty token from file") || strings.HasPrefix(text, "failed to read token file")
 }
 
 // isAnonymousForbidden reports whether the API server forbids a request because it had no credentials that the server knows.

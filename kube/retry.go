@@ -30,7 +30,8 @@ func isTransient(err error) bool {
 	var untrusted *tls.CertificateVerificationError
 	var record tls.RecordHeaderError
 	switch {
-	case isUnsent(err), isCredentialPluginError(err), isClientCertRejected(err), isMissingQuota(err), errors.As(err, &untrusted), errors.As(err, &record):
+	case isUnsent(err), isCredentialPluginError(err), isClientCertRejected(err), isMissingQuota(err),
+		errors.As(err, &untrusted), errors.As(err, &record):
 		return false
 	case isTransportError(err):
 		return true

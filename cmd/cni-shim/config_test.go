@@ -151,16 +151,19 @@ func (e *recordingExec) ExecPlugin(_ context.Context, kind string, stdin []byte,
 // pluginInputs returns what a runtime sends to the plugins of the network configuration at path, from ADD to DEL.
 func pluginInputs(t *testing.T, path string) []pluginInput {
 	t.Helper()
-	var list *libcni.NetworkConfigList
-	var err error
-	if filepath.Ext(path) == ".conflist" {
-		list, err = libcni.ConfListFromFile(path)
-	} else {
-		var single *libcni.PluginConfig
-		if single, err = libcni.ConfFromFile(path); err == nil {
-			list, err = libcni.ConfListFromConf(single)
-		}
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
 	}
+	var network map[string]any
+	if err := json.Unmarshal(raw, &network); err != nil {
+		t.Fatal(err)
+	}
+	if network["plugins"] == nil { // runtimes convert a configuration of one plugin to a list
+		network = map[string]any{"name": network["name"], "cniVersion": network["cniVersion"], "plugins": []any{network}}
+		raw, _ = json.Marshal(network)
+	}
+	list, err := libcni.NetworkConfFromBytes(raw)
 	if err != nil {
 		t.Fatal(err)
 	}

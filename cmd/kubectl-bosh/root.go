@@ -84,8 +84,8 @@ func (c *connection) namespace() (string, error) {
 	return namespace, nil
 }
 
-// explainConfigError returns an error about the kubeconfig without its values: that of the first invalid file, or of the context. It names the
-// files if none of them is a kubeconfig.
+// explainConfigError returns an error about the kubeconfig without its values: that of the first invalid file, or of the context. It names
+// the files if none of them is a kubeconfig.
 func (c *connection) explainConfigError(err error) error {
 	if !clientcmd.IsEmptyConfig(err) {
 		for _, path := range c.rules.GetLoadingPrecedence() {

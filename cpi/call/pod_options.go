@@ -98,9 +98,7 @@ func (o PodOptions) HelperResources() corev1.ResourceRequirements {
 
 // applyResources sets HelperRequests and HelperLimits on a container, and reduces requests that exceed the limits.
 func (o PodOptions) applyResources(container *corev1.Container) {
-	for name, request := range o.HelperRequests {
-		container.Resources.Requests[name] = request
-	}
+	maps.Copy(container.Resources.Requests, o.HelperRequests)
 	if len(o.HelperLimits) == 0 {
 		return
 	}

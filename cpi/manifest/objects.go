@@ -183,7 +183,8 @@ func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
 // RecordedSize returns the size of the disk in MiB, in decimal.
 func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
 
-// defaultFilesystem is the filesystem of a disk if neither its cloud properties nor the VM's env select one. It is also the agent's default.
+// defaultFilesystem is the filesystem of a disk if neither its cloud properties nor the VM's env select one. It is also the agent's
+// default.
 const defaultFilesystem = "ext4"
 
 // FilesystemFor returns the filesystem that is created on the disk if it is blank and attached to the VM.

@@ -108,7 +108,7 @@ func (c *checker) value(path string, t reflect.Type, value any) any {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if union, ok := reflect.New(t).Interface().(Union); ok {
+	if union, ok := reflect.TypeAssert[Union](reflect.New(t)); ok {
 		if hash := union.Hash(); hash != nil {
 			if object, ok := value.(map[string]any); ok {
 				return c.object(path, reflect.TypeOf(hash).Elem(), object)
@@ -215,7 +215,7 @@ func (c *checker) list(path string, t reflect.Type, list []any) any {
 	return kept
 }
 
-// scalar checks a value that is no hash or list, or that should be none.
+// scalar checks a value that should be neither a hash nor a list, or that has another type than it should.
 func (c *checker) scalar(path string, t reflect.Type, value any) any {
 	raw, err := json.Marshal(value)
 	if err == nil {

@@ -91,9 +91,9 @@ var _ = Describe("Decode", func() {
 		Entry("binary data that is not base64", `{"key":"secret!"}`, "cloud_properties.key must be base64"),
 		Entry("a document of another type", `[]`, "cloud_properties must be a hash, not a list"),
 		Entry("invalid JSON", "{\n\"memory\": x}", "cloud_properties: is not valid JSON: see line 2"),
-		Entry("several problems at once", `{"memory":"x","nmae":"y","names":1}`,
-			`cloud_properties.memory must be a whole number, not a string; cloud_properties.names must be a list, not a number; `+
-				`cloud_properties: unknown key "nmae" (did you mean "name"?)`),
+		Entry("several problems at once", `{"memory":"x","naem":"y","names":1}`,
+			`cloud_properties.memory must be a whole number, not a string; cloud_properties: unknown key "naem" (did you mean "name"?); `+
+				`cloud_properties.names must be a list, not a number`),
 	)
 
 	DescribeTable("accepts",

@@ -130,7 +130,7 @@ func describeType(t reflect.Type) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if union, ok := reflect.New(t).Interface().(Union); ok {
+	if union, ok := reflect.TypeAssert[Union](reflect.New(t)); ok {
 		return union.Form()
 	}
 	if form, ok := forms[t.PkgPath()+"."+t.Name()]; ok {

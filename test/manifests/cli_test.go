@@ -25,7 +25,7 @@ var variableValues = map[string]any{
 	"node_address":        "192.0.2.10", "node_port_agent": 30868, "node_port_director": 30555, "external_ip": "203.0.113.7",
 	"registry_repository": "registry.example.com/bosh/stemcells", "registry_username": "bosh",
 	"registry_password": "secret",
-	"external_db_host": "db.example.com", "bucket_name": "director",
+	"external_db_host":  "db.example.com", "bucket_name": "director",
 	"address_annotations": []any{map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": "{{index .IPs 0}}"}},
 	"network_range":       "10.1.128.0/17", "network_gateway": "10.1.128.1", "network_reserved": []string{"10.1.128.1-10.1.128.20"},
 	"cluster_dns": "10.246.0.10", "cluster_domain": "cluster.local", "zone1": "zone-a", "zone2": "zone-b", "zone3": "zone-c",
