@@ -61,7 +61,7 @@ func checkMbus(mbus string) error {
 	switch number, portErr := strconv.ParseUint(port, 10, 16); {
 	case strings.Count(parsed.Host, ":") > 1 && !strings.HasPrefix(parsed.Host, "["):
 		return errors.New("agent.mbus is not valid: put the IPv6 address in brackets, for example [fd00::6]:4222")
-	case host == "" && (err == nil || parsed.Host == ""):
+	case host == "" && parsed.Scheme == "nats" && (err == nil || parsed.Host == ""):
 		return errors.New("agent.mbus is not valid: the host is missing")
 	case err != nil || portErr != nil || number == 0:
 		return errors.New("agent.mbus is not valid: it requires a port from 1 to 65535, for example :4222")

@@ -170,11 +170,11 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	if err := checkContext(context); err != nil {
 		return c, err
 	}
-	if overriding.Kubernetes != nil {
+	if isSet(overriding.Kubernetes) {
 		c.Kubernetes = kube.Options{} // the settings of this cluster do not apply to another
 		c.Disk = disk.Options{}       // it names PriorityClasses of this cluster
 	}
-	if overriding.Stemcell != nil {
+	if isSet(overriding.Stemcell) {
 		c.Stemcell = stemcell.Options{} // including the credentials of this registry
 		c.NodeImage = ""                // it may be in this registry
 	}
@@ -189,14 +189,14 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 		{"pods", overriding.Pods, &c.Pods}, {"timeouts", overriding.Timeouts, &c.Timeouts},
 		{"events", overriding.Events, &c.Events}, {"node_image", overriding.NodeImage, &c.NodeImage},
 	} {
-		if part.raw == nil {
+		if !isSet(part.raw) {
 			continue
 		}
 		if err := document.Decode("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
 			return c, err
 		}
 	}
-	if overriding.Kubernetes != nil {
+	if isSet(overriding.Kubernetes) {
 		access, err := c.Kubernetes.HostAccess()
 		if err != nil {
 			return c, err
@@ -236,7 +236,8 @@ func sectionWith(key string) (section string, found bool) {
 	for _, candidate := range []struct {
 		section string
 		fields  any
-	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}}} {
+	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}},
+		{"network", network.Options{}}, {"disk", disk.Options{}}, {"pods", call.PodOptions{}}} {
 		if document.HasKey(candidate.fields, key) {
 			return candidate.section, true
 		}
@@ -267,7 +268,10 @@ func (c *Config) clearOverridden(overriding overrides) {
 	}
 }
 
-func hasKey(part json.RawMessage, key string) bool { return jsonKeys(part)[key] != nil }
+func hasKey(part json.RawMessage, key string) bool { return isSet(jsonKeys(part)[key]) }
+
+// isSet reports whether a value is neither missing nor null.
+func isSet(raw json.RawMessage) bool { return raw != nil && string(raw) != "null" }
 
 // jsonKeys returns the values of a JSON object by key, or nil for other values.
 func jsonKeys(raw json.RawMessage) (keys map[string]json.RawMessage) {

@@ -118,10 +118,19 @@ var _ = Describe("A cpi-config", func() {
 	},
 		Entry("outside of a section", `{"kubeconfig": "x", "namespace": "other"}`, "property kubeconfig must be in the hash kubernetes"),
 		Entry("outside of the section agent", `{"mbus": "nats://x:1"}`, "property mbus must be in the hash agent"),
+		Entry("outside of the section pods", `{"helper_limits": {}}`, "property helper_limits must be in the hash pods"),
 		Entry("in a hash of the job's name", `{"kubernetes_cpi": {"kubernetes": {}}}`, "property kubernetes must not be in the hash kubernetes_cpi"),
 		Entry("in an unknown section", `{"cluster": {"kubeconfig": "x"}}`, "property kubeconfig must not be in the hash cluster"),
 		Entry("in a misspelled section", `{"kubernets": {"kubeconfig": "x"}}`, `unknown property kubernets (did you mean "kubernetes"?)`),
 	)
+
+	It("may have nulls, which change nothing", func() {
+		config := DefaultConfig()
+		config.Agent.Mbus = "nats://10.0.0.6:4222"
+		changed, err := config.withOverrides([]byte(`{"kubernetes": null, "node_image": null, "pods": {"labels": null}}`))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(changed.Pods.Labels).To(Equal(config.Pods.Labels))
+	})
 
 	It("may have the keys of the director", func() {
 		config := DefaultConfig()

@@ -28,7 +28,7 @@ func (c *Client) DiagnosePod(ctx context.Context, pod *corev1.Pod) string {
 	events, err := c.Events.List(ctx, c.EventsAbout(pod))
 	if err == nil {
 		for _, event := range newestWarnings(events.Items) {
-			isRepeated := func(message string) bool { return strings.Contains(message, event.Message) }
+			isRepeated := func(message string) bool { return event.Message != "" && strings.Contains(message, event.Message) }
 			if !slices.ContainsFunc(messages, isRepeated) {
 				messages = append(messages, event.Reason+": "+event.Message)
 			}

@@ -68,6 +68,9 @@ func parseKubeconfig(content []byte) (*clientcmdapi.Config, error) {
 	if err := checkNames(parsed); err != nil {
 		return nil, err
 	}
+	if err := checkPaths(parsed); err != nil {
+		return nil, err
+	}
 	config, err := clientcmd.Load(content)
 	if err != nil {
 		return nil, errors.New("is not a valid kubeconfig; compare it with the output of `kubectl config view`")
@@ -123,6 +126,32 @@ func checkNames(config clientcmdv1.Config) error {
 		}
 	}
 	return nil
+}
+
+// checkPaths rejects a key for the path of a file that has the content of a file: errors and the check of a cpi-config show paths.
+func checkPaths(config clientcmdv1.Config) error {
+	for i, cluster := range config.Clusters {
+		if isContent(cluster.Cluster.CertificateAuthority) {
+			return fmt.Errorf("clusters[%d].cluster.certificate-authority is not a path; use certificate-authority-data", i)
+		}
+	}
+	for i, user := range config.AuthInfos {
+		for _, key := range []struct{ name, value, instead string }{
+			{"client-certificate", user.AuthInfo.ClientCertificate, "client-certificate-data"},
+			{"client-key", user.AuthInfo.ClientKey, "client-key-data"}, {"tokenFile", user.AuthInfo.TokenFile, "token"},
+		} {
+			if isContent(key.value) {
+				return fmt.Errorf("users[%d].user.%s is not a path; use %s", i, key.name, key.instead)
+			}
+		}
+	}
+	return nil
+}
+
+// isContent reports whether the value of a key for a path is the content of a file: several lines, PEM, base64 of PEM, or a JSON Web Token.
+func isContent(value string) bool {
+	return strings.ContainsRune(value, '\n') || strings.HasPrefix(value, "-----BEGIN") || strings.HasPrefix(value, "LS0t") ||
+		strings.HasPrefix(value, "eyJ")
 }
 
 // CheckContext returns an error if the context, by default the current one, is incomplete, or if its cluster or user has a value that a
@@ -199,7 +228,7 @@ func clusterProblem(cluster *clientcmdapi.Cluster) string {
 		return ""
 	}
 	proxy, err := url.Parse(cluster.ProxyURL)
-	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) || proxy.Path != "" ||
+	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) || proxy.Path != "" && proxy.Path != "/" ||
 		proxy.RawQuery != "" || proxy.Fragment != "" {
 		return "proxy-url must be a URL with http://, https:// or socks5://, a host and a port; " +
 			"percent-encode special characters of the user name and the password"

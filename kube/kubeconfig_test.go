@@ -59,11 +59,24 @@ var _ = Describe("A kubeconfig", func() {
 		Entry("no verification with an authority", kubeconfigWith(server+", insecure-skip-tls-verify: true, certificate-authority: /ca", ""), "are mutually exclusive"),
 		Entry("a certificate without its key", kubeconfigWith(server, "client-certificate-data: czNjcmV0, client-key-data: czNjcmV0"), "are not a certificate and its key"),
 		Entry("a token with a newline", kubeconfigWith(server, `token: "s3cret\n"`), `users["u"].user.token has white space`),
+		Entry("a certificate as a path", kubeconfigWith(server, "client-certificate: LS0ts3cret"), "users[0].user.client-certificate is not a path; use client-certificate-data"),
+		Entry("a key as a path", kubeconfigWith(server, `client-key: "-----BEGIN PRIVATE KEY-----s3cret"`), "users[0].user.client-key is not a path"),
+		Entry("a token as a path", kubeconfigWith(server, "tokenFile: eyJs3cret"), "users[0].user.tokenFile is not a path; use token"),
+		Entry("an authority as a path", kubeconfigWith(server+`, certificate-authority: "s3cret\ns3cret"`, ""), "clusters[0].cluster.certificate-authority is not a path"),
 		Entry("a token with a blank", kubeconfigWith(server, `token: " s3cret"`), `users["u"].user.token has white space`),
 		Entry("an auth provider", kubeconfigWith(server, "auth-provider: {name: gcp, config: {access-token: s3cret}}"), "auth-provider gcp is no longer supported"),
 		Entry("a credential plugin of an old version", kubeconfigWith(server, "exec: {apiVersion: client.authentication.k8s.io/v1alpha1, command: x}"),
 			"use a plugin with client.authentication.k8s.io/v1"),
 	)
+
+	It("is rejected as a path without its content", func() {
+		Expect(Options{KubeconfigPath: "users:\n- s3cret"}.Validate()).To(MatchError(And(ContainSubstring("is not a path"), Not(ContainSubstring("s3cret")))))
+	})
+
+	It("may have a proxy with a slash at the end", func() {
+		_, err := New(Options{Kubeconfig: kubeconfigWith(server+", proxy-url: 'http://proxy.test:3128/'", "")}, "test", 0)
+		Expect(err).NotTo(HaveOccurred())
+	})
 
 	It("may have unknown keys, nulls and extensions", func() {
 		_, err := New(Options{Kubeconfig: kubeconfigWith(server+", extensions: [{name: minikube, extension: {last-update: x}}], other: 1", "token: t, password: null")}, "test", 0)

@@ -42,6 +42,8 @@ func (w warnings) HandleWarningHeader(code int, _, text string) {
 // Validate checks the combination of the options. It reads no files and sends no requests.
 func (o Options) Validate() error {
 	switch {
+	case isContent(o.KubeconfigPath):
+		return errors.New("kubernetes.kubeconfig_path is not a path; set kubernetes.kubeconfig to the content of the file")
 	case o.Kubeconfig != "" && o.KubeconfigPath != "":
 		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path are mutually exclusive; remove one")
 	case o.Context != "" && o.Kubeconfig == "" && o.KubeconfigPath == "":

@@ -93,6 +93,9 @@ func (c *connection) explainConfigError(err error) error {
 				return fileErr
 			}
 		}
+		if clientcmd.IsContextNotFound(err) || clientcmd.IsConfigurationInvalid(err) {
+			return err // names and paths
+		}
 		if config, loadErr := c.clientConfig().RawConfig(); loadErr == nil {
 			if contextErr := kube.CheckContext(&config, c.overrides.CurrentContext); contextErr != nil {
 				return fmt.Errorf("kubeconfig %s: %w", strings.Join(c.rules.GetLoadingPrecedence(), " and "), contextErr)

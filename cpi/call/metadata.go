@@ -23,8 +23,12 @@ func PatchMetadata[T kube.Object, L runtime.Object](
 		return none, err
 	}
 	patched, err := resource.PatchJSON(ctx, name, patch)
-	if errors.Is(err, kube.ErrConflict) { // another role
-		return none, fmt.Errorf("%w: %w", kube.ErrNotFound, err)
+	if !errors.Is(err, kube.ErrConflict) {
+		return patched, err
 	}
-	return patched, err
+	// The object has another role, or for example a webhook denied the patch.
+	if existing, getErr := resource.Get(ctx, name); getErr == nil && manifest.HasRole(existing, role) {
+		return none, err
+	}
+	return none, fmt.Errorf("%w: %w", kube.ErrNotFound, err)
 }

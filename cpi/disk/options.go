@@ -9,7 +9,7 @@ import (
 // Options are the settings for disks in the CPI's configuration.
 type Options struct {
 	// AttachmentPriorityClass is the name of the PriorityClass of attachment Pods, for clusters that forbid the default,
-	// manifest.AttachmentPriorityClass. An empty name selects the default.
+	// manifest.AttachmentPriorityClass.
 	AttachmentPriorityClass string `json:"attachment_priority_class"`
 }
 

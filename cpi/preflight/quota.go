@@ -160,7 +160,7 @@ func limitRangeConflicts(name string, item corev1.LimitRangeItem, helpers corev1
 	for _, resource := range []corev1.ResourceName{corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage} {
 		request, requested := helpers.Requests[resource]
 		limit, limited := helpers.Limits[resource]
-		if least, ok := item.Min[resource]; ok && requested && request.Cmp(least) < 0 {
+		if least, ok := item.Min[resource]; ok && (requested || item.Type == corev1.LimitTypePod) && request.Cmp(least) < 0 {
 			conflicts = append(conflicts, fmt.Sprintf("%s: the minimum %s of a %s is %s, but helper Pods request %s; set pods.helper_requests.%s",
 				name, resource, item.Type, least.String(), request.String(), resource))
 		}

@@ -99,7 +99,10 @@ func (p *ServicePort) UnmarshalJSON(raw []byte) error {
 
 // expand returns the single ports.
 func (p ServicePort) expand() []ServicePort {
-	first, last := p.Port, max(p.Port, p.last)
+	if p.last == 0 {
+		return []ServicePort{p}
+	}
+	first, last := p.Port, p.last
 	p.last = 0
 	var ports []ServicePort
 	for p.Port = first; p.Port <= last; p.Port++ {

@@ -63,6 +63,10 @@ func decode(source string, raw []byte, into any, strict bool) error {
 	if len(check.problems) > 0 {
 		return errors.New(strings.Join(check.problems, "; "))
 	}
+	if !strict && strictjson.UnmarshalCaseSensitivePreserveInts(raw, into) == nil {
+		return nil
+	}
+	// Without nulls, and with 64 instead of 64.0.
 	if raw, err = json.Marshal(value); err == nil {
 		err = strictjson.UnmarshalCaseSensitivePreserveInts(raw, into)
 	}
