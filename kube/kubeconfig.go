@@ -228,8 +228,8 @@ func clusterProblem(cluster *clientcmdapi.Cluster) string {
 		return ""
 	}
 	proxy, err := url.Parse(cluster.ProxyURL)
-	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) || proxy.Path != "" && proxy.Path != "/" ||
-		proxy.RawQuery != "" || proxy.Fragment != "" {
+	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) ||
+		proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
 		return "proxy-url must be a URL with http://, https:// or socks5://, a host and a port; " +
 			"percent-encode special characters of the user name and the password"
 	}
