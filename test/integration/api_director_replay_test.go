@@ -137,7 +137,7 @@ var _ = Describe("A director", func() {
 			return []any{strconv.Itoa(n), stemcellCID, map[string]any{}, manualNetwork("10.9.8." + strconv.Itoa(100+n)), []string{}, map[string]any{}}
 		})
 		run("delete_vm", func(n int) []any { return []any{"agent-" + strconv.Itoa(n)} })
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty(), "Kubernetes deletes the Secrets after the Pods")
 	})
 })
 
