@@ -99,6 +99,6 @@ var _ = Describe("A namespace with a ResourceQuota", func() {
 		proxy.Reset(nil)
 		Expect(env.mustFail(ctx, "create_disk", 64, map[string]any{}, nil).Message).To(ContainSubstring("exceeded quota: small"))
 		Expect(countCreateRequests("persistentvolumeclaims")).To(BeNumerically("<=", 2))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 })

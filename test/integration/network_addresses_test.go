@@ -74,7 +74,7 @@ var _ = Describe("The address of a VM", func() {
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(response.Error.Message).To(ContainSubstring("network default requests 10.9.8.7, but the Pod has 10.66.0.6"))
 		Expect(response.Error.Message).To(ContainSubstring("NoSuchPool: 10.9.8.7 is in no pool"))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
 	It("that the Pod does not get in time is named in the error, and no objects remain", func(ctx context.Context) {
@@ -86,7 +86,7 @@ var _ = Describe("The address of a VM", func() {
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(response.Error.OkToRetry).To(BeTrue())
 		Expect(response.Error.Message).To(ContainSubstring("the Pod requested 10.9.8.7 (network default), but got no address"))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
 	It("cannot be a range", func(ctx context.Context) {
@@ -94,7 +94,7 @@ var _ = Describe("The address of a VM", func() {
 		network["default"].(map[string]any)["prefix"] = "28"
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{}, network, []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::NotSupported"))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
 	It("on a network attachment is accepted only if Multus reports it, and no objects remain otherwise", func(ctx context.Context) {
@@ -102,7 +102,7 @@ var _ = Describe("The address of a VM", func() {
 		networks["storage"] = map[string]any{"type": "manual", "ip": "10.9.8.7", "netmask": "255.255.255.0", "cloud_properties": map[string]any{"network_attachment": "storage"}}
 		failed := env.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{}, networks, []string{}, map[string]any{})
 		Expect(failed.Message).To(ContainSubstring("check that Multus is installed"))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 
 		reported := map[string]any{"annotations": map[string]any{"k8s.v1.cni.cncf.io/network-status": `[{"name":"` + env.namespace + `/storage","ips":["10.9.8.7"]}]`}}
 		env.mustCall(ctx, "create_vm", "two", stemcellCID, reported, networks, []string{}, map[string]any{})
@@ -142,6 +142,6 @@ var _ = Describe("The address of a VM", func() {
 			HaveField("Message", ContainSubstring("VM agent-one did not start: NetworkAttachmentDefinition infra/storage not found: "+
 				`network-attachment-definitions.k8s.cni.cncf.io "storage" not found`)),
 		)))
-		Expect(env.listObjects(ctx)).To(BeEmpty())
+		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 })
