@@ -221,7 +221,7 @@ func checkContext(context json.RawMessage) error {
 		if similar := document.MisspelledKey(overrides{}, key); similar != "" {
 			return fmt.Errorf("cpi-config: unknown property %s (did you mean %q?)", key, similar)
 		}
-		for inner := range jsonKeys(keys[key]) {
+		for _, inner := range slices.Sorted(maps.Keys(jsonKeys(keys[key]))) {
 			if _, found := sectionWith(inner); found || document.HasKey(overrides{}, inner) {
 				return fmt.Errorf("cpi-config: property %s must not be in the hash %s; move it to properties", inner, key)
 			}

@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/base64"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -58,7 +59,7 @@ func parseKubeconfig(content []byte) (*clientcmdapi.Config, error) {
 		return nil, yamlProblem(err)
 	}
 	var text string
-	if yaml.Unmarshal(raw, &text) == nil && text != "" {
+	if json.Unmarshal(raw, &text) == nil && text != "" {
 		return nil, errors.New(describeText(text))
 	}
 	var parsed clientcmdv1.Config
@@ -71,7 +72,7 @@ func parseKubeconfig(content []byte) (*clientcmdapi.Config, error) {
 	if err := checkPaths(parsed); err != nil {
 		return nil, err
 	}
-	config, err := clientcmd.Load(content)
+	config, err := clientcmd.Load(raw)
 	if err != nil {
 		return nil, errors.New("is not a valid kubeconfig; compare it with the output of `kubectl config view`")
 	}

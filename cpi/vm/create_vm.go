@@ -89,8 +89,8 @@ func creationError(err error) error {
 	if call.IsBOSHError(err) {
 		return err
 	}
-	isFinal := func(kind error) bool { return errors.Is(err, kind) }
-	retryable := !slices.ContainsFunc([]error{kube.ErrDenied, kube.ErrNoCredentials, kube.ErrUnsent, kube.ErrNoNamespace}, isFinal)
+	isCause := func(kind error) bool { return errors.Is(err, kind) }
+	retryable := !slices.ContainsFunc([]error{kube.ErrDenied, kube.ErrNoCredentials, kube.ErrUnsent, kube.ErrNoNamespace}, isCause)
 	if explained := call.AsBOSHError(err); !call.CodeClusterError.Is(explained) {
 		err = explained
 	}

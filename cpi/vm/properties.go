@@ -107,18 +107,21 @@ func (*Quantity) Hash() any { return nil }
 // UnmarshalJSON decodes a number like 2, or a string like "2Gi".
 func (q *Quantity) UnmarshalJSON(raw []byte) error {
 	var number int64
-	var fraction json.Number
-	switch {
-	case json.Unmarshal(raw, &number) == nil:
+	if json.Unmarshal(raw, &number) == nil {
 		q.number = &number
-	case json.Unmarshal(raw, &q.str) == nil && q.str == "":
-		return document.FormError("is empty; remove the key, or set a value")
-	case q.str != "":
-	case json.Unmarshal(raw, &fraction) == nil:
-		q.str, q.fraction = fraction.String(), true
-	default:
+		return nil
+	}
+	if json.Unmarshal(raw, &q.str) == nil {
+		if q.str == "" {
+			return document.ErrEmpty
+		}
+		return nil
+	}
+	var fraction json.Number
+	if json.Unmarshal(raw, &fraction) != nil {
 		return document.FormError("must be " + q.Form())
 	}
+	q.str, q.fraction = fraction.String(), true
 	return nil
 }
 

@@ -29,6 +29,9 @@ type FormError string
 
 func (e FormError) Error() string { return string(e) }
 
+// ErrEmpty is the error for an empty string.
+const ErrEmpty FormError = "is empty; remove the key, or set a value"
+
 // Decode decodes JSON into the value at into, and rejects unknown and duplicate keys. source is the name of the document, or "". A null is
 // like a missing key. A string in a struct of this module must not be empty. Empty input is decoded like {}.
 func Decode(source string, raw []byte, into any) error { return decode(source, raw, into, true) }
@@ -143,7 +146,7 @@ func (c *checker) value(path string, t reflect.Type, value any) any {
 	return c.scalar(path, t, value)
 }
 
-// forms are the forms of types of Kubernetes that decode themselves.
+// forms are the forms of types of other modules that decode themselves.
 var forms = map[string]string{
 	"k8s.io/apimachinery/pkg/api/resource.Quantity":   `a quantity like "500m" or "2Gi"`,
 	"k8s.io/apimachinery/pkg/apis/meta/v1.Duration":   `a duration like "90s" or "10m"`,
@@ -152,12 +155,18 @@ var forms = map[string]string{
 	"encoding/json.RawMessage":                        "a value",
 }
 
+// tryDecode returns the error of decoding the value into the type t.
+func tryDecode(t reflect.Type, value any) error {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(raw, reflect.New(t).Interface())
+}
+
 // unmarshal checks a value of a type that decodes itself.
 func (c *checker) unmarshal(path string, t reflect.Type, form string, value any) any {
-	raw, err := json.Marshal(value)
-	if err == nil {
-		err = json.Unmarshal(raw, reflect.New(t).Interface())
-	}
+	err := tryDecode(t, value)
 	var own FormError
 	switch {
 	case errors.As(err, &own):
@@ -170,9 +179,9 @@ func (c *checker) unmarshal(path string, t reflect.Type, form string, value any)
 
 // object checks the keys of a struct.
 func (c *checker) object(path string, t reflect.Type, object map[string]any) any {
-	kept := map[string]any{}
+	kept, fields := map[string]any{}, jsonFields(t)
 	for _, key := range sortedKeys(object) {
-		field, known := findField(t, key)
+		field, known := fields[key]
 		switch {
 		case !known && c.strict:
 			c.unknown(path, key, t)
@@ -183,7 +192,7 @@ func (c *checker) object(path string, t reflect.Type, object map[string]any) any
 		default:
 			inner := join(path, key)
 			if c.strict && object[key] == "" && isOwn(t) && field.Kind() == reflect.String {
-				c.report(inner, "is empty; remove the key, or set a value")
+				c.report(inner, "%s", string(ErrEmpty))
 				continue
 			}
 			kept[key] = c.value(inner, field, object[key])
@@ -221,11 +230,7 @@ func (c *checker) list(path string, t reflect.Type, list []any) any {
 
 // scalar checks a value that should be neither a hash nor a list, or that has another type than it should.
 func (c *checker) scalar(path string, t reflect.Type, value any) any {
-	raw, err := json.Marshal(value)
-	if err == nil {
-		err = json.Unmarshal(raw, reflect.New(t).Interface())
-	}
-	if err == nil && value != nil {
+	if value != nil && tryDecode(t, value) == nil {
 		return value
 	}
 	_, isText := value.(string)

@@ -15,14 +15,7 @@ var modulePath, _, _ = strings.Cut(reflect.TypeFor[checker]().PkgPath(), "/")
 // isOwn reports whether the struct t is defined in this module.
 func isOwn(t reflect.Type) bool { return strings.HasPrefix(t.PkgPath(), modulePath+"/") }
 
-// findField returns the type of the struct field with this JSON key, also of embedded structs.
-func findField(t reflect.Type, key string) (reflect.Type, bool) {
-	fields := jsonFields(t)
-	field, ok := fields[key]
-	return field, ok
-}
-
-// jsonFields returns the types of a struct's fields by JSON key.
+// jsonFields returns the types of a struct's fields by JSON key, with those of embedded structs.
 func jsonFields(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
 	for field := range t.Fields() {
@@ -48,7 +41,7 @@ func jsonFields(t reflect.Type) map[string]reflect.Type {
 
 // HasKey reports whether the struct has a field with this JSON key.
 func HasKey(object any, key string) bool {
-	_, found := findField(reflect.TypeOf(object), key)
+	_, found := jsonFields(reflect.TypeOf(object))[key]
 	return found
 }
 
