@@ -52,31 +52,66 @@ func LoadKubeconfig(path string) (*clientcmdapi.Config, error) {
 	return config, clientcmd.ResolveLocalPaths(config)
 }
 
-// parseKubeconfig parses the content of a kubeconfig.
+// parseKubeconfig parses the content of a kubeconfig. Each call of a CPI does so: the complete check, which costs more than parsing, follows
+// only if client-go rejects the content, or might accept a value that it should not.
 func parseKubeconfig(content []byte) (*clientcmdapi.Config, error) {
-	raw, err := yaml.YAMLToJSON(content)
-	if err != nil {
-		return nil, yamlProblem(err)
+	config, err := clientcmd.Load(content)
+	if err == nil && !isDoubtful(config) {
+		return config, nil
 	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil && text != "" {
-		return nil, errors.New(describeText(text))
+	if problem := checkKubeconfig(content); problem != nil {
+		return nil, problem
 	}
-	var parsed clientcmdv1.Config
-	if err := document.DecodeKnown("", raw, &parsed); err != nil {
-		return nil, err
-	}
-	if err := checkNames(parsed); err != nil {
-		return nil, err
-	}
-	if err := checkPaths(parsed); err != nil {
-		return nil, err
-	}
-	config, err := clientcmd.Load(raw)
 	if err != nil {
 		return nil, errors.New("is not a valid kubeconfig; compare it with the output of `kubectl config view`")
 	}
 	return config, nil
+}
+
+// isDoubtful reports whether the kubeconfig may have a null in a list, which client-go decodes as an empty value, or the content of a file
+// in a key for its path.
+func isDoubtful(config *clientcmdapi.Config) bool {
+	for name, cluster := range config.Clusters {
+		if name == "" || isContent(cluster.CertificateAuthority) || cluster.Extensions[""] != nil {
+			return true
+		}
+	}
+	for name, user := range config.AuthInfos {
+		if name == "" || isContent(user.ClientCertificate) || isContent(user.ClientKey) || isContent(user.TokenFile) ||
+			slices.Contains(user.ImpersonateGroups, "") || user.Extensions[""] != nil {
+			return true
+		}
+		for _, values := range user.ImpersonateUserExtra {
+			if slices.Contains(values, "") {
+				return true
+			}
+		}
+		isUnnamed := func(variable clientcmdapi.ExecEnvVar) bool { return variable.Name == "" }
+		if user.Exec != nil && (slices.Contains(user.Exec.Args, "") || slices.ContainsFunc(user.Exec.Env, isUnnamed)) {
+			return true
+		}
+	}
+	return config.Contexts[""] != nil || config.Extensions[""] != nil
+}
+
+// checkKubeconfig returns the first problem of a kubeconfig.
+func checkKubeconfig(content []byte) error {
+	raw, err := yaml.YAMLToJSON(content)
+	if err != nil {
+		return yamlProblem(err)
+	}
+	var text string
+	if json.Unmarshal(raw, &text) == nil && text != "" {
+		return errors.New(describeText(text))
+	}
+	var parsed clientcmdv1.Config
+	if err := document.DecodeKnown("", raw, &parsed); err != nil {
+		return err
+	}
+	if err := checkNames(parsed); err != nil {
+		return err
+	}
+	return checkPaths(parsed)
 }
 
 // yamlProblem returns the line of a YAML error, without its text, which may quote the document.
