@@ -52,8 +52,8 @@ func LoadKubeconfig(path string) (*clientcmdapi.Config, error) {
 	return config, clientcmd.ResolveLocalPaths(config)
 }
 
-// parseKubeconfig parses the content of a kubeconfig. Each call of a CPI does so: the complete check, which costs more than parsing, follows
-// only if client-go rejects the content, or might accept a value that it should not.
+// parseKubeconfig parses the content of a kubeconfig. Each call of a CPI does so: the complete check, which costs more than parsing,
+// follows only if client-go rejects the content, or might accept a value that it should not.
 func parseKubeconfig(content []byte) (*clientcmdapi.Config, error) {
 	config, err := clientcmd.Load(content)
 	if err == nil && !isDoubtful(config) {
