@@ -20,8 +20,8 @@ import (
 const LXCFSCheckPeriod = time.Second
 
 // lxcfsFiles are files in /proc that report the resources of the VM, and not the node's, on nodes with lxcfs
-// (https://linuxcontainers.org/lxcfs/).
-var lxcfsFiles = []string{"cpuinfo", "loadavg", "meminfo", "stat", "swaps", "uptime"}
+// (https://linuxcontainers.org/lxcfs/). The first is read in each check, because it takes the least work.
+var lxcfsFiles = []string{"uptime", "cpuinfo", "loadavg", "meminfo", "stat", "swaps"}
 
 // lxcfs mounts files of lxcfs in /proc.
 type lxcfs struct {
@@ -81,22 +81,20 @@ func LXCFSMounts(ctx context.Context, sys system.System, period time.Duration, m
 }
 
 func (l *lxcfs) check() {
-	if len(l.mounted) == 0 {
-		l.mount()
+	if len(l.mounted) > 0 && !l.isReadable("/proc/"+l.mounted[0]) {
+		l.log.Print("lxcfs stopped on the node: /proc reports the node's resources until lxcfs runs again")
+		l.unmount()
 		return
 	}
-	if l.isReadable("/proc/uptime") {
-		return
-	}
-	l.log.Print("lxcfs stopped on the node: /proc reports the node's resources until lxcfs runs again")
-	l.unmount()
+	l.mount()
 }
 
-// mount mounts the files that lxcfs provides, and reports whether any is mounted.
+// mount mounts the files that lxcfs provides and that are not mounted, and reports whether any is mounted. If lxcfs started during an
+// earlier attempt, only the last ones were.
 func (l *lxcfs) mount() bool {
 	for _, name := range lxcfsFiles {
 		source := "/bosh/lxcfs/proc/" + name
-		if l.isReadable(source) && mounts.Bind(l.sys, source, "/proc/"+name) == nil {
+		if !slices.Contains(l.mounted, name) && l.isReadable(source) && mounts.Bind(l.sys, source, "/proc/"+name) == nil {
 			l.mounted = append(l.mounted, name)
 		}
 	}

@@ -91,7 +91,7 @@ var _ = Describe("The resources of a VM in /proc", func() {
 			readlink "$root/proc/$child/fd/0" >>"$root/calls"`)
 		startLXCFS()
 		root.expectBoot()
-		Expect(root.calls()).To(ContainElements("lxcfs-mounts vm lxcfs-mounts meminfo uptime ", "/dev/null"))
+		Expect(root.calls()).To(ContainElements("lxcfs-mounts vm lxcfs-mounts uptime meminfo ", "/dev/null"))
 	})
 
 	It("are the node's, with a log message, if the container is not allowed to mount", func() {
@@ -101,6 +101,16 @@ var _ = Describe("The resources of a VM in /proc", func() {
 		Expect(root.expectBoot("FAIL_CALLS=mount /proc/meminfo", "FAIL_ERRNO=1")).To(
 			ContainSubstring("or the container is not allowed to mount"))
 		Expect(root.calls()).To(ContainElement(HavePrefix("MemTotal")))
+	})
+
+	It("become the VM's one after another if lxcfs starts during a check", func() {
+		c := root.start(volumes)
+		root.write("bosh/lxcfs/proc/meminfo", "of the VM\n")
+		eventuallySees(c, MatchRegexp(`^\d+\.\d+ .*of the VM`))
+		root.write("bosh/lxcfs/proc/uptime", "of the VM\n")
+		eventuallySees(c, ofVM)
+		root.write("stop", "")
+		Expect(c.wait()).To(Succeed(), c.output.String)
 	})
 
 	It("keep a file that cannot be unmounted, for the next attempt", func() {
