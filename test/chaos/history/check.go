@@ -45,7 +45,7 @@ func check[S comparable](calls []Call, initial S, transition func(S, Call) []S) 
 	shortest := sort.Search(len(calls), func(n int) bool {
 		return checkLinearizable(prefix(calls, n), initial, transition) == porcupine.Illegal
 	})
-	return describe(prefix(calls, shortest)), false
+	return "the outcome of\n" + describe(calls[shortest-1:shortest]) + "is not possible in\n" + describe(prefix(calls, shortest)), false
 }
 
 // prefix returns the history up to the end of the nth call. The calls are sorted by their end. A call that is running at that time counts

@@ -83,12 +83,14 @@ var _ = Describe("CheckDisk", func() {
 			newCall(900, 901, "get_disks", "a", No), newCall(902, 903, "get_disks", "a", Yes)),
 	)
 
-	It("ends the returned history at the call that violates it", func() {
+	It("returns the call that violates the history, and the history up to its end", func() {
 		calls := []Call{
 			newCall(6, 7, "detach_disk", "b", Succeeded), newCall(0, 1, "attach_disk", "a", Succeeded),
 			newCall(2, 3, "attach_disk", "b", Succeeded), newCall(8, 9, "has_disk", "", Yes),
 		}
-		Expect(CheckDisk(calls, 64)).To(Equal("" +
+		Expect(CheckDisk(calls, 64)).To(Equal("the outcome of\n" +
+			"     2.000s to      3.000s attach_disk d b: succeeded\n" +
+			"is not possible in\n" +
 			"     0.000s to      1.000s attach_disk d a: succeeded\n" +
 			"     2.000s to      3.000s attach_disk d b: succeeded\n"))
 	})
