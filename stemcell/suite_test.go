@@ -18,6 +18,7 @@ import (
 
 func TestStemcell(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "stemcell")
 }
 

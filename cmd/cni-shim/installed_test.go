@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -35,7 +34,7 @@ var _ = Describe("The installed shim", func() {
 		Expect(err).NotTo(HaveOccurred())
 		c := newCall("ADD", "1.0.0", "pod")
 		c.Kubeconfig, c.Timeout = writeKubeconfig(c.dir, controlPlane.URL(), string(podToken), readCA(controlPlane)), "1s"
-		Eventually(func() string { return c.run().expectError().Msg }).WithTimeout(time.Minute).
+		Eventually(func() string { return c.run().expectError().Msg }).
 			Should(ContainSubstring("still rejects the credentials"), "the token of the deleted Pod is still accepted")
 		Expect(n.add("pod").run().ips()).To(Equal([]string{"10.9.9.50/24"}))
 	})
@@ -48,12 +47,12 @@ var _ = Describe("The installed shim", func() {
 		applyDaemonSet(ctx)
 		writeAccountFiles(ctx) // restore the files of the account for later specs
 		add := n.add("pod")
-		Eventually(func() int { return add.run().Status }).WithTimeout(time.Minute).Should(Equal(1))
+		Eventually(func() int { return add.run().Status }).Should(Equal(1))
 		watchCtx, stop := context.WithCancel(ctx)
 		defer stop()
 		watch := n.command(watchCtx, "install", append(n.options, "-watch")...)
 		Expect(watch.Start()).To(Succeed())
-		Eventually(func() int { return add.run().Status }).WithTimeout(time.Minute).Should(BeZero())
+		Eventually(func() int { return add.run().Status }).Should(BeZero())
 		stop()
 		_ = watch.Wait()
 	})

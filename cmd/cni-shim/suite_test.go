@@ -17,6 +17,7 @@ import (
 
 func TestShim(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "cni-shim")
 }
 

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -233,7 +232,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Eventually(session.Out).Should(gbytes.Say(`\(being deleted; up waits until it is gone\)`))
 		_, err = controlPlane.Kubectl(ctx, "patch", "configmap", "remaining", "--namespace", ws.namespace, "--type=merge", "--patch", `{"metadata": {"finalizers": null}}`)
 		Expect(err).NotTo(HaveOccurred())
-		Eventually(session).WithTimeout(time.Minute).Should(gexec.Exit(0))
+		Eventually(session).Should(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: created\n`))
 	})
 
@@ -296,7 +295,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 				_, _ = controlPlane.Kubectl(ctx, "annotate", "--overwrite", "pod", pod.Name, "--namespace", ws.namespace, "test/facts=loop yes\napi "+apiFact+"\n")
 			}
 			g.Expect(session).To(gexec.Exit(exitCode))
-		}).WithContext(ctx).WithTimeout(time.Minute).Should(Succeed())
+		}).WithContext(ctx).Should(Succeed())
 		if exitCode == 0 {
 			Expect(ws.path("calls")).To(BeAnExistingFile())
 			return

@@ -24,6 +24,7 @@ import (
 
 func TestDisk(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	suite = t
 	RunSpecs(t, "disks")
 }

@@ -26,6 +26,7 @@ import (
 
 func TestVM(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	suite = t
 	RunSpecs(t, "vm")
 }

@@ -251,16 +251,14 @@ func listen(address string) *net.TCPAddr {
 }
 
 var _ = Describe("A deep check", Label("security"), func() {
-	It("passes on the node in less than a minute, and leaves no objects", func(ctx context.Context) {
+	It("passes on the node, and leaves no objects", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		properties, err := stemcellProperties(os.Getenv("E2E_STEMCELL"))
 		Expect(err).NotTo(HaveOccurred())
 		image := fmt.Sprintf("%s@%s", properties["image_reference"], properties["digest"])
-		started := time.Now()
 		output, err := embedded.Run(ctx, env.CPI, "-configPath", env.Config, "-check", "-deep", "-image", image)
 		Expect(err).NotTo(HaveOccurred(), output)
 		AddReportEntry("the check", output)
-		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
 		for _, check := range []string{"run-vm", "loop-devices", "vm-state", "cluster-dns", "hairpin", "requested-address"} {
 			Expect(output).To(MatchRegexp(`(?m)^` + check + ` +\w+ +ok`))
 		}

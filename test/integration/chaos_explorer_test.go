@@ -58,7 +58,7 @@ func clusterEvents() []clusterEvent {
 func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 	proxy := env.directors[0].proxy
 	proxy.BreakConnections()
-	Eventually(func() bool { return len(proxy.Requests()) > 0 || len(env.firstResponse) > 0 }).WithContext(ctx).WithTimeout(10 * time.Second).
+	Eventually(func() bool { return len(proxy.Requests()) > 0 || len(env.firstResponse) > 0 }).WithContext(ctx).
 		WithPolling(10 * time.Millisecond).Should(BeTrue())
 	proxy.Reset(nil)
 }
@@ -66,7 +66,7 @@ func (env *explorerTestEnv) refuseConnections(ctx context.Context) {
 // deletePod deletes a Pod as another client would, and waits until it is deleted.
 func (env *explorerTestEnv) deletePod(ctx context.Context, name string) {
 	if cluster.CoreV1().Pods(env.namespace).Delete(ctx, name, metav1.DeleteOptions{}) == nil {
-		Eventually(func() any { return env.currentState(ctx).pods[name] }).WithContext(ctx).WithTimeout(10 * time.Second).
+		Eventually(func() any { return env.currentState(ctx).pods[name] }).WithContext(ctx).
 			WithPolling(20 * time.Millisecond).Should(BeNil())
 	}
 }
@@ -274,7 +274,7 @@ func (env *explorerTestEnv) runInterleaving(ctx context.Context, x interleaving)
 	if undisturbed {
 		env.expectConsistentOnce(x.first, states, response, now)
 		env.expectStillConsistent(x, reached, response, second, now)
-		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx), x.setup.lost) }).WithContext(ctx).WithTimeout(10*time.Second).
+		Eventually(func() []string { return env.consistencyErrors(env.currentState(ctx), x.setup.lost) }).WithContext(ctx).
 			WithPolling(100*time.Millisecond).Should(BeEmpty(), func() string { return "after both calls returned\n" + env.describe(env.currentState(ctx)) })
 		if x.second.independent && reached {
 			env.expectSoloOutcome(x, states[0], now, response)

@@ -9,7 +9,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -117,7 +116,7 @@ func (s *scenarioEnv) undoAndVerify(ctx context.Context, sc scenario) {
 	if sc.undo != nil {
 		sc.undo(ctx, s)
 	}
-	Eventually(s.listAllObjects).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.baseline))
+	Eventually(s.listAllObjects).WithContext(ctx).Should(Equal(s.baseline))
 	Expect(s.invariantState(ctx, sc.strategy == "")).To(Equal(s.baselineState))
 }
 
@@ -250,7 +249,7 @@ func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 	for _, snapshot := range s.listSnapshots(ctx) {
 		s.mustCall(ctx, "delete_snapshot", snapshot)
 	}
-	Eventually(s.listAllObjects).WithContext(ctx).WithTimeout(20 * time.Second).Should(Equal(s.bystanderObjects))
+	Eventually(s.listAllObjects).WithContext(ctx).Should(Equal(s.bystanderObjects))
 }
 
 const testCaseReportEntry = "test cases"

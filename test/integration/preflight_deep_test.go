@@ -2,7 +2,6 @@ package integration
 
 import (
 	"context"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -26,10 +25,8 @@ var _ = Describe("The deep check", func() {
 	}
 
 	// It is serial because the check runs Pods on all nodes, including full nodes of other specs.
-	It("passes in less than a minute on nodes that meet all requirements, and leaves no objects", Serial, func(ctx context.Context) {
-		started := time.Now()
+	It("passes on nodes that meet all requirements, and leaves no objects", Serial, func(ctx context.Context) {
 		report := runCheck(ctx, directorWithFacts(healthyNodeFacts), "-deep")
-		Expect(time.Since(started)).To(BeNumerically("<", time.Minute))
 		for _, check := range preflight.DeepChecks() {
 			Expect(report.results[check.Name].Verdict).To(Equal(preflight.OK), "%v", report.results[check.Name])
 		}

@@ -22,6 +22,7 @@ import (
 
 func TestInstall(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "install")
 }
 

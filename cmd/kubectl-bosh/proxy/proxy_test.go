@@ -30,6 +30,7 @@ import (
 
 func TestProxy(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "proxy")
 }
 

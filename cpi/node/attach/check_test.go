@@ -166,7 +166,7 @@ var _ = Describe("The exclusivity check", func() {
 						}
 						return nil
 					}), disk)
-					Eventually(first, timeout).Should(Receive())
+					Eventually(first).Should(Receive())
 				}
 				return nil
 			})
@@ -221,7 +221,7 @@ var _ = Describe("The exclusivity check", func() {
 
 		It("removes the node of a loop device that was freed", func() {
 			losetup("--detach", path)
-			Eventually(f.loops, timeout).Should(BeEmpty())
+			Eventually(f.loops).Should(BeEmpty())
 			Expect(check()).To(Succeed())
 			f.expectUnpublished()
 		})

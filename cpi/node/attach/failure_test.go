@@ -73,7 +73,7 @@ var _ = Describe("An attachment that cannot publish its disk", func() {
 		_ = expectCode(err, "disk-lock-failed")
 		Expect(err).To(MatchError(HavePrefix("cannot create the lock of disk disk-1 in VM bosh/agent-a: ")))
 		Expect(f.exists(nodePath)).To(BeFalse())
-		Eventually(f.loops, timeout).Should(BeEmpty())
+		Eventually(f.loops).Should(BeEmpty())
 	})
 
 	It("removes a node that is another device now", func() {
@@ -115,7 +115,7 @@ var _ = Describe("An attachment that cannot publish its disk", func() {
 			err := run(attach.Run, sys, disk)
 			Expect(f.exists(nodePath)).To(BeFalse(), fault)
 			if err == nil {
-				Eventually(f.loops, timeout).Should(BeEmpty(), fault)
+				Eventually(f.loops).Should(BeEmpty(), fault)
 			}
 		}, unix.EIO)
 	})

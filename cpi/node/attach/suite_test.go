@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -30,7 +31,6 @@ import (
 )
 
 const (
-	timeout  = "30s"
 	vm       = "bosh/agent-a"
 	nodePath = "/devices/disk-1"
 	lockPath = "/devices/.disk-1.lock"
@@ -61,6 +61,7 @@ func TestMain(m *testing.M) {
 func TestAttach(t *testing.T) {
 	filesystems.Isolate()
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "attach")
 }
 
@@ -94,7 +95,7 @@ func newFixture() fixture {
 		for _, path := range f.loops() {
 			_ = exec.Command("losetup", "--detach", path).Run() // fails if it is gone meanwhile
 		}
-		Eventually(f.loops, timeout).Should(BeEmpty())
+		Eventually(f.loops).Should(BeEmpty())
 	})
 	return f
 }
@@ -194,7 +195,7 @@ func (f fixture) isLocked() (bool, error) { return lock.Held(f.System(), lockPat
 func (f fixture) expectUnpublished() {
 	GinkgoHelper()
 	Expect(os.ReadDir(f.Path("devices"))).To(BeEmpty())
-	Eventually(f.loops, timeout).Should(BeEmpty()) // other programs of this host open loop devices
+	Eventually(f.loops).Should(BeEmpty()) // other programs of this host open loop devices
 }
 
 // hold opens the published device exclusively, as a mount does, until the result is called.
@@ -262,13 +263,13 @@ func (f fixture) waitPublished(r running) {
 		default:
 		}
 		g.Expect(f.isLocked()).To(BeTrue())
-	}, timeout).Should(Succeed())
+	}).Should(Succeed())
 }
 
 // wait returns the result of the command.
 func (r running) wait() (err error) {
 	GinkgoHelper()
-	Eventually(r.done, timeout).Should(BeClosed())
+	Eventually(r.done).Should(BeClosed())
 	return *r.err
 }
 

@@ -115,8 +115,8 @@ var _ = Describe("Waiting for an attachment", func() {
 			}
 			return nil
 		}), disk)
-		Eventually(checks, timeout).Should(Receive())
-		Eventually(checks, timeout).Should(Receive())
+		Eventually(checks).Should(Receive())
+		Eventually(checks).Should(Receive())
 		Expect(waiting.done).NotTo(BeClosed())
 		f.attach(f.System())
 		Expect(waiting.wait()).To(Succeed())

@@ -71,7 +71,7 @@ var _ = Describe("The cgroups of a VM", func() {
 			group = filepath.Join(hierarchy, fmt.Sprintf("boot-test-%d", os.Getpid()))
 			DeferCleanup(func() {
 				for _, name := range []string{"vm/init", "vm", "init", ""} {
-					Eventually(func() error { return removeCgroup(filepath.Join(group, name)) }).WithTimeout(timeout).Should(Succeed())
+					Eventually(func() error { return removeCgroup(filepath.Join(group, name)) }).Should(Succeed())
 				}
 			})
 			runtime = "RUNTIME=mkdir -p " + group + " && echo 0 >" + group + "/cgroup.procs || exit 1"

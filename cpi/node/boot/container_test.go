@@ -99,7 +99,7 @@ func (r fakeRoot) start(setup string, variables ...string) *container {
 		"GOCOVERDIR=" + GinkgoT().TempDir(), // otherwise, a process with coverage writes a warning
 	}, variables...)
 	c.command.Stdout, c.command.Stderr = c.output, c.output
-	c.command.WaitDelay = timeout
+	c.command.WaitDelay = 2 * time.Minute
 	c.command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: unix.CLONE_NEWNS | unix.CLONE_NEWPID}
 	if os.Geteuid() != 0 {
 		c.command.SysProcAttr.Cloneflags |= unix.CLONE_NEWUSER
@@ -137,7 +137,7 @@ func (o *output) String() string {
 func (c *container) wait() error {
 	GinkgoHelper()
 	var err error
-	Eventually(c.exited).WithTimeout(timeout).Should(Receive(&err), c.output.String)
+	Eventually(c.exited).Should(Receive(&err), c.output.String)
 	return err
 }
 

@@ -46,7 +46,7 @@ var _ = Describe("The resources of a VM in /proc", func() {
 		Eventually(func() string {
 			seen, _ := os.ReadFile(root.path("seen"))
 			return string(seen)
-		}).WithTimeout(timeout).Should(matcher, c.output.String)
+		}).Should(matcher, c.output.String)
 	}
 	ofVM := Equal("of the VM of the VM\n")
 	ofNode := MatchRegexp(`^\d+\.\d+ .*MemTotal`)

@@ -102,7 +102,7 @@ var _ = Describe("A VM that waits for its disk", func() {
 		root.write("bosh/ephemeral-disk/vcap/bosh/agent.json", "{}")
 		root.write("bosh/ephemeral-disk/vcap/bosh/managed_disk_settings.json", disk1)
 		c := root.start(volumes)
-		Eventually(c.output.String).WithTimeout(timeout).Should(ContainSubstring("waiting for disk " + disk1))
+		Eventually(c.output.String).Should(ContainSubstring("waiting for disk " + disk1))
 		Expect(c.command.Process.Signal(signal)).To(Succeed())
 		Expect(c.wait()).To(MatchError("exit status 1"))
 		Expect(c.output.String()).To(HaveSuffix("error: stopped before the init program started\n"))

@@ -172,7 +172,7 @@ var _ = Describe("The programs that restart a VM", func() {
 		output, err := command.CombinedOutput() // returns when nothing has its output open
 		Expect(err).NotTo(HaveOccurred())
 		Expect(string(output)).To(BeEmpty())
-		Eventually(func() bool { return root.exists("rebooted") }).WithTimeout(timeout).Should(BeTrue())
+		Eventually(func() bool { return root.exists("rebooted") }).Should(BeTrue())
 		Expect(root.read("proc/self/comm")).To(Equal("reboot"))
 		Expect(root.read("rebooted")).To(Equal("kill /proc/1"))
 	})

@@ -21,6 +21,7 @@ import (
 
 func TestBoot(t *testing.T) {
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "node boot")
 }
 
@@ -96,9 +97,6 @@ func runAsWrapper(directory string) error {
 	}
 	return RebootProgram(sys, os.Args[1:])
 }
-
-// timeout limits how long a step may take, which normally takes milliseconds.
-const timeout = 30 * time.Second
 
 // fakeRoot is the directory that replaces / of a container.
 type fakeRoot string

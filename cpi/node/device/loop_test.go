@@ -177,7 +177,7 @@ var _ = Describe("A loop device", func() {
 		Expect(err).To(MatchError(ContainSubstring("read-only or in part")))
 		_, err = device.BindLoop(GinkgoT().Context(), sys, image)
 		expectUnavailable(err)
-		Eventually(func() []string { return c.loops(image) }, "30s").Should(HaveLen(1))
+		Eventually(func() []string { return c.loops(image) }).Should(HaveLen(1))
 	},
 		Entry("read-only", "--read-only"),
 		Entry("in part", "--offset", "4096"),
@@ -263,7 +263,7 @@ var _ = Describe("Binding a loop device", func() {
 		})), image)
 		expectUnavailable(err)
 		Expect(err).To(MatchError(ContainSubstring("was bound to it at the same time")))
-		Eventually(func() []string { return c.loops(image) }, "30s").Should(HaveLen(1), "the other one")
+		Eventually(func() []string { return c.loops(image) }).Should(HaveLen(1), "the other one")
 	})
 
 	It("creates the nodes that the container does not have", func() {
@@ -289,7 +289,7 @@ var _ = Describe("Binding a loop device", func() {
 				loop = c.find()
 			}
 			if loop != nil {
-				Eventually(loop.Free, "30s").Should(Succeed(), fault) // also if the call that fails is one of Free
+				Eventually(loop.Free).Should(Succeed(), fault) // also if the call that fails is one of Free
 			}
 			c.expectNoLoop(image)
 		})

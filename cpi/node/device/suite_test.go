@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -22,6 +23,7 @@ import (
 func TestDevice(t *testing.T) {
 	filesystems.Isolate()
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "device")
 }
 
@@ -103,7 +105,7 @@ func (c container) loops(image string) []string {
 // expectNoLoop expects that the image has no loop device any more. Another program may have it open for a moment, such as udev.
 func (c container) expectNoLoop(image string) {
 	GinkgoHelper()
-	Eventually(func() []string { return c.loops(image) }, "30s").Should(BeEmpty())
+	Eventually(func() []string { return c.loops(image) }).Should(BeEmpty())
 }
 
 // losetup binds a loop device to the image, as an administrator does.

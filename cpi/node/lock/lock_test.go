@@ -59,7 +59,7 @@ var _ = Describe("The lock of an attachment", func() {
 		input, err := flock.StdinPipe()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(flock.Start()).To(Succeed())
-		Eventually(func() (bool, error) { return lock.Held(sys, "/.disk-2.lock") }, "30s").Should(BeTrue())
+		Eventually(func() (bool, error) { return lock.Held(sys, "/.disk-2.lock") }).Should(BeTrue())
 		Expect(input.Close()).To(Succeed())
 		Expect(flock.Wait()).To(Succeed())
 		Expect(lock.Held(sys, "/.disk-2.lock")).To(BeFalse())

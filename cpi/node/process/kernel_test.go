@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -144,9 +143,9 @@ var _ = Describe("The users of a real disk", func() {
 			checked <- users()
 		}
 		go check()
-		Eventually(checked).WithTimeout(30 * time.Second).Should(Receive(BeEmpty()))
+		Eventually(checked).Should(Receive(BeEmpty()))
 		Expect(unix.Unmount(hung, unix.MNT_DETACH)).To(Succeed())
 		go check()
-		Eventually(checked).WithTimeout(30 * time.Second).Should(Receive(BeEmpty()))
+		Eventually(checked).Should(Receive(BeEmpty()))
 	})
 })

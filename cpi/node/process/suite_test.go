@@ -4,6 +4,7 @@ package process_test
 
 import (
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -14,5 +15,6 @@ import (
 func TestProcess(t *testing.T) {
 	filesystems.Isolate()
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "process")
 }

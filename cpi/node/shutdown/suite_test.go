@@ -21,7 +21,7 @@ import (
 
 func TestShutdown(t *testing.T) {
 	RegisterFailHandler(Fail)
-	SetDefaultEventuallyTimeout(30 * time.Second)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	slog.SetDefault(slog.New(slog.NewTextHandler(GinkgoWriter, nil)))
 	RunSpecs(t, "shutdown")
 }

@@ -57,7 +57,7 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(prepared.Verify()).To(Succeed())
 		Expect(sys.Path(image + ".new")).NotTo(BeAnExistingFile())
 		filesystems.WhileMounted(sys, prepared.Path, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
-		Eventually(prepared.Free, "30s").Should(Succeed())
+		Eventually(prepared.Free).Should(Succeed())
 		expectFreed(sys)
 		again := mustPrepare(sys, disk)
 		expectFilesystem(sys, again.Path, disk)
@@ -92,7 +92,7 @@ var _ = Describe("A Filesystem volume", func() {
 		if publish {
 			prepared := mustPrepare(sys, disk)
 			Expect(prepared.MarkPublished()).To(Succeed())
-			Eventually(prepared.Free, "30s").Should(Succeed())
+			Eventually(prepared.Free).Should(Succeed())
 			Expect(os.Remove(sys.Path(image))).To(Succeed())
 		}
 		_, err := prepare(sys, disk)
@@ -113,7 +113,7 @@ var _ = Describe("A Filesystem volume", func() {
 	It("does not format an image file that became blank", func() {
 		prepared := mustPrepare(sys, ext4Disk)
 		Expect(prepared.MarkPublished()).To(Succeed())
-		Eventually(prepared.Free, "30s").Should(Succeed())
+		Eventually(prepared.Free).Should(Succeed())
 		Expect(os.Truncate(sys.Path(image), 0)).To(Succeed())
 		_, err := prepare(sys, ext4Disk)
 		expectCode(err, "volume-blank", "is blank, but the disk had a filesystem")
@@ -170,7 +170,7 @@ var _ = Describe("A Filesystem volume", func() {
 			Expect(err).NotTo(HaveOccurred(), "call %d", n+1)
 			Expect(filesystem.Identify(sys, prepared.Path)).To(Equal(filesystem.Info{Type: "ext4", UUID: uuid, SizeBytes: 16 * mib}))
 			Expect(loops(sys)).To(HaveLen(1))
-			Eventually(prepared.Free, "30s").Should(Succeed())
+			Eventually(prepared.Free).Should(Succeed())
 		}
 	})
 

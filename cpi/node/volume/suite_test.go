@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -28,6 +29,7 @@ func TestVolume(t *testing.T) {
 		runChild()
 	}
 	RegisterFailHandler(Fail)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	RunSpecs(t, "node volume")
 }
 
@@ -123,7 +125,7 @@ func loops(sys system.System) []string {
 // expectFreed expects that the image file gets free. Other tests open all loop devices of the host for a moment, which delays that.
 func expectFreed(sys system.System) {
 	GinkgoHelper()
-	Eventually(func() []string { return loops(sys) }, "30s").Should(BeEmpty())
+	Eventually(func() []string { return loops(sys) }).Should(BeEmpty())
 }
 
 const (

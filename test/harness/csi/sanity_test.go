@@ -54,6 +54,6 @@ func serve(dir string) (stop func()) {
 	go func() { done <- d.Serve(ctx, filepath.Join(dir, "csi.sock")) }()
 	return func() {
 		cancel()
-		Eventually(done, "10s").Should(Receive(BeNil()))
+		Eventually(done, "2m").Should(Receive(BeNil()))
 	}
 }

@@ -35,7 +35,7 @@ var _ = BeforeSuite(func() {
 	program, err = gexec.Build("bosh-kubernetes-cpi/test/stemcell/cmd/monit")
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(gexec.CleanupBuildArtifacts)
-	SetDefaultEventuallyTimeout(20 * time.Second)
+	SetDefaultEventuallyTimeout(2 * time.Minute)
 	SetDefaultEventuallyPollingInterval(50 * time.Millisecond)
 })
 
