@@ -23,6 +23,12 @@ type DiskHint struct {
 // Attach attaches the disk to the running VM, and returns its path there. It has no effect if the disk is already attached to this
 // VM, and fails if it is attached to another VM.
 func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
+	return s.attach(vmCID, diskCID, false)
+}
+
+// attach is like Attach. With again, it returns DiskNotAttached if the VM does not have the disk, for example because a concurrent
+// detach_disk detached it.
+func (s *Session) attach(vmCID, diskCID string, again bool) (DiskHint, error) {
 	hint := DiskHint{Path: manifest.DevicePath(diskCID)}
 	vmPod, attachments, err := s.getWithAttachments(vmCID)
 	if err != nil {
@@ -43,7 +49,7 @@ func (s *Session) Attach(vmCID, diskCID string) (DiskHint, error) {
 		return hint, err
 	}
 	s.EnsureNodeImage()
-	attachment, owned, err := s.attachAndWait(pvc, vmPod)
+	attachment, owned, err := s.attachAndWait(pvc, vmPod, again)
 	if err != nil {
 		return hint, err
 	}
@@ -70,9 +76,11 @@ func (s *Session) validateAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, att
 
 // attachAndWait creates the attachment Pod, and waits until it is ready. If the Pod finishes, for example because the kubelet rejects
 // or evicts it, attachAndWait creates it once more. If it fails, it deletes the Pod. owned reports whether this call created the Pod, or
-// adopted one that was not ready.
-func (s *Session) attachAndWait(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachment manifest.AttachmentPod, owned bool, err error) {
-	attachment, owned, err = s.tryAttach(pvc, vmPod)
+// adopted one that was not ready. For again see attach.
+func (s *Session) attachAndWait(pvc manifest.DiskPVC, vmPod manifest.VMPod, again bool) (
+	attachment manifest.AttachmentPod, owned bool, err error) {
+
+	attachment, owned, err = s.tryAttach(pvc, vmPod, again)
 	if !errors.Is(err, errAttachmentFinished) {
 		return attachment, owned, err
 	}
@@ -80,11 +88,16 @@ func (s *Session) attachAndWait(pvc manifest.DiskPVC, vmPod manifest.VMPod) (att
 	if pvc, err = s.diskSession().GetPVC(pvc.Name); err != nil {
 		return attachment, false, err
 	}
-	return s.tryAttach(pvc, vmPod)
+	return s.tryAttach(pvc, vmPod, again)
 }
 
 // tryAttach is one attempt of attachAndWait.
-func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod) (attachment manifest.AttachmentPod, owned bool, err error) {
+func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, again bool) (
+	attachment manifest.AttachmentPod, owned bool, err error) {
+
+	if owner, _ := pvc.Owner(); again && owner.VM != vmPod.Name {
+		return attachment, false, notAttachedError(pvc.Name, vmPod.Name)
+	}
 	pvc, attachment, owned, err = s.ensureAttachment(pvc, vmPod)
 	if attachment.Pod == nil {
 		return attachment, false, err

@@ -74,7 +74,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
 	case err == nil && !manifest.VMPod{Pod: pod}.HasRecreateStrategy():
-		_, err = s.Attach(vmCID, diskCID)
+		_, err = s.attach(vmCID, diskCID, true)
 	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a VM with disk_strategy: recreate can exist
 		err = s.recreateMissingPod(vmCID) // and all missing attachment Pods
 	}
