@@ -158,6 +158,9 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 	case state.IsDeleted():
 		return p.waitForExit(attachment, false)
 	case state == disk.AttachmentGated, state == disk.AttachmentPending:
+		if attachment.IsReattached() {
+			return false, nil // the VM may use the disk, and only a Pod that runs can check it
+		}
 		return p.deleteUnstarted(attachment)
 	}
 	if len(attachment.Spec.EphemeralContainers) >= maxExclusivityChecks {
@@ -287,7 +290,8 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 // Pod attached the disk in the meantime.
 //
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
-// program failed again, or the kubelet did not restart it.
+// program failed again, or the kubelet did not restart it. If the Pod replaced a lost one, neither says anything about the disk, which the
+// VM may use since before.
 func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
 	if attachment.DeletionTimestamp == nil { // the deletion was requested, and a Pod that never ran may be gone at once
 		attachment.DeletionTimestamp = new(metav1.Now())
@@ -295,7 +299,8 @@ func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPubli
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		state := disk.StateOf(attachment)
 		neverRan := state == disk.AttachmentCanceled || state == disk.AttachmentRejected
-		freed = neverRan || state.HasExited() || notPublished && disk.AttachmentFailure(attachment) != ""
+		unused := neverRan || notPublished && disk.AttachmentFailure(attachment) != ""
+		freed = state.HasExited() || unused && !attachment.IsReattached()
 		return current == nil || state.HasExited(), nil
 	})
 	if freed && err == nil {

@@ -76,6 +76,17 @@ var _ = Describe("An exclusivity check without a result", func() {
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})
 
+	It("is repeated with a new attachment Pod for an attachment that fails after an earlier one published the disk", func(ctx context.Context) {
+		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
+		env.deletePodAndWait(ctx, disk+"-attachment")
+		env.mustCall(ctx, "attach_disk", vm, disk)
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new(strconv.Itoa(api.ExitNotPublished)))).To(Succeed())
+		env.setCrashLoopBackOff(ctx, disk+"-attachment", 1)
+		proxy.Reset(nil)
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		Expect(proxy.Requests()).To(ContainElement(HavePrefix("POST namespaces/" + env.namespace + "/pods")))
+	})
+
 	It("does not free a disk that the retried check finds in use", func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/cut", new("137"))).To(Succeed())

@@ -61,6 +61,56 @@ func describeLostAttachment(lose func(ctx context.Context, env testEnv, attachme
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
+	It("is not attached again by a detach_disk while another one detaches it", func(ctx context.Context) {
+		listed, allow := holdRequests(func(_ int, r *http.Request) bool { return strings.HasSuffix(r.URL.Path, "/pods") })
+		first := startCall(ctx, env.Director, "detach_disk", vm, disk)
+		Eventually(listed).WithContext(ctx).Should(BeClosed())
+		env.mustCallAsAdmin(ctx, "detach_disk", vm, disk)
+		allow()
+		Expect((<-first).Error).To(Or(BeNil(), HaveField("Type", "Bosh::Clouds::DiskNotAttached")))
+		Expect(proxy.Requests()).NotTo(ContainElement(MatchRegexp("^(POST|PATCH) .*/(pods|persistentvolumeclaims)(/|$)")))
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
+	})
+
+	// attachAgain lets get_disks create an attachment Pod that does not start, because it has these annotations.
+	attachAgain := func(ctx context.Context, annotations map[string]string) {
+		GinkgoHelper()
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			annotateNewPod(r, annotations)
+			next.ServeHTTP(rw, r)
+		})
+		env.mustCall(ctx, "get_disks", vm)
+		proxy.Reset(nil)
+	}
+	// detachCountingChecks detaches the disk, and returns the number of exclusivity checks. When detach_disk waits, the annotation of the
+	// attachment Pod is removed.
+	detachCountingChecks := func(ctx context.Context, annotation string) (checks int) {
+		GinkgoHelper()
+		var once sync.Once
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
+				checks++
+			}
+			if r.URL.Query().Get("watch") != "" {
+				once.Do(func() { _ = env.annotatePod(ctx, disk+"-attachment", annotation, nil) })
+			}
+			next.ServeHTTP(rw, r)
+		})
+		env.mustCall(ctx, "detach_disk", vm, disk)
+		return checks
+	}
+
+	It("is not detached without an exclusivity check while its new attachment Pod has not started", func(ctx context.Context) {
+		attachAgain(ctx, map[string]string{"test/hold": "yes"})
+		Expect(detachCountingChecks(ctx, "test/hold")).To(Equal(1))
+	})
+
+	It("is not detached without an exclusivity check if its new attachment Pod was deleted before it started", func(ctx context.Context) {
+		attachAgain(ctx, map[string]string{"test/hold": "yes", "test/stays": "yes"})
+		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+		Expect(detachCountingChecks(ctx, "test/stays")).To(Equal(1))
+	})
+
 	It("is listed by -collect, which attaches it again", func(ctx context.Context) {
 		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
 		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
