@@ -314,8 +314,8 @@ func mayBeUnguarded(attachment manifest.AttachmentPod, state disk.AttachmentStat
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
-// or may have succeeded with it for a VM that still runs. It does not release a disk that the VM already had, because the VM may still
-// use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
+// or may have succeeded with it for a VM that still runs: also if another client deleted the Pod since. It does not release a disk that the
+// VM already had, because the VM may still use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the node.
 func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()
@@ -332,12 +332,13 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 			return err
 		}
 	}
-	unguarded := false
+	unguarded, unused := false, false
 	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
 		existing := manifest.AttachmentPod{Pod: current}
 		state := disk.StateOf(existing)
 		unguarded = !vmFinished && mayBeUnguarded(existing, state)
-		return unguarded || !vmFinished && mayHaveSucceeded(existing, state)
+		unused = vmFinished || !unguarded && !mayHaveSucceeded(existing, state) && !state.IsDeleted()
+		return !unused
 	})
 	if unguarded && err == nil && !gone {
 		s.Log.Warn("keeping the attachment Pod of the failed call: its container was killed, and the VM may use the disk",
@@ -346,7 +347,7 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil
 	}
-	if !gone || err != nil || attachment.IsReattached() && !vmFinished {
+	if !gone || err != nil || !vmFinished && (!unused || attachment.IsReattached()) {
 		return err
 	}
 	_, err = cleanup.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/harness/apiproxy"
 	"bosh-kubernetes-cpi/test/harness/director"
 )
 
@@ -50,6 +51,22 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect((<-delayed).Error).To(HaveField("Message", ContainSubstring("was deleted before it started")))
 		owner, _ := manifest.DiskPVC{PVC: env.getPVC(ctx, disk)}.Owner()
 		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: attachmentPod(ctx).UID}))
+	})
+
+	It("stays attached if another client deletes the attachment Pod of two attach_disk calls, and one of them fails", func(ctx context.Context) {
+		started := apiproxy.NewGate()
+		DeferCleanup(started.Open)
+		var lost atomic.Bool
+		proxy.Reset(started.Hold(apiproxy.ResponseLost, func(_ int, r *http.Request) bool {
+			return r.Method == http.MethodPatch && isAboutAttachment(r) && lost.CompareAndSwap(false, true)
+		}))
+		failing := startCall(ctx, env.Director, "attach_disk", vm, disk)
+		Eventually(started.Reached).WithContext(ctx).Should(BeClosed())
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, disk)
+		env.deletePodAndWait(ctx, disk+"-attachment")
+		started.Open()
+		Expect((<-failing).Error).To(HaveField("Message", ContainSubstring("was deleted before it started")))
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 	})
 
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
