@@ -3,7 +3,6 @@ package preflight
 import (
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -21,15 +20,6 @@ const (
 	// parallelism is how many checks run, and how many permissions are checked, at the same time.
 	parallelism = 6
 )
-
-// Result is a row of the report.
-type Result struct {
-	Check   string  `json:"check"`
-	Kind    Kind    `json:"kind"`
-	Verdict Verdict `json:"result"`
-	Detail  string  `json:"detail"`
-	Remedy  string  `json:"remedy"`
-}
 
 // NewClient returns a client for the cluster of the configuration.
 func NewClient(config cpi.Config) (*kube.Client, error) {
@@ -59,11 +49,6 @@ func Run(ctx context.Context, config cpi.Config, client *kube.Client, image stri
 
 // skipped is the detail of a check that did not run, because the API server does not respond.
 const skipped = "skipped"
-
-// Passed reports whether no required check failed.
-func Passed(results []Result) bool {
-	return !slices.ContainsFunc(results, func(result Result) bool { return result.Kind == Required && result.Verdict == Fails })
-}
 
 func (c Check) run(ctx context.Context, s *clusterState) Result { return c.result(c.inspect(ctx, s)) }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -38,3 +39,17 @@ func Write(out io.Writer, results []Result, asJSON bool) error {
 
 // inOneLine joins the lines of s: messages of policies and webhooks may have several.
 func inOneLine(s string) string { return strings.Join(strings.Fields(s), " ") }
+
+// Result is a row of the report.
+type Result struct {
+	Check   string  `json:"check"`
+	Kind    Kind    `json:"kind"`
+	Verdict Verdict `json:"result"`
+	Detail  string  `json:"detail"`
+	Remedy  string  `json:"remedy"`
+}
+
+// Passed reports whether no required check failed.
+func Passed(results []Result) bool {
+	return !slices.ContainsFunc(results, func(result Result) bool { return result.Kind == Required && result.Verdict == Fails })
+}

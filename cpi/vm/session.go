@@ -11,7 +11,9 @@ import (
 	"bosh-kubernetes-cpi/agentsettings"
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -51,4 +53,24 @@ func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc
 // diskSession returns a session of package disk for the same call.
 func (s *Session) diskSession() *disk.Session {
 	return &disk.Session{Call: s.Call}
+}
+
+// getWithAttachments returns the VM Pod and the attachment Pods of its disks. It recreates missing Pods of a VM with disk_strategy:
+// recreate.
+func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.AttachmentPod, error) {
+	for wait := kube.NewConflictBackoff(); ; wait(s.Ctx) {
+		found, _, err := s.ListVMPods(vmCID)
+		if err != nil {
+			return manifest.VMPod{}, nil, err
+		}
+		attachments := manifest.AttachmentPods(found.Items)
+		for _, vmPod := range manifest.VMPods(found.Items) {
+			if !mustRecreateAny(vmPod, attachments) {
+				return vmPod, attachments, nil
+			}
+		}
+		if err := s.recreateMissingPod(vmCID); err != nil {
+			return manifest.VMPod{}, nil, err
+		}
+	}
 }

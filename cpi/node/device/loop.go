@@ -6,9 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -50,89 +47,6 @@ const (
 // errReleasing is the error while the kernel frees a loop device: it does not report the image any more, but may still write to it. If the
 // image got another loop device, both would write.
 var errReleasing = errors.New("the loop device is being freed")
-
-// FindLoop returns the loop device of the image file, or nil if it has none. It fails if it cannot find out: a second loop device would
-// seem unused while the VM uses the first. It waits up to 5 s for loop devices that the kernel frees.
-//
-// It also adopts a device that is marked to be freed at its last close. The open descriptor keeps such a device, and FindLoop removes the
-// mark, so that the device outlives this process like any other. A new device instead would be a second one for the same image while the
-// program that has the first one open writes to it.
-func FindLoop(sys system.System, image string) (*Loop, error) {
-	stat, err := sys.Stat(image)
-	if err != nil {
-		return nil, err
-	}
-	loops, err := scan(sys, imageOf(image, stat))
-	if err != nil {
-		return nil, err
-	}
-	switch len(loops) {
-	case 0:
-		return nil, nil //nolint:nilnil // documented
-	case 1:
-		if err := loops[0].Verify(); err != nil {
-			return nil, errors.Join(err, loops[0].Close())
-		}
-		return loops[0], nil
-	}
-	return nil, errors.Join(api.Errorf(codeUnavailable, "image %s has several loop devices: %s and %s; detach one of them", image,
-		loops[0].path, loops[1].path), closeAll(loops))
-}
-
-// LoopAt returns the loop device with these numbers if it is bound to the image file, or nil.
-func LoopAt(sys system.System, numbers Numbers, image string) (*Loop, error) {
-	stat, err := sys.Stat(image)
-	if err != nil {
-		return nil, err
-	}
-	target, err := sys.Readlink("/sys/dev/block/" + numbers.String())
-	if system.Gone(err) {
-		return nil, nil //nolint:nilnil // documented
-	} else if err != nil {
-		return nil, err
-	}
-	name := path.Base(target)
-	if !isLoop(name) {
-		return nil, nil //nolint:nilnil // documented
-	}
-	return retry(context.Background(), func() (*Loop, error) { return open(sys, name, imageOf(image, stat)) })
-}
-
-// scan returns all loop devices of the image.
-func scan(sys system.System, image imageFile) ([]*Loop, error) {
-	return retry(context.Background(), func() (loops []*Loop, err error) {
-		names, err := sys.ReadDir("/sys/block")
-		if err != nil {
-			return nil, err
-		}
-		for _, name := range names {
-			if !isLoop(name) {
-				continue
-			}
-			loop, err := open(sys, name, image)
-			if err != nil {
-				return nil, errors.Join(err, closeAll(loops))
-			}
-			if loop != nil {
-				loops = append(loops, loop)
-			}
-		}
-		return loops, nil
-	})
-}
-
-func closeAll(loops []*Loop) (err error) {
-	for _, loop := range loops {
-		err = errors.Join(err, loop.Close())
-	}
-	return err
-}
-
-func isLoop(name string) bool {
-	number, found := strings.CutPrefix(name, "loop")
-	_, err := strconv.ParseUint(number, 10, 32)
-	return found && err == nil
-}
 
 // retry repeats an operation while the kernel frees a loop device, or another program takes it first.
 func retry[T any](ctx context.Context, do func() (T, error)) (result T, err error) {
@@ -211,4 +125,80 @@ func (l *Loop) status() (info *unix.LoopInfo64, err error) {
 		return nil, fmt.Errorf("%w: %w", errReleasing, err)
 	}
 	return info, err
+}
+
+// Path returns the path of the device in this container.
+func (l *Loop) Path() string { return l.path }
+
+// Numbers returns the numbers of the device, which do not change before Free or Close.
+func (l *Loop) Numbers() Numbers { return l.numbers }
+
+// Verify returns an error if the device is no longer bound to its image. If another program, such as `losetup --detach`, marked the device
+// to be freed at its last close, Verify removes the mark: the device must outlive this process while its node is in a VM.
+func (l *Loop) Verify() error {
+	info, err := l.status()
+	if err != nil {
+		return fmt.Errorf("%s is not bound to %s any more: %w", l.path, l.image.path, err)
+	}
+	if !l.image.has(info) {
+		return fmt.Errorf("%s is bound to another file than %s", l.path, l.image.path)
+	}
+	if info.Flags&unix.LO_FLAGS_AUTOCLEAR == 0 {
+		return nil
+	}
+	info.Flags &^= unix.LO_FLAGS_AUTOCLEAR
+	return l.file.Ioctl("LOOP_SET_STATUS64", func(descriptor int) error { return unix.IoctlLoopSetStatus64(descriptor, info) })
+}
+
+// UpdateCapacity makes the device as large as its image file.
+func (l *Loop) UpdateCapacity() error {
+	return l.file.Ioctl("LOOP_SET_CAPACITY", func(descriptor int) error { return unix.IoctlSetInt(descriptor, unix.LOOP_SET_CAPACITY, 0) })
+}
+
+// Free frees the device if it is still bound to its image, and closes it. The error is ErrBusy if a filesystem on it is mounted; after an
+// error, Free can be called again. It waits for nothing: if a process of the node still has the device open without a mount, such as udev,
+// the kernel frees the device when that process closes it. Remove its node from the VM before.
+//
+// The last descriptor is exclusive, so that nothing can mount the device meanwhile, and without another opener LOOP_CLR_FD also keeps
+// others from opening it.
+func (l *Loop) Free() error {
+	info, err := l.status()
+	if errors.Is(err, errReleasing) || err == nil && !l.image.has(info) {
+		return l.Close() // not the device of the image any more
+	} else if err != nil {
+		return err
+	}
+	if err := l.reopenExclusive(); errors.Is(err, ErrGone) {
+		return l.Close()
+	} else if err != nil {
+		return err
+	}
+	err = l.file.Ioctl("LOOP_CLR_FD", func(descriptor int) error { return unix.IoctlSetInt(descriptor, unix.LOOP_CLR_FD, 0) })
+	if err != nil && !errors.Is(err, unix.ENXIO) {
+		return err
+	}
+	return l.Close()
+}
+
+func (l *Loop) reopenExclusive() error {
+	if l.exclusive {
+		return nil
+	}
+	exclusive, err := OpenExclusive(l.sys, l.path)
+	if err != nil {
+		return err
+	}
+	_ = l.Close() // the exclusive descriptor keeps the device now
+	l.file, l.exclusive = exclusive, true
+	return nil
+}
+
+// Close closes the device, and leaves it bound. It can be called again.
+func (l *Loop) Close() error {
+	if l.file == nil {
+		return nil
+	}
+	file := l.file
+	l.file = nil
+	return file.Close()
 }
