@@ -140,9 +140,9 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 		measureWall(&node.DiskPodStart, func() error { return r.startSleepingPod(ctx, disk) }),
 		measureWall(&node.DiskPodEnd, func() error { return r.deletePod(ctx, sleepingPod) }),
 		measureWall(&node.ClientStart, func() error { return r.startCopy(ctx, vm, disk) }),
-		func() error { return r.deletePod(ctx, copiedVM) },
+		func() error { return r.deleteCopy(ctx) },
 		measureWall(&node.InitStart, func() error { return r.startCopy(ctx, vm, disk, initAlone...) }),
-		func() error { return r.deletePod(ctx, copiedVM) },
+		func() error { return r.deleteCopy(ctx) },
 		call(&node.Delete, nil, "delete_vm", vm),
 		func() error { return call(&discarded, nil, "delete_disk", disk)() },
 		func() error { return r.removeImage(ctx) },
@@ -240,6 +240,15 @@ func (r *realNode) startCopy(ctx context.Context, vm, disk string, command ...st
 		container.Command, container.Args, container.Lifecycle = command, nil, nil
 	}
 	_, err = minimalClient{client: r.client, namespace: r.namespace, template: template}.startVM(ctx, copiedVM, disk)
+	return err
+}
+
+// deleteCopy deletes what startCopy created, and waits until it no longer exists: Kubernetes deletes the Secret after its owner, the Pod.
+func (r *realNode) deleteCopy(ctx context.Context) error {
+	if err := r.deletePod(ctx, copiedVM); err != nil {
+		return err
+	}
+	_, err := r.plane.Kubectl(ctx, "wait", "--for=delete", "--timeout=2m", "--namespace", r.namespace, "secret/"+copiedVM)
 	return err
 }
 
