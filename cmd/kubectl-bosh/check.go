@@ -10,9 +10,14 @@ import (
 	"bosh-kubernetes-cpi/cpi/preflight"
 )
 
+// checkOptions are the flags of `kubectl bosh check`.
+type checkOptions struct {
+	image, nodeImage, configPath, output string
+	deep, failures                       bool
+}
+
 func newCheckCommand(conn *connection) *cobra.Command {
-	var image, nodeImage, configPath, output string
-	var deep bool
+	var options checkOptions
 	command := &cobra.Command{
 		Use:   "check",
 		Short: "Run the CPI's preflight checks in a namespace",
@@ -27,42 +32,57 @@ func newCheckCommand(conn *connection) *cobra.Command {
   # Check with the permissions of the CPI's service account
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
 		Args: cobra.NoArgs,
-		RunE: func(command *cobra.Command, _ []string) error {
-			if err := validateOutput(output); err != nil {
-				return err
-			}
-			config, err := loadConfig(configPath)
-			if err != nil {
-				return err
-			}
-			if config.NodeImage, err = chooseNodeImage(nodeImage, configPath, config); err != nil {
-				return err
-			}
-			client, _, err := conn.newClient()
-			if err != nil {
-				return err
-			}
-			results := preflight.Run(command.Context(), config, client, image)
-			if deep {
-				results = append(results, preflight.RunDeep(command.Context(), config, client, image)...)
-			}
-			if err := preflight.Write(command.OutOrStdout(), results, output == jsonOutput); err != nil {
-				return err
-			}
-			if !preflight.Passed(results) {
-				return exitStatus(1)
-			}
-			return nil
-		},
+		RunE: func(command *cobra.Command, _ []string) error { return options.run(command, conn) },
 	}
 	flags := command.Flags()
-	flags.BoolVar(&deep, "deep", false, "Also run the deep checks, which create test Pods and delete them within about a minute")
-	flags.StringVar(&image, "image", "", "Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
-	flags.StringVar(&nodeImage, "node-image", "", "`Image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the configuration, "+
+	flags.BoolVar(&options.deep, "deep", false, "Also run the deep checks, which create test Pods and delete them within about a minute")
+	flags.BoolVar(&options.failures, "failures", false, "Print only the checks that failed")
+	flags.StringVar(&options.image, "image", "",
+		"Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
+	flags.StringVar(&options.nodeImage, "node-image", "", "`Image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the configuration, "+
 		"or the image that was published with this program)")
-	addConfigFlag(flags, &configPath)
-	addOutputFlag(command, &output)
+	addConfigFlag(flags, &options.configPath)
+	addOutputFlag(command, &options.output)
 	return command
+}
+
+func (o checkOptions) run(command *cobra.Command, conn *connection) error {
+	ctx, out := command.Context(), command.OutOrStdout()
+	if err := validateOutput(o.output); err != nil {
+		return err
+	}
+	config, err := loadConfig(o.configPath)
+	if err != nil {
+		return err
+	}
+	if config.NodeImage, err = chooseNodeImage(o.nodeImage, o.configPath, config); err != nil {
+		return err
+	}
+	client, _, err := conn.newClient()
+	if err != nil {
+		return err
+	}
+	results := preflight.Run(ctx, config, client, o.image)
+	if o.deep {
+		results = append(results, preflight.RunDeep(ctx, config, client, o.image)...)
+	}
+	shown := results
+	if o.failures {
+		shown = preflight.Failed(results)
+	}
+	asJSON := o.output == jsonOutput
+	if len(shown) > 0 || asJSON {
+		if err := preflight.Write(out, shown, asJSON); err != nil {
+			return err
+		}
+	}
+	if !asJSON {
+		fmt.Fprintln(out, preflight.Summary(results))
+	}
+	if !preflight.Passed(results) {
+		return exitStatus(1)
+	}
+	return nil
 }
 
 // chooseNodeImage returns the image of bosh-node that is checked, or "". The published image is not that of a configuration, which may have

@@ -26,6 +26,15 @@ var _ = Describe("kubectl bosh check", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`^CHECK +KIND +RESULT +DETAIL AND REMEDY\napi +required +ok +https://127\.0\.0\.1:\d+ responds, namespace ` + env.namespace + `\n`))
 		Expect(session.Out).To(gbytes.Say(`create-vm +required +ok +would be admitted`))
+		Expect(session.Out).To(gbytes.Say(`\n\d+ checks: \d+ ok, \d+ fails, \d+ unknown; all required checks passed\n$`))
+	})
+
+	It("prints only failures with --failures", func() {
+		env.kubeconfig = controlPlane.Kubeconfig("admin")
+		session := env.run("check", "--namespace", env.namespace, "--failures")
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out.Contents()).NotTo(MatchRegexp(` (required|advised|optional) +(ok|unknown) `))
+		Expect(session.Out).To(gbytes.Say(`\d+ checks: `))
 	})
 
 	It("requires the image of bosh-node with a digest", func() {

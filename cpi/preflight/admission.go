@@ -167,7 +167,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"no PriorityClass with name", "create the PriorityClass, or correct disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
 		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
-			"see docs/explanation/security.md; if it restricts images, set -image to the image of a stemcell, and node_image in the " +
+			"see docs/explanation/security.md; if it restricts images, set --image to the image of a stemcell, and node_image in the " +
 			"configuration, or --node-image of kubectl bosh check, to that of bosh-node"},
 		{"limit to request ratio", "set pods.helper_requests to pods.helper_limits divided by the ratio in the message, " +
 			"or raise the ratio of the namespace's LimitRange"},

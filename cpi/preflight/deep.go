@@ -76,7 +76,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	nodes = nodes[:min(len(nodes), maxNodes)]
 	if !s.imageIsPullable(ctx, image) {
 		return nil, undetermined("no image for the probe Pods",
-			"set -image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
+			"set --image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}
 	images := s.config.NodeImageStore(slog.New(slog.DiscardHandler))
 	switch _, err := images.Reference(); {
@@ -91,7 +91,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	return probes, finding{}
 }
 
-// imageIsPullable reports whether the image is set with -image or used by an existing VM, and not a placeholder.
+// imageIsPullable reports whether the image is set with --image or used by an existing VM, and not a placeholder.
 func (s *clusterState) imageIsPullable(ctx context.Context, image string) bool {
 	if s.requestedImage != "" {
 		return true

@@ -49,6 +49,24 @@ type Result struct {
 	Remedy  string  `json:"remedy"`
 }
 
+// Failed returns the results of the checks that failed.
+func Failed(results []Result) []Result {
+	return slices.DeleteFunc(slices.Clone(results), func(result Result) bool { return result.Verdict != Fails })
+}
+
+// Summary describes the results in a line.
+func Summary(results []Result) string {
+	counts := map[Verdict]int{}
+	for _, result := range results {
+		counts[result.Verdict]++
+	}
+	outcome := "all required checks passed"
+	if !Passed(results) {
+		outcome = "a required check failed"
+	}
+	return fmt.Sprintf("%d checks: %d %s, %d %s, %d %s; %s", len(results), counts[OK], OK, counts[Fails], Fails, counts[Unknown], Unknown, outcome)
+}
+
 // Passed reports whether no required check failed.
 func Passed(results []Result) bool {
 	return !slices.ContainsFunc(results, func(result Result) bool { return result.Kind == Required && result.Verdict == Fails })

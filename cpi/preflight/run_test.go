@@ -360,7 +360,7 @@ var _ = Describe("Preflight checks", func() {
 
 		It("need an image", func(ctx context.Context) {
 			for _, result := range run(ctx, "") {
-				Expect(result.Remedy).To(ContainSubstring("set -image"), result.Check)
+				Expect(result.Remedy).To(ContainSubstring("set --image"), result.Check)
 			}
 		})
 

@@ -215,7 +215,7 @@ var _ = Describe("Preflight checks of the configuration", func() {
 	})
 
 	It("create Pods in a dry run, with the image of an existing VM or of -image", func(ctx context.Context) {
-		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"]).To(matchResult(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "set -image to the image of a stemcell"))
+		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"]).To(matchResult(preflight.Fails, "ValidatingAdmissionPolicy 'bosh-cpi-limits'", "set --image to the image of a stemcell"))
 		env.createVM(ctx, "one")
 		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
 		Expect(runCheck(ctx, env.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
