@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"cmp"
 	"context"
 	"path"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"k8s.io/apimachinery/pkg/util/version"
 )
 
 // ExistingImage is a stemcell image that is already in a registry, for example one published by the BOSH project.
@@ -39,6 +41,59 @@ func (s Store) InspectImage(ctx context.Context, reference string) (ExistingImag
 	}
 	existing.OperatingSystem, existing.Version = stemcellInfo(parsed, config.Labels)
 	return existing, nil
+}
+
+// apiVersion is the stemcell API version that the stemcell.MF of published stemcells declares.
+const apiVersion = 3
+
+// LightManifest returns the manifest of a light stemcell with an image that is already in a registry. A Name, OperatingSystem or Version in
+// preset replaces the image's.
+func (s Store) LightManifest(ctx context.Context, reference string, preset Manifest) (Manifest, error) {
+	info, err := s.InspectImage(ctx, reference)
+	if err != nil {
+		return Manifest{}, err
+	}
+	light := NewLightManifest(Manifest{
+		Name:            preset.Name,
+		OperatingSystem: cmp.Or(preset.OperatingSystem, info.OperatingSystem), Version: cmp.Or(preset.Version, info.Version),
+		CloudProperties: Properties{ImageReference: info.Image.Context().Name(), Digest: info.Image.DigestStr()},
+	})
+	if light.OperatingSystem == "" || light.Version == "" {
+		return light, invalid("the operating system and version of the image are unknown; set both")
+	}
+	for _, platform := range info.Platforms {
+		s.Log.Info("found image in registry", "image", info.Image.String(), "platform", platform.String())
+	}
+	return light, nil
+}
+
+// LatestVersion returns the highest version of the tags in the repository.
+func (s Store) LatestVersion(ctx context.Context, repository string) (string, error) {
+	parsed, err := name.NewRepository(repository)
+	if err != nil {
+		return "", invalid("%q is not a valid repository: %w", repository, err)
+	}
+	tags, err := remote.List(parsed, s.readOptions(ctx, parsed.Tag(name.DefaultTag))...)
+	if err != nil {
+		return "", explain("list the versions of "+parsed.String(), parsed.RegistryStr(), err)
+	}
+	var latest *version.Version
+	latestTag := ""
+	for _, tag := range tags {
+		if parsed, err := version.ParseGeneric(tag); err == nil && (latest == nil || latest.LessThan(parsed)) {
+			latest, latestTag = parsed, tag
+		}
+	}
+	if latest == nil {
+		return "", invalid("%s has no tags that are versions; set one", repository)
+	}
+	return latestTag, nil
+}
+
+// NewLightManifest returns the manifest with the default name, and with the API version of published stemcells.
+func NewLightManifest(m Manifest) Manifest {
+	m.Name, m.APIVersion = cmp.Or(m.Name, "bosh-kubernetes-"+m.OperatingSystem), apiVersion
+	return m
 }
 
 // configOf returns the configuration of an image, or of the image for linux/amd64 in an index. The result is empty if the index has no

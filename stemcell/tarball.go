@@ -27,6 +27,11 @@ cloud_properties:
   digest: %q
 `
 
+// LightFileName returns the usual name of the tarball of a light stemcell.
+func (m Manifest) LightFileName() string {
+	return fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", m.Version, m.OperatingSystem)
+}
+
 // WriteLight writes the tarball of a light stemcell, which contains stemcell.MF and an empty image. The cloud properties refer to the
 // image with ImageReference and Digest.
 func (m Manifest) WriteLight(path string) error {

@@ -147,26 +147,23 @@ func run(ctx context.Context, args []string, env func(string) string, output io.
 	}
 	var light stemcell.Manifest
 	if o.image != "" {
-		light, err = o.inspectImage(ctx, store)
+		light, err = store.LightManifest(ctx, o.image, stemcell.Manifest{Name: o.name, OperatingSystem: o.operatingSystem, Version: o.version})
 	} else {
 		light, err = o.buildImage(ctx, store, output)
 	}
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(o.output, fmt.Sprintf("light-bosh-stemcell-%s-kubernetes-%s.tgz", light.Version, light.OperatingSystem))
+	path := filepath.Join(o.output, light.LightFileName())
 	if err := light.WriteLight(path); err != nil {
 		return "", fmt.Errorf("write the stemcell tarball: %w", err)
 	}
 	return path, nil
 }
 
-// apiVersion is the stemcell API version that the stemcell.MF of published stemcells declares.
-const apiVersion = 3
-
 // buildImage builds an image, pushes or loads it, and returns the manifest of a light stemcell that references it.
 func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Writer) (light stemcell.Manifest, err error) {
-	light, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version, APIVersion: apiVersion}, o.rootfs
+	light, image := stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version}, o.rootfs
 	if o.stemcell != "" {
 		dir, err := os.MkdirTemp("", "build-stemcell-")
 		if err != nil {
@@ -177,7 +174,8 @@ func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Wr
 			return light, err
 		}
 	}
-	light.Name = o.stemcellName(light.OperatingSystem)
+	light.Name = o.name
+	light = stemcell.NewLightManifest(light)
 	light.CloudProperties = stemcell.Properties{Name: light.Name, Version: light.Version, ImageReference: o.repository}
 	build := func(registry stemcell.Registry) (name.Digest, error) {
 		store.Registry = registry
@@ -190,30 +188,6 @@ func (o options) buildImage(ctx context.Context, store stemcell.Store, log io.Wr
 	pinned, err := build(store.Registry)
 	light.CloudProperties.Digest = pinned.DigestStr()
 	return light, err
-}
-
-// inspectImage returns the manifest of a light stemcell that references an image in a registry.
-func (o options) inspectImage(ctx context.Context, store stemcell.Store) (light stemcell.Manifest, err error) {
-	info, err := store.InspectImage(ctx, o.image)
-	if err != nil {
-		return light, err
-	}
-	light = stemcell.Manifest{
-		OperatingSystem: cmp.Or(o.operatingSystem, info.OperatingSystem), Version: cmp.Or(o.version, info.Version), APIVersion: apiVersion,
-		CloudProperties: stemcell.Properties{ImageReference: o.repository, Digest: info.Image.DigestStr()},
-	}
-	if light.OperatingSystem == "" || light.Version == "" {
-		return light, errors.New("the operating system and version of the image are unknown; set -os and -version")
-	}
-	light.Name = o.stemcellName(light.OperatingSystem)
-	for _, platform := range info.Platforms {
-		store.Log.Info("found image in registry", "image", info.Image.String(), "platform", platform.String())
-	}
-	return light, nil
-}
-
-func (o options) stemcellName(operatingSystem string) string {
-	return cmp.Or(o.name, "bosh-kubernetes-"+operatingSystem)
 }
 
 // newStore returns a store for the registry that the flags select.
@@ -241,6 +215,7 @@ func (o options) newStore(env func(string) string) (stemcell.Store, error) {
 
 // flagNames replaces the CPI properties in errors of package stemcell with flags and environment variables.
 var flagNames = strings.NewReplacer(
+	"of the image are unknown; set both", "of the image are unknown; set -os and -version",
 	"set stemcell.registry.insecure to true", "use -insecure",
 	"set stemcell.registry.ca to", "use -ca with a file that contains",
 	"stemcell.registry.ca contains", "the file passed to -ca contains",

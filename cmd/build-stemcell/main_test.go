@@ -176,7 +176,7 @@ var _ = Describe("build-stemcell", func() {
 
 		It("rejects an unknown operating system, an image that does not exist, and an invalid reference", func(ctx SpecContext) {
 			pushUnlabeled("some/thing:latest", false)
-			for reference, message := range map[string]string{"some/thing": "set -os and -version", "some/other": "no such image", "Some": "-image is not a valid image reference"} {
+			for reference, message := range map[string]string{"some/thing": "the operating system and version of the image are unknown", "some/other": "no such image", "Some": "-image is not a valid image reference"} {
 				_, err := run(ctx, []string{"-image", registry.Host() + "/" + reference, "-insecure", "-output", dir}, os.Getenv, log)
 				Expect(err).To(MatchError(ContainSubstring(message)), reference)
 			}

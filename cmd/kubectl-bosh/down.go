@@ -156,13 +156,16 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 }
 
 func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
-	if err := r.checkBOSHCLI(); err != nil {
+	if err := r.options.checkRequirements(ctx); err != nil {
 		return err
 	}
 	if err := r.writeCredentials(ctx); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
 	if err := r.runBOSH(ctx, "delete-env"); err != nil {
+		return err
+	}
+	if err := stopBackgroundProxy(ctx, r.dir); err != nil {
 		return err
 	}
 	// delete-env deleted state.json. If a later step fails, the next run must know the director.

@@ -128,7 +128,7 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client
 
 // writeFailed prints the failed results, if there are any.
 func (r *environmentRun) writeFailed(results []preflight.Result) error {
-	failed := slices.DeleteFunc(results, func(result preflight.Result) bool { return result.Verdict != preflight.Fails })
+	failed := preflight.Failed(results)
 	if len(failed) == 0 {
 		return nil
 	}

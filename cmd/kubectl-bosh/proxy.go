@@ -77,7 +77,9 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		return err
 	}
 	if len(arguments) > 0 {
-		return runWithProxy(ctx, server, listener, arguments)
+		return serveWhile(ctx, server, listener, func(ctx context.Context, proxy ...string) error {
+			return runCommand(ctx, arguments, proxy...)
+		})
 	}
 	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))
 	server.Log("serving the VMs and Services of namespace " + client.Namespace + " until interrupted")
@@ -99,15 +101,17 @@ func listenProxy(ctx context.Context, log io.Writer, client *kube.Client, config
 
 func proxyURL(listener net.Listener) string { return "socks5://" + listener.Addr().String() }
 
-// runWithProxy runs the command with BOSH_ALL_PROXY set, and serves the proxy until the command exits.
-func runWithProxy(ctx context.Context, server *proxy.Server, listener net.Listener, arguments []string) error {
+// serveWhile serves the proxy while do runs commands with this environment variable.
+func serveWhile(
+	ctx context.Context, server *proxy.Server, listener net.Listener, do func(ctx context.Context, proxy ...string) error,
+) error {
 	server.Grace = server.Finder.Wait
-	// The command receives signals itself, and needs the proxy until it exits.
+	// The commands receive signals themselves, and need the proxy until they exit.
 	serveCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(serveCtx, listener) }()
-	err := runCommand(serveCtx, arguments, "BOSH_ALL_PROXY="+proxyURL(listener))
+	err := do(serveCtx, "BOSH_ALL_PROXY="+proxyURL(listener))
 	stop()
 	if serveErr := <-served; err == nil {
 		return serveErr

@@ -175,7 +175,7 @@ func newRoot(conn *connection) *cobra.Command {
 	}
 	conn.addFlags(root.PersistentFlags())
 	for _, newCommand := range []func(*connection) *cobra.Command{
-		newUpCommand, newDownCommand, newCheckCommand, newCollectCommand, newProxyCommand,
+		newUpCommand, newEnvCommand, newStemcellCommand, newDownCommand, newCheckCommand, newCollectCommand, newProxyCommand,
 		newPsCommand, newDescribeCommand, newLogsCommand, newExecCommand, newSSHCommand, newOptionsCommand,
 	} {
 		root.AddCommand(newCommand(conn))

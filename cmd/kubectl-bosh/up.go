@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -100,7 +101,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"CPI release tarball (`path` or URL; default for a new director: "+o.PublishedRelease.String()+")")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
 	flags.StringVar(&o.Stemcell, "stemcell", "",
-		"Light stemcell (`path` or URL; default for a new director: "+o.PublishedStemcell.String()+")")
+		"Light stemcell (`path`, URL, or image in a registry; default for a new director: "+o.PublishedStemcell.String()+")")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
 	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
@@ -142,10 +143,15 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if o.printPermissions {
 		return o.writeOperatorPermissions(command, conn)
 	}
+	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
+	if isImage(o.Stemcell) {
+		if err := o.writeStemcell(ctx, dir); err != nil {
+			return err
+		}
+	}
 	if err := o.CheckFiles(); err != nil {
 		return err
 	}
-	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
 	namespace, err := o.resolveNamespace(dir, conn)
 	if err != nil {
 		return err
@@ -159,7 +165,8 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	if err := o.checkManifest(ctx, dir, plan); err != nil {
+	hasDirector, err := o.checkManifest(ctx, dir, plan)
+	if err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -171,14 +178,33 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
+	if err := o.checkRequirements(ctx); err != nil {
+		return err
+	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
 		return err
 	}
 	if err := o.apply(ctx, run, inspection, plan); err != nil {
 		return err
 	}
-	printLines(out, "Next steps", dir.NextSteps(plan))
+	if !hasDirector {
+		return nil
+	}
+	if err := run.configureDirector(ctx, plan); err != nil {
+		return err
+	}
+	fmt.Fprintln(out)
+	printLines(out, "Next steps", dir.NextSteps(plan, o.noProxy))
 	return nil
+}
+
+// writeStemcell replaces the image of --stemcell with a light stemcell in the directory.
+func (o *upOptions) writeStemcell(ctx context.Context, dir environment.Dir) (err error) {
+	if err := os.MkdirAll(dir.Path, 0o700); err != nil {
+		return err
+	}
+	o.Stemcell, err = stemcellOptions{}.write(ctx, o.Stemcell, dir.Path)
+	return err
 }
 
 // writePlan inspects the cluster, writes the files of the plan to the directory, and prints both.
@@ -209,26 +235,31 @@ func (o *upOptions) writePlan(ctx context.Context, run *environmentRun) (*cluste
 	return inspection, plan, nil
 }
 
-// checkManifest fails if an ops file does not fit the manifest, the stemcell does not fit the releases, or the cluster lacks a default
-// StorageClass for the disks. Without the BOSH CLI, which apply requires, it checks nothing.
-func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) error {
+// checkManifest fails if an ops file does not fit the manifest, a variable has no value, the stemcell does not fit the releases, or the
+// cluster lacks a default StorageClass for the disks. It reports whether the manifest has a director. Without the BOSH CLI, which only
+// --dry-run does not require, it checks nothing.
+func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) (hasDirector bool, err error) {
 	if _, err := exec.LookPath(o.boshProgram()); err != nil {
-		return nil //nolint:nilerr // see above
+		return false, nil //nolint:nilerr // see above
 	}
 	arguments := dir.InterpolateCommand(o.boshProgram(), plan.Settings)
-	manifest, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
+	interpolated, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		return fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
+		return false, fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
 			strings.TrimSpace(string(failed.Stderr)), dir.Path)
 	}
 	if err != nil {
-		return fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
+		return false, fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
+	}
+	manifest, err := plan.ParseManifest(interpolated)
+	if err != nil {
+		return false, err
 	}
 	hasDisk, err := dir.HasDisk()
-	if err != nil || hasDisk {
-		return errors.Join(err, plan.CheckSeries(manifest))
+	if err == nil && !hasDisk {
+		err = manifest.CheckStorageClasses()
 	}
-	return errors.Join(plan.CheckSeries(manifest), plan.CheckStorageClasses(manifest))
+	return manifest.HasDirector(), errors.Join(err, manifest.CheckVariables(dir), manifest.CheckSeries())
 }
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
@@ -287,9 +318,6 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 
 // apply creates or updates the objects that the director requires, and runs create-env.
 func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *cluster.Inspection, plan *environment.Plan) error {
-	if err := run.checkBOSHCLI(); err != nil {
-		return err
-	}
 	if o.AllowPrivileged && inspection.Namespace.Exists && inspection.Namespace.PodSecurity != cluster.PodSecurityPrivileged {
 		if err := run.allowPrivileged(ctx, inspection.Namespace.PodSecurity); err != nil {
 			return err
@@ -346,14 +374,6 @@ func (r *environmentRun) applyPermissions(ctx context.Context) error {
 	return nil
 }
 
-// checkBOSHCLI fails early if the BOSH CLI is not found.
-func (r *environmentRun) checkBOSHCLI() error {
-	if _, err := exec.LookPath(r.options.boshProgram()); err != nil {
-		return fmt.Errorf("cannot find the BOSH CLI: %w; install it (https://bosh.io/docs/cli-v2-install/), or set --bosh to its path", err)
-	}
-	return nil
-}
-
 // runBOSH runs the command of the BOSH CLI. `up --dry-run` prints it.
 func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
 	arguments := r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings)
@@ -370,14 +390,22 @@ func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
 	return err
 }
 
-func (r *environmentRun) execBOSH(ctx context.Context, arguments []string) error {
+// execBOSH runs a command of the BOSH CLI, through a proxy unless there is a route.
+func (r *environmentRun) execBOSH(ctx context.Context, arguments []string, variables ...string) error {
+	return r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
+		return runCommand(ctx, arguments, append(proxy, variables...)...)
+	})
+}
+
+// withProxy calls do with the environment variable of a proxy, or with none if there is a route.
+func (r *environmentRun) withProxy(ctx context.Context, do func(ctx context.Context, proxy ...string) error) error {
 	if r.options.noProxy {
-		return runCommand(context.WithoutCancel(ctx), arguments) // the CLI receives signals itself
+		return do(context.WithoutCancel(ctx)) // the CLI receives signals itself
 	}
 	options := proxyOptions{direct: true, wait: defaultVMWait}
 	server, listener, err := listenProxy(ctx, r.command.ErrOrStderr(), r.cluster.Client, r.config, options)
 	if err != nil {
 		return err
 	}
-	return runWithProxy(ctx, server, listener, arguments)
+	return serveWhile(ctx, server, listener, do)
 }

@@ -23,11 +23,22 @@ import (
 )
 
 // createEnv replaces the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
-// state. VMs in this cluster have no agents. test/e2e runs the real create-env.
+// state. VMs in this cluster have no agents. test/e2e runs the real create-env. It is also the client of the director: it remembers configs.
 const createEnv = `#!/bin/bash
 set -euo pipefail
-[[ $1 != interpolate ]] || exec bosh "$@"
-printf '%s\n' "$BOSH_ALL_PROXY" "$@" >>calls
+case $1 in
+  interpolate | --version) exec bosh "$@" ;;
+  configs) cat "$3.json" 2>/dev/null || echo '{"Tables":[{"Rows":[]}]}'; exit ;;
+  update-cloud-config | update-runtime-config | upload-stemcell)
+    BOSH_PROXY=${BOSH_ALL_PROXY:-}
+    printf '%s ' "$BOSH_CLIENT:$BOSH_CLIENT_SECRET@$BOSH_ENVIRONMENT" "$BOSH_CA_CERT" "${BOSH_PROXY%:*}" "$@" >>director
+    echo >>director
+    [[ ! -e director-fails ]] || exit 3
+    kind=${1#update-} kind=${kind%-config}
+    echo '{"Tables":[{"Rows":[{"name":"default"}]}]}' >"$kind.json"
+    exit ;;
+esac
+printf '%s\n' "${BOSH_ALL_PROXY:-}" "$@" >>calls
 [[ ! -e fails ]] || exit 7
 verb=$1 arguments=()
 shift
@@ -40,7 +51,12 @@ while (($#)); do
   shift
 done
 bosh interpolate "${arguments[@]}" --var releases=/releases >manifest.yml
-if [[ $verb == create-env ]]; then echo '{"director_id": "create-envs-own"}' >"$state"; else rm "$state"; fi
+if [[ $verb == create-env ]]; then
+  echo '{"director_id": "create-envs-own"}' >"$state"
+  echo '{"admin_password": "swordfish", "director_ssl": {"ca": "CA"}}' >"$(dirname "$state")/creds.yml"
+else
+  rm "$state"
+fi
 `
 
 // imagePolicy rejects all images except those of the stemcell and of bosh-node.
@@ -125,7 +141,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Out).To(gbytes.Say(`Create or update the director kubernetes in namespace ` + ws.namespace + ` of the cluster .*\? \[yN\]: `))
 		Expect(session.Out).To(gbytes.Say(`Namespace ` + ws.namespace + `, ServiceAccount .*: created\n`))
 		Expect(session.Out).To(gbytes.Say(`check: all required preflight checks passed`))
-		Expect(session.Out).To(gbytes.Say(`bosh alias-env kubernetes -e 10\.246\.0\.60 `))
+		Expect(session.Out).To(gbytes.Say(`eval "\$\(kubectl bosh env --dir kubernetes --kubeconfig .*\)"\n`))
 		Expect(ws.read("calls")).To(MatchRegexp(`^socks5://127\.0\.0\.1:\d+\ncreate-env\n` + ws.path("bosh-deployment/bosh.yml") + "\n"))
 		Expect(ws.read("manifest.yml")).To(ContainSubstring("bosh-cpi"), "the manifest contains the kubeconfig")
 
@@ -324,8 +340,9 @@ var _ = Describe("kubectl bosh up and down", func() {
 	})
 
 	It("with --no-proxy, run the BOSH CLI without a proxy", func() {
-		ws.write("create-env", "#!/bin/bash\n[[ $1 == interpolate ]] || echo \"by ${BOSH_ALL_PROXY:-nothing}\"\n")
-		Expect(ws.up("--no-proxy").Out).To(gbytes.Say("by nothing\n"))
+		Expect(ws.up("--no-proxy")).To(gexec.Exit(0))
+		Expect(ws.read("calls")).To(HavePrefix("\ncreate-env\n"))
+		Expect(ws.read("director")).To(HavePrefix("admin:swordfish@10.246.0.60 CA  update-cloud-config "))
 	})
 
 	It("report missing permissions in the words of the API server", func(ctx SpecContext) {
@@ -336,6 +353,56 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Err).To(gbytes.Say(`^error: apply Namespace ` + ws.namespace + `: namespaces "` + ws.namespace + `" is forbidden: User ` +
 			`"system:serviceaccount:` + env.namespace + `:guest" cannot get resource .*; an administrator can apply the output of .kubectl bosh up --print-permissions --namespace ` + ws.namespace + `.`))
 		Expect(filepath.Join(ws.dir, "calls")).NotTo(BeAnExistingFile())
+	})
+
+	It("configure the director, keep its configs later, and upload the current stemcell", func(ctx SpecContext) {
+		createDNSService(ctx)
+		ws.write("bosh-deployment/runtime-configs/dns.yml", `{addons: [{name: bosh-dns, jobs: [{name: bosh-dns, properties: {}}]},
+			{name: bosh-dns-systemd, jobs: [{name: bosh-dns, properties: {}}]}]}`)
+		Expect(ws.up()).To(gexec.Exit(0))
+		const login = "admin:swordfish@10.246.0.60 CA socks5://127.0.0.1 "
+		steps := strings.Split(strings.TrimSpace(ws.read("director")), "\n")
+		Expect(steps).To(HaveExactElements(HavePrefix(login+"update-cloud-config kubernetes/cloud-config.yml "),
+			HavePrefix(login+"update-runtime-config --name dns "), HavePrefix(login+"upload-stemcell "+ws.path("stemcell.tgz"))))
+		for i, step := range steps[:2] {
+			_, arguments, _ := strings.Cut(step, "-config ")
+			arguments = strings.TrimPrefix(strings.ReplaceAll(arguments, "--tty", ""), "--name dns ")
+			Expect(ws.interpolate(ctx, append([]string{"--var-errs"}, strings.Fields(arguments)...)...)).To(HaveKey([]string{"networks", "addons"}[i]))
+		}
+
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("cloud config: kept: the director has one\n"))
+		Expect(session.Out).To(gbytes.Say("runtime config of BOSH DNS: kept: the director has one\n"))
+		later := strings.Split(strings.TrimSpace(ws.read("director")), "\n")[3:]
+		Expect(later).To(HaveExactElements(HavePrefix(login + "upload-stemcell ")))
+	})
+
+	It("exit with the exit status of the BOSH CLI if the director rejects a config, and print its command", func() {
+		ws.write("director-fails", "")
+		session := ws.up()
+		Expect(session).To(gexec.Exit(3))
+		Expect(session.Err).To(gbytes.Say(`error: the director runs, but the cloud config could not be uploaded; .* or: ./create-env update-cloud-config `))
+	})
+
+	It("name everything that the host does not have before the question", func() {
+		cli, err := exec.LookPath("bosh")
+		Expect(err).NotTo(HaveOccurred())
+		ws.write("old", "#!/bin/sh\n[ $1 != interpolate ] || exec "+cli+" \"$@\"\necho version 6.4.4-abc\n")
+		session := ws.startWith([]string{"PATH=/empty"}, "y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./old")...)
+		Eventually(session).Should(gexec.Exit(1))
+		Expect(session.Out).NotTo(gbytes.Say("Create or update"))
+		Expect(session.Err).To(gbytes.Say("^error: ./old has version 6, but version 7 is required; install it .*\n" +
+			"cannot find ruby, with which the BOSH CLI renders the director's templates; install it, for example with"))
+		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
+	})
+
+	It("name the variables of the manifest without a value before the question", func() {
+		ws.write("ops.yml", "[{type: replace, path: '/disk_pools/0/cloud_properties?', value: ((nope))}]")
+		session := ws.up("--ops-file", "ops.yml")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: these variables of .*/bosh.yml have no value: nope; set each of them with --var name=value\n`))
+		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
 	})
 
 	It("reject a directory that up did not write", func() {

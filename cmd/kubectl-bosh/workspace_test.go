@@ -31,7 +31,7 @@ func newWorkspace() workspace {
 	ws := workspace{dir: GinkgoT().TempDir(), namespace: fmt.Sprintf("up-%d", testEnvs), kubeconfig: controlPlane.Kubeconfig("admin")}
 	content, err := os.ReadFile(boshYML)
 	Expect(err).NotTo(HaveOccurred())
-	Expect(os.MkdirAll(filepath.Join(ws.dir, "bosh-deployment"), 0o755)).To(Succeed())
+	Expect(os.MkdirAll(filepath.Join(ws.dir, "bosh-deployment", "runtime-configs"), 0o755)).To(Succeed())
 	ws.write("bosh-deployment/bosh.yml", string(content))
 	ws.write("cpi.tgz", "")
 	ws.write("stemcell.tgz", "")
@@ -71,13 +71,18 @@ func (ws workspace) run(input string, args ...string) *gexec.Session {
 // start is like run, but does not wait.
 func (ws workspace) start(input string, args ...string) *gexec.Session {
 	GinkgoHelper()
+	return ws.startWith(nil, input, args...)
+}
+
+// startWith is like start, with additional environment variables.
+func (ws workspace) startWith(variables []string, input string, args ...string) *gexec.Session {
+	GinkgoHelper()
 	command := exec.Command(program, append([]string{args[0], "--kubeconfig", ws.kubeconfig}, args[1:]...)...)
-	command.Dir = ws.dir
-	command.Stdin = strings.NewReader(input)
+	command.Dir, command.Env, command.Stdin = ws.dir, append(os.Environ(), variables...), strings.NewReader(input)
 	return startCommand(command)
 }
 
-var firstRunArgs = []string{"up", "--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz"}
+var firstRunArgs = []string{"up", "--bosh-deployment", "bosh-deployment", "--release", "cpi.tgz", "--stemcell", "stemcell.tgz", "--var", "releases=/releases"}
 
 // planOutput runs up with --dry-run for a new director, and returns its output.
 func (ws workspace) planOutput(extraArgs ...string) string {

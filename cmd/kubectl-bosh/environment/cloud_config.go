@@ -9,7 +9,10 @@ import (
 	"bosh-kubernetes-cpi/manifests"
 )
 
-const dynamicNetworkFile = "dynamic-network.yml"
+const (
+	dynamicNetworkFile = "dynamic-network.yml"
+	dnsOpsFile         = "bosh-dns.yml"
+)
 
 // cloudConfigFiles returns the files of an initial cloud config for the director: the config, its ops file and its variables.
 func (p *Plan) cloudConfigFiles() ([]file, error) {
@@ -17,8 +20,15 @@ func (p *Plan) cloudConfigFiles() ([]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	vars := Vars{"cluster_dns": p.inspection.DNSAddress}
-	files := []file{{cloudConfigFile, base}}
+	dns, err := manifests.Files.ReadFile(dnsOpsFile)
+	if err != nil {
+		return nil, err
+	}
+	vars := Vars{}
+	if p.inspection.DNSAddress != "" { // otherwise, the BOSH CLI reports that the variable has no value
+		vars["cluster_dns"] = p.inspection.DNSAddress
+	}
+	files := []file{{cloudConfigFile, base}, {opsDir + "/" + dnsOpsFile, dns}}
 	if p.Network == NetworkStatic {
 		prefix, err := netip.ParsePrefix(p.Vars.GetString("internal_cidr"))
 		if err != nil {

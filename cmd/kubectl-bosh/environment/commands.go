@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -56,22 +57,46 @@ func (p *Plan) kubectlFlags() string {
 	return " " + QuoteCommand(p.options.KubectlFlags)
 }
 
-// NextSteps returns the commands to log in to the director and to set its cloud config.
-func (d Dir) NextSteps(plan *Plan) []string {
-	config := []string{"bosh", "-e", plan.Director, "update-cloud-config", d.filePath(cloudConfigFile),
-		"--vars-file", d.filePath(cloudConfigVarsFile)}
+// NextSteps returns the commands to log in to the director.
+func (d Dir) NextSteps(plan *Plan, noProxy bool) []string {
+	login := "kubectl bosh env --dir " + quoteWord(d.Path) + plan.kubectlFlags()
+	if noProxy {
+		login += " --no-proxy"
+	}
+	return []string{`eval "$(` + login + `)"`, "bosh env"}
+}
+
+// DirectorStep is a command of the BOSH CLI that configures a new director.
+type DirectorStep struct {
+	Name    string
+	Query   []string // prints a JSON table with rows if the step is done; none if the command itself finds that out
+	Command []string
+}
+
+// DirectorSteps returns the steps that configure a new director.
+func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
+	cloudConfig := []string{program, "update-cloud-config", d.filePath(cloudConfigFile), "--vars-file", d.filePath(cloudConfigVarsFile)}
 	if plan.Network == NetworkService {
-		config = append(config, "--ops-file", d.filePath(opsDir+"/"+dynamicNetworkFile))
+		cloudConfig = append(cloudConfig, "--ops-file", d.filePath(opsDir+"/"+dynamicNetworkFile))
 	}
-	varsStore, address := quoteWord(d.filePath(varsStoreFile)), plan.Vars.GetString("internal_ip")
-	return []string{
-		"kubectl bosh proxy --namespace " + plan.Namespace + plan.kubectlFlags() + " --port 1080" +
-			" # in another terminal, if there is no network route to " + address,
-		"export BOSH_ALL_PROXY=socks5://127.0.0.1:1080",
-		"bosh alias-env " + plan.Director + " -e " + address + " --ca-cert <(bosh interpolate " + varsStore + " --path /director_ssl/ca)",
-		"export BOSH_CLIENT=admin BOSH_CLIENT_SECRET=$(bosh interpolate " + varsStore + " --path /admin_password)",
-		QuoteCommand(config),
+	steps := []DirectorStep{{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig}}
+	if dns := filepath.Join(filepath.Dir(plan.Manifest), "runtime-configs", "dns.yml"); isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
+		steps = append(steps, DirectorStep{
+			"runtime config of BOSH DNS", []string{program, "configs", "--type", "runtime", "--name", "dns", "--json"},
+			[]string{program, "update-runtime-config", "--name", "dns", dns, "--ops-file", d.filePath(opsDir + "/" + dnsOpsFile),
+				"--vars-file", d.filePath(cloudConfigVarsFile), "--var", "cluster_domain=cluster.local"},
+		})
 	}
+	stemcell := []string{program, "upload-stemcell", strings.TrimPrefix(plan.Vars.GetString("stemcell_url"), "file://")}
+	if checksum := plan.Vars.GetString("stemcell_sha1"); checksum != "" && isURL(plan.Vars.GetString("stemcell_url")) {
+		stemcell = append(stemcell, "--sha1", checksum)
+	}
+	return append(steps, DirectorStep{"stemcell", nil, stemcell})
+}
+
+func isFile(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular()
 }
 
 // splitAtFlags returns the parts of the command that begin with a flag, quoted for a POSIX shell.

@@ -27,6 +27,7 @@ const (
 	directorKubeconfigFile = "director.kubeconfig"
 	stateFile              = "state.json"
 	varsStoreFile          = "creds.yml"
+	proxyFile              = "proxy.yml"
 	opsDir                 = "ops"
 )
 

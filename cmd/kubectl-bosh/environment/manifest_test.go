@@ -3,6 +3,7 @@ package environment
 import (
 	"archive/tar"
 	"compress/gzip"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -23,7 +24,8 @@ var _ = Describe("CheckSeries", func() {
 - {name: bosh-kubernetes-cpi, url: file:///releases/bosh-kubernetes-cpi.tgz}`
 	check := func(stemcell, manifest string) error {
 		plan := &Plan{Settings: Settings{Manifest: "bosh.yml"}, Vars: Vars{"stemcell_url": stemcell}}
-		return plan.CheckSeries([]byte(manifest))
+		parsed, err := plan.ParseManifest([]byte(manifest))
+		return errors.Join(err, parsed.CheckSeries())
 	}
 	// writeStemcell writes a stemcell tarball for this operating system, and returns its URL.
 	writeStemcell := func(operatingSystem string) string {

@@ -265,7 +265,7 @@ var _ = Describe("The plan of up", func() {
 			Expect(err).NotTo(HaveOccurred())
 			plan.options.KubectlFlags = []string{"--context", "my lab"}
 			Expect(dir.ManualCommands("bosh", plan)).To(HaveEach(ContainSubstring("--context 'my lab'")))
-			Expect(dir.NextSteps(plan)).To(ContainElement(HavePrefix("bosh alias-env lab -e 10.96.0.7")))
+			Expect(dir.NextSteps(plan, true)).To(ContainElement(`eval "$(kubectl bosh env --dir ` + dir.Path + ` --context 'my lab' --no-proxy)"`))
 			Expect(QuoteCommand([]string{"echo", "it's"})).To(Equal(`echo 'it'\''s'`))
 			Expect(dir.InterpolateCommand("bosh", plan.Settings)).To(ContainElement("interpolate"))
 		})
@@ -281,7 +281,9 @@ var _ = Describe("The plan of up", func() {
 		inspection.NoDefaultStorageClass = noDefault
 		plan, err := newPlan(ctx)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(plan.CheckStorageClasses([]byte("disk_pools: [{name: disks, cloud_properties: " + cloudProperties + "}]"))).To(matcher)
+		manifest, err := plan.ParseManifest([]byte("disk_pools: [{name: disks, cloud_properties: " + cloudProperties + "}]"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manifest.CheckStorageClasses()).To(matcher)
 	},
 		Entry("for a disk pool without one", true, "{}", MatchError(ContainSubstring("no default StorageClass, and disk pool disks of /bd/bosh.yml sets none"))),
 		Entry("but not for a disk pool with one", true, "{storage_class: fast}", Succeed()),

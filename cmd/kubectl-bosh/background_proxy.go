@@ -1,0 +1,158 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"regexp"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+)
+
+// proxyStartTimeout limits the start of the proxy in the background, and its end.
+const proxyStartTimeout = 30 * time.Second
+
+// ensureBackgroundProxy returns the URL of the proxy of the environment directory. If none runs, it starts one for the director's namespace,
+// with kubectl's flags of this command. The proxy holds a lock while it runs, which it inherits: so there is one per directory, and a
+// recorded process ID is its own.
+func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environment.Dir) (url string, err error) {
+	settings, _, err := dir.ReadSettings()
+	if err != nil {
+		return "", err
+	}
+	lock, err := os.OpenFile(dir.ProxyLockPath(), os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithTimeout(command.Context(), proxyStartTimeout)
+	defer cancel()
+	for {
+		locked, err := tryLock(lock)
+		if err != nil {
+			return "", err
+		}
+		if locked {
+			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, settings.Namespace); err != nil {
+				return "", err // for example for another cluster
+			}
+			return startBackgroundProxy(ctx, conn, dir, settings.Namespace, lock)
+		}
+		if running, err := dir.ReadProxy(); err != nil || accepts(ctx, running.URL) {
+			return running.URL, err
+		}
+		if err := pause(ctx); err != nil { // another command is starting it
+			return "", fmt.Errorf("the proxy of directory %s does not start: %w; see %s", dir.Path, err, dir.ProxyLogPath())
+		}
+	}
+}
+
+// tryLock locks the file, unless a process has it locked.
+func tryLock(lock *os.File) (locked bool, err error) {
+	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// accepts reports whether a proxy accepts connections at the URL.
+func accepts(ctx context.Context, url string) bool {
+	client, err := new(net.Dialer).DialContext(ctx, "tcp", strings.TrimPrefix(url, "socks5://"))
+	return err == nil && client.Close() == nil
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	}
+}
+
+// startBackgroundProxy starts `kubectl bosh proxy` in a session of its own, and returns its URL.
+func startBackgroundProxy(ctx context.Context, conn *connection, dir environment.Dir, namespace string, lock *os.File) (string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	output, err := os.OpenFile(dir.ProxyLogPath(), os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return "", err
+	}
+	defer output.Close()
+	process := exec.Command(program, append([]string{"proxy", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
+	process.Stdout, process.Stderr, process.ExtraFiles = output, output, []*os.File{lock}
+	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := process.Start(); err != nil {
+		return "", err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- process.Wait() }()
+	for {
+		content, err := os.ReadFile(dir.ProxyLogPath())
+		if err != nil {
+			return "", err
+		}
+		if match := printedProxyURL.FindSubmatch(content); match != nil {
+			url := string(match[1])
+			return url, dir.WriteProxy(environment.Proxy{PID: process.Process.Pid, URL: url})
+		}
+		select {
+		case <-ended:
+			return "", fmt.Errorf("the proxy failed: %s", strings.TrimSpace(string(content)))
+		default:
+		}
+		if err := pause(ctx); err != nil {
+			return "", errors.Join(fmt.Errorf("the proxy did not start: %w; see %s", err, dir.ProxyLogPath()), process.Process.Kill())
+		}
+	}
+}
+
+// printedProxyURL matches what serveProxy prints.
+var printedProxyURL = regexp.MustCompile(`(?m)^export BOSH_ALL_PROXY=(\S+)$`)
+
+// stopBackgroundProxy ends the proxy of the environment directory, if one runs, and waits until it ended.
+func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
+	lock, err := os.OpenFile(dir.ProxyLockPath(), os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	ctx, cancel := context.WithTimeout(ctx, proxyStartTimeout)
+	defer cancel()
+	for signaled := false; ; {
+		locked, err := tryLock(lock)
+		if err != nil {
+			return err
+		}
+		if locked {
+			return dir.WriteProxy(environment.Proxy{})
+		}
+		running, err := dir.ReadProxy()
+		if err != nil {
+			return err
+		}
+		if running.PID != 0 && !signaled {
+			if err := syscall.Kill(running.PID, syscall.SIGTERM); err != nil {
+				return err
+			}
+			signaled = true
+		}
+		if err := pause(ctx); err != nil {
+			return fmt.Errorf("the proxy of directory %s does not end: %w; end process %d", dir.Path, err, running.PID)
+		}
+	}
+}

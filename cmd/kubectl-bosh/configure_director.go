@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+)
+
+// configureDirector uploads the cloud config, the runtime config of BOSH DNS, and the stemcell. It keeps a config that the director has.
+func (r *environmentRun) configureDirector(ctx context.Context, plan *environment.Plan) error {
+	login, err := r.dir.Login()
+	if err != nil {
+		return err
+	}
+	variables := login.Environment()
+	for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
+		exists, err := r.directorHas(ctx, step, variables)
+		if err != nil {
+			return err
+		}
+		if exists {
+			r.report(step.Name, "kept: the director has one")
+			continue
+		}
+		fmt.Fprintln(r.command.OutOrStdout())
+		err = r.execBOSH(ctx, append(step.Command, "--tty", "--non-interactive"), variables...)
+		if _, failed := errors.AsType[exitStatus](err); failed {
+			fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
+				"To continue, run the same command again, or: %s\n", step.Name, environment.QuoteCommand(step.Command))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// directorHas reports whether the director has a config of the kind of this step.
+func (r *environmentRun) directorHas(ctx context.Context, step environment.DirectorStep, variables []string) (bool, error) {
+	if len(step.Query) == 0 {
+		return false, nil
+	}
+	var out strings.Builder
+	err := r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
+		query := exec.CommandContext(ctx, step.Query[0], step.Query[1:]...) //nolint:gosec // a command of the BOSH CLI
+		query.Env = append(append(os.Environ(), variables...), proxy...)
+		query.Stdout, query.Stderr = &out, r.command.ErrOrStderr()
+		return query.Run()
+	})
+	if err != nil {
+		return false, fmt.Errorf("%s: %w: %s", environment.QuoteCommand(step.Query), err, strings.TrimSpace(out.String()))
+	}
+	var printed struct {
+		Tables []struct{ Rows []any }
+	}
+	if err := json.Unmarshal([]byte(out.String()), &printed); err != nil {
+		return false, fmt.Errorf("%s printed no JSON: %w", environment.QuoteCommand(step.Query), err)
+	}
+	return len(printed.Tables) > 0 && len(printed.Tables[0].Rows) > 0, nil
+}

@@ -1,0 +1,99 @@
+package main_test
+
+import (
+	"encoding/json"
+	"net"
+	"os/exec"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/gbytes"
+	"github.com/onsi/gomega/gexec"
+)
+
+var _ = Describe("kubectl bosh env", func() {
+	var ws workspace
+	BeforeEach(func() {
+		ws = newWorkspaceWithCLI()
+		Expect(ws.up()).To(gexec.Exit(0))
+		ws.write("kubernetes/creds.yml", `{"admin_password": "it's", "director_ssl": {"ca": "-----BEGIN-----\n1\n"}}`)
+		DeferCleanup(func() { Expect(ws.run("", "env", "--stop")).To(gexec.Exit(0)) })
+	})
+	// env returns the variables that env prints with --json.
+	env := func(flags ...string) (variables map[string]string) {
+		GinkgoHelper()
+		session := ws.run("", append([]string{"env", "--json"}, flags...)...)
+		Expect(session).To(gexec.Exit(0))
+		Expect(json.Unmarshal(session.Out.Contents(), &variables)).To(Succeed())
+		return variables
+	}
+
+	It("prints the login, and the URL of a proxy that serves the director's namespace until --stop", func() {
+		variables := env()
+		Expect(variables).To(And(HaveLen(5), HaveKeyWithValue("BOSH_ENVIRONMENT", "10.246.0.60"), HaveKeyWithValue("BOSH_CLIENT", "admin"),
+			HaveKeyWithValue("BOSH_CLIENT_SECRET", "it's"), HaveKeyWithValue("BOSH_CA_CERT", "-----BEGIN-----\n1\n")))
+		proxy := strings.TrimPrefix(variables["BOSH_ALL_PROXY"], "socks5://")
+		Expect(listens(proxy)).To(BeTrue())
+		Expect(ws.read("kubernetes/proxy.log")).To(ContainSubstring("serving the VMs and Services of namespace " + ws.namespace))
+		Expect(env()).To(Equal(variables), "the same proxy")
+		Expect(ws.run("", "env", "--stop")).To(gexec.Exit(0))
+		Expect(listens(proxy)).To(BeFalse())
+		Expect(env()["BOSH_ALL_PROXY"]).NotTo(BeEmpty(), "another proxy")
+	})
+
+	It("starts one proxy if several run at the same time", func() {
+		var sessions []*gexec.Session
+		for range 4 {
+			sessions = append(sessions, ws.start("", "env", "--json"))
+		}
+		for _, session := range sessions {
+			Eventually(session).Should(gexec.Exit(0))
+			Expect(session.Out.Contents()).To(Equal(sessions[0].Out.Contents()))
+		}
+	})
+
+	It("prints commands that bash runs", func() {
+		session := ws.run("", "env", "--no-proxy", "--shell", "bash")
+		Expect(session).To(gexec.Exit(0))
+		script := string(session.Out.Contents()) + "printenv BOSH_CLIENT_SECRET BOSH_CA_CERT"
+		Expect(exec.Command("bash", "-c", script).Output()).To(BeEquivalentTo("it's\n-----BEGIN-----\n1\n\n"))
+	})
+
+	It("prints commands of fish", func() {
+		session := ws.run("", "env", "--no-proxy", "--shell", "fish")
+		Expect(session.Out).To(gbytes.Say(`set -gx BOSH_ENVIRONMENT '10\.246\.0\.60'\n`))
+		Expect(session.Out).To(gbytes.Say(`set -gx BOSH_CLIENT_SECRET 'it\\'s'\n`))
+	})
+
+	It("prints commands of PowerShell", func() {
+		session := ws.run("", "env", "--no-proxy", "--shell", "powershell")
+		Expect(session.Out).To(gbytes.Say(`\$env:BOSH_ENVIRONMENT = '10\.246\.0\.60'\n`))
+		Expect(session.Out).To(gbytes.Say(`\$env:BOSH_CLIENT_SECRET = 'it''s'\n`))
+	})
+
+	It("fails without a director, and starts no proxy", func() {
+		session := ws.run("", "env", "--dir", "other")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: directory .*/other has no director yet: create it with `kubectl bosh up`"))
+		Expect(ws.path("other")).NotTo(BeADirectory())
+	})
+
+	It("fails if the kubeconfig does not select a cluster", func() {
+		session := ws.run("", "env", "--context", "none")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: kubeconfig .*: contexts has no entry "none"`))
+	})
+
+	It("ends the proxy when the director is deleted", func() {
+		proxy := strings.TrimPrefix(env()["BOSH_ALL_PROXY"], "socks5://")
+		Expect(ws.down()).To(gexec.Exit(0))
+		Expect(listens(proxy)).To(BeFalse())
+	})
+})
+
+// listens reports whether a program listens at the address.
+func listens(address string) bool {
+	connection, err := net.Dial("tcp", address)
+	return err == nil && connection.Close() == nil
+}

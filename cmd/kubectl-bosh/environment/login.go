@@ -1,0 +1,84 @@
+package environment
+
+import (
+	"fmt"
+	"path/filepath"
+)
+
+// Login is how the BOSH CLI logs in to a director.
+type Login struct {
+	Address string
+	CACert  string // PEM
+	Secret  string // of the client admin
+}
+
+// loginClient is the user that bosh.yml creates.
+const loginClient = "admin"
+
+// Login returns the login of the director in the directory. It fails if create-env did not create a director yet.
+func (d Dir) Login() (Login, error) {
+	vars, err := d.ReadVars()
+	if err != nil {
+		return Login{}, err
+	}
+	var secrets struct {
+		Password string `json:"admin_password"`
+		TLS      struct {
+			CA string `json:"ca"`
+		} `json:"director_ssl"`
+	}
+	if _, err := d.readYAML(varsStoreFile, &secrets); err != nil {
+		return Login{}, err
+	}
+	login := Login{Address: vars.GetString("internal_ip"), CACert: secrets.TLS.CA, Secret: secrets.Password}
+	if login.Address == "" || login.CACert == "" || login.Secret == "" {
+		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir",
+			d.Path)
+	}
+	return login, nil
+}
+
+// Variables returns the variables with which the BOSH CLI logs in.
+func (l Login) Variables() []Variable {
+	return []Variable{
+		{"BOSH_ENVIRONMENT", l.Address}, {"BOSH_CA_CERT", l.CACert}, {"BOSH_CLIENT", loginClient}, {"BOSH_CLIENT_SECRET", l.Secret},
+	}
+}
+
+// Environment returns the variables as NAME=VALUE.
+func (l Login) Environment() (variables []string) {
+	for _, variable := range l.Variables() {
+		variables = append(variables, variable.Name+"="+variable.Value)
+	}
+	return variables
+}
+
+// Variable is a variable of a process.
+type Variable struct{ Name, Value string }
+
+// Proxy is the proxy that `kubectl bosh env` started.
+type Proxy struct {
+	PID int    `json:"pid"`
+	URL string `json:"url"`
+}
+
+// Paths of the proxy's files. The proxy holds the lock while it runs.
+func (d Dir) ProxyLogPath() string  { return d.filePath("proxy.log") }
+func (d Dir) ProxyLockPath() string { return d.filePath("proxy.lock") }
+
+// ReadProxy returns the recorded proxy, which may have ended.
+func (d Dir) ReadProxy() (proxy Proxy, err error) {
+	_, err = d.readYAML(proxyFile, &proxy)
+	return proxy, err
+}
+
+// WriteProxy records the proxy.
+func (d Dir) WriteProxy(proxy Proxy) error {
+	return d.writeYAML(proxyFile, "The proxy in the background. `kubectl bosh env --stop` ends it.", proxy)
+}
+
+// Absolute returns the directory with an absolute path.
+func (d Dir) Absolute() (Dir, error) {
+	path, err := filepath.Abs(d.Path)
+	return Dir{Path: path}, err
+}

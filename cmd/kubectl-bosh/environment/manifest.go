@@ -1,0 +1,108 @@
+package environment
+
+import (
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// Manifest is the part of an interpolated manifest that this package reads.
+type Manifest struct {
+	Releases  []struct{ Name, URL string }
+	DiskPools []struct {
+		Name            string
+		CloudProperties any `json:"cloud_properties"`
+	} `json:"disk_pools"`
+	InstanceGroups []struct {
+		Jobs []struct{ Name string }
+	} `json:"instance_groups"`
+	Variables []struct{ Name string }
+
+	plan *Plan
+	text []byte
+}
+
+// ParseManifest parses the output of InterpolateCommand.
+func (p *Plan) ParseManifest(interpolated []byte) (Manifest, error) {
+	manifest := Manifest{plan: p, text: interpolated}
+	if err := yaml.Unmarshal(interpolated, &manifest); err != nil {
+		return manifest, fmt.Errorf("%s is not a manifest for create-env%s", p.Manifest, yamlLine.FindString(err.Error()))
+	}
+	return manifest, nil
+}
+
+// HasDirector reports whether the manifest has a BOSH director.
+func (m Manifest) HasDirector() bool {
+	for _, group := range m.InstanceGroups {
+		if slices.ContainsFunc(group.Jobs, func(job struct{ Name string }) bool { return job.Name == "director" }) {
+			return true
+		}
+	}
+	return false
+}
+
+// variable matches a variable in a manifest, for example ((!internal_ip)) or ((director_ssl.ca)).
+var variable = regexp.MustCompile(`\(\(!?([-/\w]+)[^()]*\)\)`)
+
+// CheckVariables returns an error that names the variables without a value, except those that create-env generates or has in its store.
+func (m Manifest) CheckVariables(dir Dir) error {
+	stored := map[string]any{}
+	if _, err := dir.readYAML(varsStoreFile, &stored); err != nil {
+		return err
+	}
+	known := append(slices.Collect(maps.Keys(stored)), "kubeconfig", "director_kubeconfig") // files that up writes
+	for _, generated := range m.Variables {
+		known = append(known, generated.Name)
+	}
+	var missing []string
+	for _, match := range variable.FindAllSubmatch(m.text, -1) {
+		if name := string(match[1]); !slices.Contains(known, name) && !slices.Contains(missing, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	return fmt.Errorf("these variables of %s have no value: %s; set each of them with --var name=value", m.plan.Manifest,
+		strings.Join(missing, ", "))
+}
+
+// CheckSeries returns an error if the manifest has releases that are compiled for another operating system than the stemcell's: their
+// programs may not start, and the BOSH CLI does not compare.
+func (m Manifest) CheckSeries() error {
+	series := stemcellSeries(m.plan.Vars.GetString("stemcell_url"))
+	if series == "" {
+		return nil
+	}
+	var others []string
+	other := ""
+	for _, release := range m.Releases {
+		if compiled := seriesInName(release.URL); compiled != "" && compiled != series {
+			others, other = append(others, release.Name), compiled
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return fmt.Errorf("the stemcell has operating system %s, but these releases of %s are compiled for %s: %s; use a stemcell for %[3]s, "+
+		"or add ops files of bosh-deployment that replace them, for example --ops-file bosh-deployment/misc/source-releases/bosh.yml",
+		series, m.plan.Manifest, other, strings.Join(others, ", "))
+}
+
+// CheckStorageClasses returns an error if a disk pool of the manifest requires the default StorageClass, and the cluster has none: the
+// director's disk would stay unbound until create-env times out.
+func (m Manifest) CheckStorageClasses() error {
+	for _, pool := range m.DiskPools {
+		properties, isHash := pool.CloudProperties.(map[string]any)
+		if m.plan.inspection.NoDefaultStorageClass && (isHash || pool.CloudProperties == nil) && properties["storage_class"] == nil {
+			return fmt.Errorf("the cluster has no default StorageClass, and disk pool %s of %s sets none; annotate a StorageClass with "+
+				"storageclass.kubernetes.io/is-default-class=true, or set cloud_properties.storage_class of the pool with an --ops-file",
+				pool.Name, m.plan.Manifest)
+		}
+	}
+	return nil
+}

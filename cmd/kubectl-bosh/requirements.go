@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+// minFreeMiB is the free space in the home directory that the BOSH CLI requires to compile the CPI.
+const minFreeMiB = 2048
+
+// checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not have.
+func (o *runOptions) checkRequirements(ctx context.Context) error {
+	return errors.Join(o.checkBOSHCLI(ctx), checkRuby(), checkFreeSpace())
+}
+
+var cliVersion = regexp.MustCompile(`(?m)^version (\d+)\.`)
+
+func (o *runOptions) checkBOSHCLI(ctx context.Context) error {
+	const remedy = "; install it (https://bosh.io/docs/cli-v2-install/), or set --bosh to its path"
+	if _, err := exec.LookPath(o.boshProgram()); err != nil {
+		return fmt.Errorf("cannot find the BOSH CLI: %w"+remedy, err)
+	}
+	out, err := exec.CommandContext(ctx, o.boshProgram(), "--version").Output()
+	if err != nil {
+		return fmt.Errorf("%s --version: %w"+remedy, o.boshProgram(), err)
+	}
+	match := cliVersion.FindSubmatch(out)
+	if match == nil {
+		return nil // a development build
+	}
+	if major, _ := strconv.Atoi(string(match[1])); 0 < major && major < 7 {
+		return fmt.Errorf("%s has version %d, but version 7 is required"+remedy, o.boshProgram(), major)
+	}
+	return nil
+}
+
+func checkRuby() error {
+	if _, err := exec.LookPath("ruby"); err != nil {
+		return errors.New("cannot find ruby, with which the BOSH CLI renders the director's templates; install it, for example with " +
+			"`apt-get install ruby`, `dnf install ruby` or `brew install ruby`")
+	}
+	return nil
+}
+
+func checkFreeSpace() error {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return err
+	}
+	var stat unix.Statfs_t
+	if err := unix.Statfs(home, &stat); err != nil {
+		return fmt.Errorf("%s: %w", home, err)
+	}
+	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec,unconvert // its type differs by platform
+		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there to compile the CPI", home, free, minFreeMiB)
+	}
+	return nil
+}
