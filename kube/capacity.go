@@ -50,8 +50,8 @@ func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) 
 	return decision
 }
 
-// UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, as
-// "NAME: QUANTITY". It returns "" if there is no such request, or if nodes is empty.
+// UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, and the largest such amount,
+// as in "cpu: 8, and the largest node has 4". It returns "" if there is no such request, or if nodes is empty.
 func UnsatisfiableRequest(pod *corev1.Pod, nodes []*corev1.Node) string {
 	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {
@@ -62,10 +62,14 @@ func UnsatisfiableRequest(pod *corev1.Pod, nodes []*corev1.Node) string {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(requested)) {
-		amount := requested[name]
-		fits := func(node *corev1.Node) bool { return amount.Cmp(node.Status.Allocatable[name]) <= 0 }
-		if len(nodes) > 0 && !slices.ContainsFunc(nodes, fits) {
-			return string(name) + ": " + amount.String()
+		amount, largest := requested[name], quantity.Quantity{}
+		for _, node := range nodes {
+			if allocatable := node.Status.Allocatable[name]; allocatable.Cmp(largest) > 0 {
+				largest = allocatable
+			}
+		}
+		if len(nodes) > 0 && amount.Cmp(largest) > 0 {
+			return string(name) + ": " + amount.String() + ", and the largest node has " + largest.String()
 		}
 	}
 	return ""

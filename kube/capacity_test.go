@@ -70,7 +70,7 @@ var _ = Describe("UnsatisfiableRequest", func() {
 	}
 
 	It("compares the sum of all containers' requests with each node", func() {
-		Expect(kube.UnsatisfiableRequest(podWithRequests("2", "2500m"), []*corev1.Node{nodeWith("4"), nodeWith("2")})).To(Equal("cpu: 4500m"))
+		Expect(kube.UnsatisfiableRequest(podWithRequests("2", "2500m"), []*corev1.Node{nodeWith("4"), nodeWith("2")})).To(Equal("cpu: 4500m, and the largest node has 4"))
 		Expect(kube.UnsatisfiableRequest(podWithRequests("2", "2"), []*corev1.Node{nodeWith("2"), nodeWith("4")})).To(BeEmpty())
 	})
 

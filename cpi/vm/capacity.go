@@ -63,7 +63,7 @@ func (s *Session) checkPlacement(ctx context.Context, pod manifest.VMPod) error 
 		return call.CodeVMUnschedulable.Errorf("VM %s did not start: %w: it requires %s", pod.Name, errNoMatchingNode, requirement)
 	}
 	if shortage := kube.UnsatisfiableRequest(pod.Pod, nodes.Items); shortage != "" {
-		return call.CodeVMTooLarge.Errorf("VM %s did not start: it requests %s, more than any node of the cluster has in total (%s)",
+		return call.CodeVMTooLarge.Errorf("VM %s did not start: it requests %s in total (%s)",
 			pod.Name, shortage, kube.UnschedulableReason(pod.Pod))
 	}
 	return nil

@@ -67,6 +67,14 @@ type Properties struct {
 	Init string `json:"init"`
 }
 
+// Synonyms returns the keys for those of CPIs of other IaaSes, and of older ones for Kubernetes and Docker.
+func (Properties) Synonyms() map[string]string {
+	return map[string]string{
+		"ports": "services", "node_ports": "services", "ingresses": "services", "ram": "memory", "disk": "ephemeral_disk",
+		"availability_zone": "zone",
+	}
+}
+
 // EphemeralDisk configures the storage for /var/vcap.
 type EphemeralDisk struct {
 	Size         Quantity `json:"size"`

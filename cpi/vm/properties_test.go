@@ -90,6 +90,7 @@ var _ = Describe("A VM's cloud_properties", func() {
 			`cloud_properties.annotations["prometheus.io/scrape"] must be a string, not a boolean; put it in quotes`),
 		Entry("a hash in a list of names", `{"image_pull_secrets":[{"name":"r"}]}`, "cloud_properties.image_pull_secrets[0] must be a string, not a hash"),
 		Entry("a native quantity", `{"resources":{"limits":{"memory":"1GB"}}}`, `cloud_properties.resources.limits["memory"] must be a quantity`),
+		Entry("a key of another CPI", `{"ports":[{"host":"80"}]}`, `cloud_properties: unknown key "ports" (did you mean "services"?)`),
 		Entry("all unknown keys at once", `{"instance_type":"m4","ephemeral_disk":{"size":1,"type":"gp2"},"security_groups":[]}`,
 			`cloud_properties.ephemeral_disk: unknown key "type"; cloud_properties: unknown key "instance_type"; cloud_properties: unknown key "security_groups"`),
 	)

@@ -1,6 +1,7 @@
 package document
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"math"
@@ -59,13 +60,23 @@ func similarKey(t reflect.Type, key string, letters int) (similar string) {
 	return similar
 }
 
-// unknown reports an unknown key, with the most similar key of the struct t.
+// Synonyms is implemented by structs that have a key for some keys of other products.
+type Synonyms interface {
+	// Synonyms returns the own key for each key of another product.
+	Synonyms() map[string]string
+}
+
+// unknown reports an unknown key, with the key of the struct t that is a synonym, or the most similar one.
 func (c *checker) unknown(path, key string, t reflect.Type) {
 	text := fmt.Sprintf("unknown key %q", key)
 	if path != "" {
 		text = path + ": " + text
 	}
-	if similar := similarKey(t, key, 2); similar != "" {
+	similar := similarKey(t, key, 2)
+	if object, ok := reflect.Zero(t).Interface().(Synonyms); ok {
+		similar = cmp.Or(object.Synonyms()[key], similar)
+	}
+	if similar != "" {
 		text += fmt.Sprintf(" (did you mean %q?)", similar)
 	}
 	c.problems = append(c.problems, text)

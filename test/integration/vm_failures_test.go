@@ -96,7 +96,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		timeouts:   map[string]any{"unschedulable": "8s"},
 		properties: map[string]any{"cpu": 100000}, messages: []string{"Insufficient cpu", "within 8s"}}),
 	Entry("no node with enough capacity, and no autoscaler", vmFailure{
-		properties: map[string]any{"cpu": 100000}, messages: []string{"requests cpu: 100k", "more than any node of the cluster has in total"}}),
+		properties: map[string]any{"cpu": 100000}, messages: []string{"requests cpu: 100k, and the largest node has "}}),
 	Entry("no node in the zone, and no autoscaler", vmFailure{
 		properties: map[string]any{"zone": "none"},
 		messages:   []string{"no node matches the VM's placement", "it requires the node label topology.kubernetes.io/zone=none, which no node has"}}),
