@@ -36,7 +36,7 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 	ctx, cancel := context.WithTimeout(command.Context(), proxyStartTimeout)
 	defer cancel()
 	for {
-		locked, err := tryLock(lock)
+		locked, err := environment.TryLock(lock)
 		if err != nil {
 			return "", err
 		}
@@ -53,15 +53,6 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 			return "", fmt.Errorf("the proxy of directory %s does not start: %w; see %s", dir.Path, err, dir.ProxyLogPath())
 		}
 	}
-}
-
-// tryLock locks the file, unless a process has it locked.
-func tryLock(lock *os.File) (locked bool, err error) {
-	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
-	if errors.Is(err, syscall.EWOULDBLOCK) {
-		return false, nil
-	}
-	return err == nil, err
 }
 
 // accepts reports whether a proxy accepts connections at the URL.
@@ -90,7 +81,7 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 		return "", err
 	}
 	defer output.Close()
-	process := exec.Command(program, append([]string{"proxy", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
+	process := exec.Command(program, append([]string{"proxy", "--direct", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
 	process.Stdout, process.Stderr, process.ExtraFiles = output, output, []*os.File{lock}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := process.Start(); err != nil {
@@ -134,7 +125,7 @@ func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
 	ctx, cancel := context.WithTimeout(ctx, proxyStartTimeout)
 	defer cancel()
 	for signaled := false; ; {
-		locked, err := tryLock(lock)
+		locked, err := environment.TryLock(lock)
 		if err != nil {
 			return err
 		}

@@ -12,7 +12,8 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
 
-// configureDirector uploads the cloud config, the runtime config of BOSH DNS, and the stemcell. It keeps a config that the director has.
+// configureDirector uploads the cloud config, the runtime config of BOSH DNS, and the stemcell, and prints how to log in. It keeps a config
+// that the director has.
 func (r *environmentRun) configureDirector(ctx context.Context, plan *environment.Plan) error {
 	login, err := r.dir.Login()
 	if err != nil {
@@ -38,6 +39,8 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 			return err
 		}
 	}
+	fmt.Fprintln(r.command.OutOrStdout())
+	printLines(r.command.OutOrStdout(), "Next steps", r.dir.NextSteps(plan, r.options.noProxy))
 	return nil
 }
 

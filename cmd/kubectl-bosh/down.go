@@ -65,6 +65,11 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
 			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	s, _, err := newEnvironmentRun(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
 		return err

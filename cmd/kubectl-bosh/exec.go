@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -52,6 +53,7 @@ func newExecCommand(conn *connection) *cobra.Command {
 
 func newSSHCommand(conn *connection) *cobra.Command {
 	options := execOptions{stdin: true}
+	var script string
 	command := &cobra.Command{
 		Use:   "ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]",
 		Short: "Log in to an instance's VM as root",
@@ -69,13 +71,19 @@ func newSSHCommand(conn *connection) *cobra.Command {
 		RunE: func(command *cobra.Command, args []string) error {
 			options.tty = term.IsTerminal(int(os.Stdin.Fd()))
 			remoteCommand := args[1:]
-			if len(remoteCommand) == 0 {
+			switch {
+			case script != "" && len(remoteCommand) > 0:
+				return errors.New("--command and a command after -- are mutually exclusive; remove one")
+			case script != "":
+				remoteCommand = []string{"/bin/bash", "-c", script}
+			case len(remoteCommand) == 0:
 				remoteCommand = []string{"/bin/bash", "--login"}
 			}
 			return options.run(command, conn, args[0], remoteCommand)
 		},
 	}
 	addFilterFlags(command.Flags(), &options.filter)
+	command.Flags().StringVarP(&script, "command", "c", "", "Shell `command` to run, as with bosh ssh")
 	return command
 }
 
@@ -133,6 +141,7 @@ func newLogsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	var follow, previous bool
 	var tail int64
+	var since time.Duration
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
 		Short: "Print the log of an instance's init process",
@@ -150,12 +159,16 @@ jobs write their logs to files in the VM.`,
 			if command.Flags().Changed("tail") {
 				arguments = append(arguments, fmt.Sprintf("--tail=%d", tail))
 			}
+			if since > 0 {
+				arguments = append(arguments, "--since="+since.String())
+			}
 			return runKubectl(command, conn, filter, args[0], arguments)
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "Follow the log")
 	command.Flags().BoolVarP(&previous, "previous", "p", false, "Print the log of the previous container")
+	command.Flags().DurationVar(&since, "since", 0, "Print only what is newer than this `duration`, for example 10m (default: all)")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

@@ -38,6 +38,13 @@ var _ = Describe("An instance", func() {
 			"exec --kubeconfig=" + env.kubeconfig + " --namespace=" + env.namespace + " agent-old --container vm -- monit summary\n"))
 	})
 
+	It("runs a shell command of kubectl bosh ssh -c", func() {
+		Expect(env.mustRun("ssh", "web/0", "-c", "echo $WHERE | tr a-z A-Z")).To(Equal("IN THE VM\n"))
+		session := env.run("ssh", "web/0", "-c", "true", "--", "false")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: --command and a command after -- are mutually exclusive"))
+	})
+
 	It("passes stdin with -i", func() {
 		command := exec.Command(program, "exec", "--kubeconfig", env.kubeconfig, "web/0", "-i", "--", "head", "-c", "4")
 		command.Stdin = strings.NewReader("loud")
@@ -64,6 +71,7 @@ var _ = Describe("An instance", func() {
 	It("shows the log of its init process by kubectl bosh logs", func() {
 		Expect(env.mustRun("logs", "web/0")).To(Equal("booting\nup\n"))
 		Expect(env.mustRun("logs", "web/0", "--tail", "1")).To(Equal("up\n"))
+		Expect(env.mustRun("logs", "web/0", "--since", "1h")).To(ContainSubstring("up\n"))
 	})
 
 	It("is completed by the shell", func() {

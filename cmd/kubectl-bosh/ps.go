@@ -107,7 +107,12 @@ func newPrinter(output string, allNamespaces bool) (printer, error) {
 	}
 	switch output {
 	case "":
-		return tablePrinter(selected), nil
+		return func(to io.Writer, found []instances.Instance) error {
+			if haveSeveralDirectors(found) {
+				selected = slices.Concat([]column{directorColumn}, selected)
+			}
+			return tablePrinter(selected)(to, found)
+		}, nil
 	case "wide":
 		return tablePrinter(slices.Concat(selected, wideColumns)), nil
 	case "name":
@@ -168,8 +173,14 @@ var columns = []column{
 	{"AGE", func(i instances.Instance) string { return duration.HumanDuration(time.Since(i.Created.Time)) }},
 }
 
+var directorColumn = column{"DIRECTOR", func(i instances.Instance) string { return cmp.Or(i.Director, i.DirectorUUID) }}
+
+func haveSeveralDirectors(found []instances.Instance) bool {
+	return slices.ContainsFunc(found, func(i instances.Instance) bool { return i.DirectorUUID != found[0].DirectorUUID })
+}
+
 var wideColumns = []column{
-	{"DIRECTOR", func(i instances.Instance) string { return cmp.Or(i.Director, i.DirectorUUID) }},
+	directorColumn,
 	{"ID", func(i instances.Instance) string { return i.ID }},
 	{"DISK CIDS", func(i instances.Instance) string {
 		return joinDisks(i, func(disk instances.Disk) string { return disk.CID })

@@ -53,6 +53,16 @@ var _ = Describe("kubectl bosh ps", func() {
 			ContainElements("my-director", "id-of-d", disk, stemcellCID)))
 	})
 
+	It("shows the directors if there are several", func(ctx SpecContext) {
+		for _, agent := range []string{"a", "b"} {
+			env.createDynamicVM(ctx, agent, nil)
+			env.setMetadata(ctx, agent, "cf", "web", "0")
+		}
+		_, err := controlPlane.Kubectl(ctx, "label", "--overwrite", "pod", "agent-b", "--namespace", env.namespace, manifest.LabelDirector+"=other")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.mustRun("ps")).To(HavePrefix("DIRECTOR "))
+	})
+
 	It("prints instances as JSON, YAML and names", func(ctx SpecContext) {
 		env.createVM(ctx, "old", address, nil)
 		env.setMetadata(ctx, "old", "cf", "web", "0")

@@ -150,13 +150,14 @@ func (c *connection) clientConfig() clientcmd.ClientConfig {
 	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(c.rules, &c.overrides)
 }
 
-// scripts/build-kubectl-bosh sets these variables. Those of the published release and stemcell contain a URL and a checksum, separated by a
-// space, and that of the published image of bosh-node its reference.
+// scripts/build-kubectl-bosh sets these variables. Those of the published release, stemcell and bosh-deployment contain a URL and a
+// checksum, separated by a space, and that of the published image of bosh-node its reference.
 var (
-	version            = "(development build)"
-	publishedRelease   string
-	publishedStemcell  string
-	publishedNodeImage string
+	version             = "(development build)"
+	publishedRelease    string
+	publishedStemcell   string
+	publishedDeployment string
+	publishedNodeImage  string
 )
 
 func newRoot(conn *connection) *cobra.Command {

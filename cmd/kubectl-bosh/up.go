@@ -65,12 +65,12 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"context (default: bosh).\n\n" +
 			"up inspects the cluster, decides how the director gets its address and credentials, and writes the files for `bosh create-env`\n" +
 			"to an environment directory. It prints its findings and its decisions, and with --dry-run the equivalent manual commands. After\n" +
-			"confirmation, it creates the namespace and the RBAC objects, runs preflight checks, and runs `bosh create-env` through its own\n" +
-			"proxy.\n\n" +
+			"confirmation, it creates the namespace and the RBAC objects, runs preflight checks, runs `bosh create-env` through its own\n" +
+			"proxy, and uploads a cloud config, a runtime config and the stemcell to the new director.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
-			"Requirements: the BOSH CLI; a checkout of https://github.com/cloudfoundry/bosh-deployment; a release of the CPI and a light\n" +
-			"stemcell, unless this program was published with them; and the permissions of a cluster administrator, or those that\n" +
+			"Requirements: the BOSH CLI and Ruby; a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI and a\n" +
+			"light stemcell, unless this program was published with them; and the permissions of a cluster administrator, or those that\n" +
 			"--print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
@@ -94,7 +94,8 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	o.PublishedStemcell = environment.ParsePublishedFile(publishedStemcell)
 	flags.SortFlags = false
 	flags.StringVar(&o.Director, "name", "", "Director `name` (default: "+defaultDirectorName+")")
-	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment")
+	flags.StringVar(&o.BOSHDeployment, "bosh-deployment", "", "Checkout `directory` of bosh-deployment (default for a new director: "+
+		environment.ParsePublishedFile(publishedDeployment).String()+")")
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
 	flags.StringVar(&o.Release, "release", "",
@@ -136,7 +137,7 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 
 // run creates or updates the director.
 func (o *upOptions) run(command *cobra.Command, conn *connection) error {
-	ctx, out := command.Context(), command.OutOrStdout()
+	ctx := command.Context()
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -144,12 +145,7 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return o.writeOperatorPermissions(command, conn)
 	}
 	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
-	if isImage(o.Stemcell) {
-		if err := o.writeStemcell(ctx, dir); err != nil {
-			return err
-		}
-	}
-	if err := o.CheckFiles(); err != nil {
+	if err := o.chooseFiles(ctx, dir); err != nil {
 		return err
 	}
 	namespace, err := o.resolveNamespace(dir, conn)
@@ -165,12 +161,17 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
+	lock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
 	hasDirector, err := o.checkManifest(ctx, dir, plan)
 	if err != nil {
 		return err
 	}
 	if o.dryRun {
-		fmt.Fprintln(out, "The cluster was not changed (--dry-run).")
+		fmt.Fprintln(command.OutOrStdout(), "The cluster was not changed (--dry-run).")
 		return nil
 	}
 	if inspection.Namespace.RejectsVMs() && !o.AllowPrivileged {
@@ -184,18 +185,23 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
 		return err
 	}
-	if err := o.apply(ctx, run, inspection, plan); err != nil {
+	if err := o.apply(ctx, run, inspection, plan); err != nil || !hasDirector {
 		return err
 	}
-	if !hasDirector {
-		return nil
+	return run.configureDirector(ctx, plan)
+}
+
+// chooseFiles replaces a stemcell's image, and an omitted bosh-deployment, with files in the directory, and checks that all files exist.
+func (o *upOptions) chooseFiles(ctx context.Context, dir environment.Dir) error {
+	if isImage(o.Stemcell) {
+		if err := o.writeStemcell(ctx, dir); err != nil {
+			return err
+		}
 	}
-	if err := run.configureDirector(ctx, plan); err != nil {
+	if err := o.chooseBOSHDeployment(ctx, dir); err != nil {
 		return err
 	}
-	fmt.Fprintln(out)
-	printLines(out, "Next steps", dir.NextSteps(plan, o.noProxy))
-	return nil
+	return o.CheckFiles()
 }
 
 // writeStemcell replaces the image of --stemcell with a light stemcell in the directory.
@@ -204,6 +210,17 @@ func (o *upOptions) writeStemcell(ctx context.Context, dir environment.Dir) (err
 		return err
 	}
 	o.Stemcell, err = stemcellOptions{}.write(ctx, o.Stemcell, dir.Path)
+	return err
+}
+
+// chooseBOSHDeployment lets a new director use the published bosh-deployment, if there is one, and no flag selects another.
+func (o *upOptions) chooseBOSHDeployment(ctx context.Context, dir environment.Dir) error {
+	_, exists, err := dir.ReadSettings()
+	published := environment.ParsePublishedFile(publishedDeployment)
+	if err != nil || exists || published.URL == "" || o.BOSHDeployment != "" || o.Manifest != "" {
+		return err
+	}
+	o.BOSHDeployment, err = dir.FetchDeployment(ctx, published)
 	return err
 }
 

@@ -224,6 +224,22 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.read("calls")).NotTo(ContainSubstring("delete-env"))
 	})
 
+	It("are refused while another one uses the directory", func() {
+		Expect(ws.up()).To(gexec.Exit(0))
+		input, terminal, err := os.Pipe()
+		Expect(err).NotTo(HaveOccurred())
+		command := exec.Command(program, "down", "--kubeconfig", ws.kubeconfig)
+		command.Dir, command.Stdin = ws.dir, input
+		waiting := startCommand(command)
+		Eventually(waiting.Out).Should(gbytes.Say(`\[yN\]: `))
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down` uses directory kubernetes; wait until it ends"))
+		Expect(terminal.Close()).To(Succeed())
+		Eventually(waiting).Should(gexec.Exit(1))
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
+	})
+
 	It("can be interrupted at the confirmation", func() {
 		Expect(ws.up()).To(gexec.Exit(0))
 		input, terminal, err := os.Pipe()

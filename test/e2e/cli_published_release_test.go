@@ -34,6 +34,8 @@ type publishedRelease struct {
 	home   string // URL
 	port   int
 	images string // repository of the images in the node's registry
+
+	deployment string // directory that is published as bosh-deployment
 }
 
 // fileURL returns the URL of a file of the release.
@@ -49,7 +51,10 @@ func publishRelease(ctx context.Context) *publishedRelease {
 	address, _ := listener.Addr().(*net.TCPAddr)
 	registry, _, _ := strings.Cut(os.Getenv("E2E_CNI_SHIM"), "/")
 	r := &publishedRelease{dir: GinkgoT().TempDir(), home: "http://" + address.String() + "/bosh-kubernetes-cpi", port: address.Port,
-		images: registry + "/published"}
+		images: registry + "/published", deployment: GinkgoT().TempDir()}
+	director, err := os.ReadFile("../demo/director.yml")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(os.WriteFile(filepath.Join(r.deployment, "bosh.yml"), director, 0o600)).To(Succeed())
 	files := http.StripPrefix("/bosh-kubernetes-cpi/releases/download/v0.1.0/", http.FileServer(http.Dir(r.dir)))
 	server := &http.Server{Handler: files} //nolint:gosec // no timeouts on loopback
 	go func() { _ = server.Serve(listener) }()
@@ -86,7 +91,7 @@ func (r *publishedRelease) run(ctx context.Context, checkout, program string, ar
 	platform := runtime.GOOS + "-" + runtime.GOARCH
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Dir = checkout
-	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS=http://"+testStemcellImage(ctx),
+	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS=http://"+testStemcellImage(ctx), "BOSH_DEPLOYMENT="+r.deployment,
 		"PLATFORMS="+platform, "GO_PLATFORMS="+platform, "FORCE=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org",
 		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z") // the same commit in each clone
@@ -167,7 +172,7 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		plugin, directory := filepath.Join(c.dir, "kubectl-bosh"), filepath.Join(c.dir, "env")
 		r.installPlugin(ctx, plugin)
 		out, err := c.run(ctx, plugin, "up", "--namespace", c.namespace, "--dir", directory, "--yes", "--address", c.address,
-			"--manifest", "../demo/director.yml", "--ops-file", "../demo/small.yml", "--var", "greeting=good morning",
+			"--ops-file", "../demo/small.yml", "--var", "greeting=good morning",
 			"--var", "demo_release="+filepath.Join(c.dir, "demo.tgz"), "--var", "disk_mib=256", "--var", "disk_cloud_properties={}")
 		Expect(err).NotTo(HaveOccurred(), out)
 		Expect(out).To(ContainSubstring("Downloading"))

@@ -28,6 +28,7 @@ const (
 	stateFile              = "state.json"
 	varsStoreFile          = "creds.yml"
 	proxyFile              = "proxy.yml"
+	lockFile               = "up.lock"
 	opsDir                 = "ops"
 )
 

@@ -1,0 +1,97 @@
+package environment
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+)
+
+// maxDeploymentBytes limits the size of bosh-deployment, which has 1 MB.
+const maxDeploymentBytes = 64 << 20
+
+// FetchDeployment returns the path of the bosh-deployment that was published with this program, which it downloads to the directory.
+func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) (path string, err error) {
+	path = d.filePath("bosh-deployment")
+	if _, err := os.Stat(path); err == nil {
+		return path, nil
+	}
+	archive, err := download(ctx, published)
+	if err != nil {
+		return "", fmt.Errorf("%w; check the network, or set --bosh-deployment to a checkout of https://github.com/cloudfoundry/bosh-deployment", err)
+	}
+	incomplete := path + ".new"
+	if err := os.RemoveAll(incomplete); err != nil {
+		return "", err
+	}
+	if err := extract(archive, incomplete); err != nil {
+		return "", fmt.Errorf("%s: %w", published.URL, err)
+	}
+	return path, os.Rename(incomplete, path)
+}
+
+// download returns the content of a published file, after a check of its checksum.
+func download(ctx context.Context, published PublishedFile) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, published.URL, http.NoBody)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", published.URL, response.Status)
+	}
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxDeploymentBytes))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", published.URL, err)
+	}
+	if checksum := fmt.Sprintf("sha256:%x", sha256.Sum256(content)); checksum != published.Checksum {
+		return nil, fmt.Errorf("%s has checksum %s, but %s was published", published.URL, checksum, published.Checksum)
+	}
+	return content, nil
+}
+
+// extract writes the files of a gzipped tar archive to a new directory, without the first directory in their names.
+func extract(archive []byte, dir string) error {
+	plain, err := gzip.NewReader(bytes.NewReader(archive))
+	if err != nil {
+		return err
+	}
+	reader := tar.NewReader(plain)
+	for {
+		header, err := reader.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		_, name, _ := strings.Cut(header.Name, "/")
+		if header.Typeflag != tar.TypeReg || !filepath.IsLocal(name) {
+			continue
+		}
+		content, err := io.ReadAll(io.LimitReader(reader, maxDeploymentBytes))
+		if err != nil {
+			return err
+		}
+		target := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+			return err
+		}
+		if err := os.WriteFile(target, content, 0o644); err != nil { //nolint:gosec // manifests are no secrets
+			return err
+		}
+	}
+}
