@@ -85,23 +85,30 @@ func (r *Resource[T, L]) DeleteWithGracePeriod(ctx context.Context, obj T, secon
 // DeleteUnchanged is like Delete, but returns ErrConflict if the object changed since it was read. It returns nil for an object that
 // is being deleted: if the response to the first request is lost, the deletion itself is a change that the retried request finds.
 func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
-	err := r.delete(ctx, obj, nil, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
+	_, err := r.DeleteInState(ctx, obj)
+	return err
+}
+
+// DeleteInState is DeleteUnchanged. accepted reports whether the object certainly was in the state of obj when its deletion was requested:
+// it is false if another client may have deleted the object in a later state, or if the response to the first request is lost.
+func (r *Resource[T, L]) DeleteInState(ctx context.Context, obj T) (accepted bool, err error) {
+	err = r.delete(ctx, obj, nil, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
 	if errors.Is(err, ErrNotFound) {
-		return nil
+		return false, nil
 	}
 	if !errors.Is(err, ErrConflict) {
-		return err
+		return err == nil, err
 	}
 	current, getErr := r.Get(ctx, obj.GetName())
 	switch {
 	case errors.Is(getErr, ErrNotFound):
-		return nil
+		return false, nil
 	case getErr != nil:
-		return getErr
+		return false, getErr
 	case current.GetUID() != obj.GetUID() || current.GetDeletionTimestamp() != nil:
-		return nil
+		return false, nil
 	}
-	return err
+	return false, err
 }
 
 func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions) error {

@@ -143,6 +143,15 @@ var _ = Describe("A Resource", func() {
 			once(http.MethodDelete, loseResponse)
 			Expect(client.Pods.DeleteUnchanged(ctx, pod)).To(Succeed())
 		})
+
+		It("an object in a known state only if this is certain", func(ctx context.Context) {
+			pod := create(ctx, "web")
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeTrue())
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeFalse(), "another client may have deleted it later")
+			pod = create(ctx, "lost")
+			once(http.MethodDelete, loseResponse)
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeFalse())
+		})
 	})
 
 	Describe("patches", func() {

@@ -155,26 +155,41 @@ func adoptObject[T kube.Object, L runtime.Object](c *Call, resource *kube.Resour
 	return resource.Patch(c.Ctx, object.GetName(), patch)
 }
 
+// Deletion is what DeleteIfOwned did.
+type Deletion string
+
+// Outcomes of DeleteIfOwned.
+const (
+	Kept    Deletion = "kept"    // by the decision, or because another call owns the object
+	Deleted Deletion = "deleted" // in the state for which keep returned false
+	Gone    Deletion = "gone"    // the object no longer exists, or is being deleted: another client may have deleted it in a later state
+)
+
 // DeleteIfOwned deletes the object if this call still owns it and keep returns false for its current state. If the object changes
-// in the meantime, for example its status, DeleteIfOwned decides again. deleted is false if the object was kept or already gone.
+// in the meantime, for example its status, DeleteIfOwned decides again.
 func DeleteIfOwned[T kube.Object, L runtime.Object](
 	c *Call,
 	resource *kube.Resource[T, L],
 	object T,
 	keep func(current T) bool,
-) (deleted bool, err error) {
+) (Deletion, error) {
 	for {
 		current, err := resource.Get(c.Ctx, object.GetName())
 		switch {
 		case errors.Is(err, kube.ErrNotFound), err == nil && current.GetUID() != object.GetUID():
-			return false, nil
+			return Gone, nil
 		case err != nil:
-			return false, err
+			return Kept, err
 		case !c.Owns(current), keep(current):
-			return false, nil
+			return Kept, nil
 		}
-		if err = resource.DeleteUnchanged(c.Ctx, current); !errors.Is(err, kube.ErrConflict) {
-			return err == nil, err
+		switch accepted, err := resource.DeleteInState(c.Ctx, current); {
+		case accepted:
+			return Deleted, nil
+		case err == nil:
+			return Gone, nil
+		case !errors.Is(err, kube.ErrConflict):
+			return Kept, err
 		}
 	}
 }
@@ -182,19 +197,11 @@ func DeleteIfOwned[T kube.Object, L runtime.Object](
 // NeverKeep is a keep function for DeleteIfOwned that returns false.
 func NeverKeep[T kube.Object](T) bool { return false }
 
-// DeletePodIfOwned is DeleteIfOwned for a Pod. It waits until the node stops the Pod. gone reports whether this Pod, by UID, no
-// longer exists.
-func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(current *corev1.Pod) bool) (gone bool, err error) {
-	deleted, err := DeleteIfOwned(c, c.Pods, pod, keep)
-	if err != nil {
-		return false, err
+// DeletePodIfOwned is DeleteIfOwned for a Pod. Unless the Pod is kept, it waits until the node stops the Pod.
+func (c *Call) DeletePodIfOwned(pod *corev1.Pod, keep func(current *corev1.Pod) bool) (Deletion, error) {
+	deletion, err := DeleteIfOwned(c, c.Pods, pod, keep)
+	if deletion == Kept || err != nil {
+		return deletion, err
 	}
-	if deleted {
-		return true, c.WaitForDeletion(pod)
-	}
-	current, err := c.Pods.Get(c.Ctx, pod.Name)
-	if errors.Is(err, kube.ErrNotFound) {
-		return true, nil
-	}
-	return err == nil && current.UID != pod.UID, err
+	return deletion, c.WaitForDeletion(pod)
 }

@@ -68,8 +68,8 @@ var _ = Describe("A call", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(outcome).To(Equal(Adopted))
 			Expect(second.Owns(adopted)).To(BeTrue())
-			Expect(DeleteIfOwned(first, first.Pods, pod, NeverKeep)).To(BeFalse())
-			Expect(second.DeletePodIfOwned(adopted, NeverKeep)).To(BeTrue())
+			Expect(DeleteIfOwned(first, first.Pods, pod, NeverKeep)).To(Equal(Kept))
+			Expect(second.DeletePodIfOwned(adopted, NeverKeep)).To(Equal(Deleted))
 			Expect(api.Names("pods")).To(BeEmpty())
 		})
 
@@ -91,10 +91,10 @@ var _ = Describe("A call", func() {
 			c := newCall(ctx)
 			pod, _, err := EnsureOwned(c, c.Pods, newPod("web"), adopt, noRemove)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(DeleteIfOwned(c, c.Pods, pod, func(*corev1.Pod) bool { return true })).To(BeFalse())
+			Expect(DeleteIfOwned(c, c.Pods, pod, func(*corev1.Pod) bool { return true })).To(Equal(Kept))
 			former := pod.DeepCopy()
 			former.UID = "former"
-			Expect(c.DeletePodIfOwned(former, NeverKeep)).To(BeTrue(), "that Pod does not exist")
+			Expect(c.DeletePodIfOwned(former, NeverKeep)).To(Equal(Gone), "that Pod does not exist")
 			Expect(api.Names("pods")).To(ConsistOf("web"))
 		})
 	})

@@ -102,6 +102,9 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted b
 	if errors.Is(err, kube.ErrConflict) {
 		return false, nil
 	}
+	if err == nil {
+		_, err = s.ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord())
+	}
 	return err == nil, err
 }
 

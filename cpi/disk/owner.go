@@ -135,6 +135,31 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 	}
 }
 
+// ReleaseCanceled is like Release, for the owner record of an attachment Pod that never started and is gone. The call that created the Pod
+// may only now record it as the owner, based on the PVC as it was. Therefore ReleaseCanceled changes the PVC in any case.
+func (s *Session) ReleaseCanceled(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
+	for {
+		released, remaining, err := s.release(cid, owner)
+		if released || err != nil {
+			return remaining, err
+		}
+		pvc, err := s.read(cid)
+		if err != nil {
+			return remaining, ignoreNotFound(err)
+		}
+		if remaining, _ = pvc.Owner(); remaining == owner { // recorded in the meantime
+			continue
+		}
+		patch, err := manifest.AdoptPatch(pvc.PVC, s.ID)
+		if err != nil {
+			return remaining, err
+		}
+		if _, err = s.patch(cid, patch); !errors.Is(err, kube.ErrConflict) {
+			return remaining, ignoreNotFound(err)
+		}
+	}
+}
+
 // ignoreNotFound returns nil for a PVC or volume that does not exist: there is no owner to remove, and no data to lose.
 func ignoreNotFound(err error) error {
 	if errors.Is(err, kube.ErrNotFound) {

@@ -332,22 +332,21 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 			return err
 		}
 	}
-	unguarded, unused := false, false
-	gone, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
+	unguarded := false
+	deletion, err := cleanup.DeletePodIfOwned(attachment.Pod, func(current *corev1.Pod) bool {
 		existing := manifest.AttachmentPod{Pod: current}
 		state := disk.StateOf(existing)
 		unguarded = !vmFinished && mayBeUnguarded(existing, state)
-		unused = vmFinished || !unguarded && !mayHaveSucceeded(existing, state) && !state.IsDeleted()
-		return !unused
+		return unguarded || !vmFinished && (mayHaveSucceeded(existing, state) || state.IsDeleted())
 	})
-	if unguarded && err == nil && !gone {
+	if unguarded && err == nil && deletion == call.Kept {
 		s.Log.Warn("keeping the attachment Pod of the failed call: its container was killed, and the VM may use the disk",
 			"disk", attachment.Disk(), "vm", attachment.VM())
 	}
 	if errors.Is(err, call.ErrNodeUnreachable) {
 		return nil
 	}
-	if !gone || err != nil || !vmFinished && (!unused || attachment.IsReattached()) {
+	if deletion == call.Kept || err != nil || !vmFinished && (deletion == call.Gone || attachment.IsReattached()) {
 		return err
 	}
 	_, err = cleanup.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())

@@ -237,8 +237,8 @@ func (s *Session) rollbackCreate(pod manifest.VMPod) error {
 		}
 		return cleanup.UpdatePDBAfterDelete(pod)
 	}
-	gone, err := cleanup.DeletePodIfOwned(pod.Pod, call.NeverKeep)
-	if !gone || err != nil {
+	deletion, err := cleanup.DeletePodIfOwned(pod.Pod, call.NeverKeep)
+	if deletion == call.Kept || err != nil {
 		return err
 	}
 	return errors.Join(cleanup.removeSecret(pod), cleanup.UpdatePDBAfterDelete(pod))

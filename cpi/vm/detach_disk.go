@@ -71,7 +71,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 	pod, err := s.Pods.Get(s.Ctx, vmCID)
 	switch {
 	case err == nil && !manifest.VMPod{Pod: pod}.HasRecreateStrategy():
-		_, err = s.attach(vmCID, diskCID, true)
+		return s.attachAgain(vmCID, diskCID)
 	case err == nil, errors.Is(err, kube.ErrNotFound): // without a Pod, only a VM with disk_strategy: recreate can exist
 		err = s.recreateMissingPod(vmCID) // and all missing attachment Pods
 	}
@@ -79,6 +79,27 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 		return manifest.AttachmentPod{}, err
 	}
 	return s.getAttachment(diskCID)
+}
+
+// attachAgain attaches a disk that the VM has, and returns its attachment Pod. It fails with DiskNotAttached if the VM no longer has it.
+func (s *Session) attachAgain(vmCID, diskCID string) (manifest.AttachmentPod, error) {
+	for {
+		if _, err := s.attach(vmCID, diskCID, true); err != nil {
+			pvc, getErr := s.diskSession().GetPVC(diskCID)
+			if owner, _ := pvc.Owner(); getErr == nil && owner.VM != vmCID { // a concurrent call detached it in the meantime
+				err = notAttachedError(diskCID, vmCID)
+			}
+			return manifest.AttachmentPod{}, err
+		}
+		attachment, err := s.getAttachment(diskCID)
+		switch {
+		case errors.Is(err, kube.ErrNotFound): // deleted since: decide again
+		case err == nil && attachment.VM() != vmCID:
+			return attachment, notAttachedError(diskCID, vmCID)
+		default:
+			return attachment, err
+		}
+	}
 }
 
 func (s *Session) getAttachment(diskCID string) (manifest.AttachmentPod, error) {
@@ -172,12 +193,12 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 // deleteUnstarted deletes an attachment Pod with a container that never ran, and releases the disk after the Pod is gone: no check is
 // necessary, unless the container starts in the meantime. If the Pod changes first, the error is call.ErrResultLost.
 func (p hotPlugStrategy) deleteUnstarted(attachment manifest.AttachmentPod) (free bool, err error) {
-	err = p.s.Pods.DeleteUnchanged(p.s.Ctx, attachment.Pod)
-	if !errors.Is(err, kube.ErrConflict) {
-		if err != nil {
-			return false, err
-		}
+	accepted, err := p.s.Pods.DeleteInState(p.s.Ctx, attachment.Pod)
+	switch {
+	case accepted:
 		return p.waitForExit(attachment, false)
+	case err != nil && !errors.Is(err, kube.ErrConflict):
+		return false, err
 	}
 	current, err := p.s.Pods.Get(p.s.Ctx, attachment.Name)
 	switch {
@@ -214,7 +235,7 @@ func (p hotPlugStrategy) waitForRelease(attachment manifest.AttachmentPod, conta
 			return false, err
 		}
 		deleteRequested = true
-		if assignedAgain, err = p.releaseDisk(attachment); err != nil {
+		if assignedAgain, err = p.releaseDisk(attachment, p.s.diskSession().Release); err != nil {
 			return false, err
 		}
 		return false, p.s.Pods.DeleteWithGracePeriod(p.s.Ctx, attachment.Pod, releasedGracePeriod(attachment, containerName))
@@ -243,11 +264,14 @@ func releasedGracePeriod(attachment manifest.AttachmentPod, containerName string
 	return new(int64(30))
 }
 
-// releaseDisk releases the disk, which nothing uses. assignedAgain reports whether another attachment Pod attached it to the same
-// VM in the meantime.
-func (p hotPlugStrategy) releaseDisk(attachment manifest.AttachmentPod) (assignedAgain bool, err error) {
+// releaseDisk releases the disk, which nothing uses, with this function. assignedAgain reports whether another attachment Pod attached it to
+// the same VM in the meantime.
+func (p hotPlugStrategy) releaseDisk(
+	attachment manifest.AttachmentPod,
+	release func(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error),
+) (assignedAgain bool, err error) {
 	owner := attachment.OwnerRecord()
-	current, err := p.s.diskSession().Release(attachment.Disk(), owner)
+	current, err := release(attachment.Disk(), owner)
 	return current.VM == owner.VM && current.Pod != owner.Pod, err
 }
 
@@ -264,22 +288,26 @@ func (p hotPlugStrategy) deleteAndWaitForExit(attachment manifest.AttachmentPod,
 // Pod attached the disk in the meantime.
 //
 // notPublished reports that the program failed before the VM could use the disk. Then exit status 1 also means a free disk: the
-// program failed again, or the kubelet did not restart it. If the Pod replaced a lost one, neither says anything about the disk, which the
-// VM may use since before.
+// program failed again, or the kubelet did not restart it. If the Pod replaced a lost one, neither shows whether the VM uses the disk.
 func (p hotPlugStrategy) waitForExit(attachment manifest.AttachmentPod, notPublished bool) (freed bool, err error) {
 	if attachment.DeletionTimestamp == nil { // the deletion was requested, and a Pod that never ran may be gone at once
 		attachment.DeletionTimestamp = new(metav1.Now())
 	}
+	neverRan := false
 	err = p.s.WaitForPod(p.s.WatchNode(attachment.Spec.NodeName), attachment.Pod, func(current *corev1.Pod) (bool, error) {
 		state := disk.StateOf(attachment)
-		neverRan := state == disk.AttachmentCanceled || state == disk.AttachmentRejected
+		neverRan = state == disk.AttachmentCanceled || state == disk.AttachmentRejected
 		unused := neverRan || notPublished && disk.AttachmentFailure(attachment) != ""
 		freed = state.HasExited() || unused && !attachment.IsReattached()
 		return current == nil || state.HasExited(), nil
 	})
 	if freed && err == nil {
+		release := p.s.diskSession().Release
+		if neverRan {
+			release = p.s.diskSession().ReleaseCanceled
+		}
 		var assignedAgain bool
-		assignedAgain, err = p.releaseDisk(attachment)
+		assignedAgain, err = p.releaseDisk(attachment, release)
 		freed = !assignedAgain
 	}
 	return freed, p.explainRelease(attachment, err)

@@ -110,9 +110,9 @@ func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, e
 // removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a retried call adopted the PodTemplate.
 // Without the PodTemplate, no call recreates the Pod.
 func (r recreateStrategy) removeTemplateIfOwned(template *corev1.PodTemplate) (deleted bool, err error) {
-	deleted, err = call.DeleteIfOwned(r.s.Call, r.s.PodTemplates, template, call.NeverKeep)
-	if !deleted || err != nil {
-		return deleted, err
+	deletion, err := call.DeleteIfOwned(r.s.Call, r.s.PodTemplates, template, call.NeverKeep)
+	if deletion == call.Kept || err != nil {
+		return false, err
 	}
 	pod, err := r.s.Pods.Get(r.s.Ctx, template.Name)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && !kube.IsOwnedBy(pod, template.UID) {

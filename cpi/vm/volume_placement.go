@@ -40,7 +40,7 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 			return pod, err
 		}
 		s.Log.Info("the scheduled node cannot attach the disks of the VM; rescheduling", "vm", pod.Name, "node", node, "reason", reason)
-		if gone, err := s.DeletePodIfOwned(pod.Pod, call.NeverKeep); err != nil || !gone {
+		if deletion, err := s.DeletePodIfOwned(pod.Pod, call.NeverKeep); err != nil || deletion == call.Kept {
 			return pod, err
 		}
 		p.rejected = append(p.rejected, node+": "+reason)

@@ -69,6 +69,36 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
 	})
 
+	It("stays attached if another attach_disk succeeds before a failed one deletes the attachment Pod", func(ctx context.Context) {
+		deleting, allow := holdRequests(func(_ int, r *http.Request) bool {
+			annotateNewPod(r, map[string]string{"test/hold": "yes"})
+			return r.Method == http.MethodDelete && isAboutAttachment(r)
+		})
+		failing := startCall(ctx, env.directorWithTimeouts(map[string]any{"attach_disk": "2s"}), "attach_disk", vm, disk)
+		Eventually(deleting).WithContext(ctx).Should(BeClosed())
+		Expect(env.annotatePod(ctx, disk+"-attachment", "test/hold", nil)).To(Succeed())
+		env.mustCallAsAdmin(ctx, "attach_disk", vm, disk)
+		env.deletePodAndWait(ctx, disk+"-attachment")
+		allow()
+		Expect((<-failing).Error).To(HaveField("Message", ContainSubstring("timed out attaching disk")))
+		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+	})
+
+	for method, arguments := range map[string]func() []any{
+		"detach_disk": func() []any { return []any{vm, disk} },
+		"resize_disk": func() []any { return []any{disk, 64} },
+	} {
+		It("stays free if "+method+" deletes the attachment Pod of an attach_disk that records its owner late", func(ctx context.Context) {
+			assigning, allow := holdRequests(func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
+			late := startCall(ctx, env.Director, "attach_disk", vm, disk)
+			Eventually(assigning).WithContext(ctx).Should(BeClosed())
+			env.mustCallAsAdmin(ctx, method, arguments()...)
+			allow()
+			Expect((<-late).Error).NotTo(BeNil())
+			Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
+		})
+	}
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
