@@ -80,7 +80,8 @@ func (s Store) LatestVersion(ctx context.Context, repository string) (string, er
 	var latest *version.Version
 	latestTag := ""
 	for _, tag := range tags {
-		if parsed, err := version.ParseGeneric(tag); err == nil && (latest == nil || latest.LessThan(parsed)) {
+		parsed, err := version.ParseGeneric(tag)
+		if err == nil && strings.Trim(tag, ".0123456789") == "" && (latest == nil || latest.LessThan(parsed)) {
 			latest, latestTag = parsed, tag
 		}
 	}

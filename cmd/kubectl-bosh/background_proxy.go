@@ -72,6 +72,9 @@ func pause(ctx context.Context) error {
 
 // startBackgroundProxy starts `kubectl bosh proxy` in a session of its own, and returns its URL.
 func startBackgroundProxy(ctx context.Context, conn *connection, dir environment.Dir, namespace string, lock *os.File) (string, error) {
+	if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy, whose process ID another process may have now
+		return "", err
+	}
 	program, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -81,7 +84,7 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 		return "", err
 	}
 	defer output.Close()
-	process := exec.Command(program, append([]string{"proxy", "--direct", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
+	process := exec.Command(program, append([]string{"proxy", "--direct", "--inherited-lock", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
 	process.Stdout, process.Stderr, process.ExtraFiles = output, output, []*os.File{lock}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := process.Start(); err != nil {
@@ -90,6 +93,7 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 	ended := make(chan error, 1)
 	go func() { ended <- process.Wait() }()
 	for {
+		hasEnded := len(ended) > 0 // before its last output is read
 		content, err := os.ReadFile(dir.ProxyLogPath())
 		if err != nil {
 			return "", err
@@ -98,10 +102,8 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 			url := string(match[1])
 			return url, dir.WriteProxy(environment.Proxy{PID: process.Process.Pid, URL: url})
 		}
-		select {
-		case <-ended:
+		if hasEnded {
 			return "", fmt.Errorf("the proxy failed: %s", strings.TrimSpace(string(content)))
-		default:
 		}
 		if err := pause(ctx); err != nil {
 			return "", errors.Join(fmt.Errorf("the proxy did not start: %w; see %s", err, dir.ProxyLogPath()), process.Process.Kill())
@@ -137,13 +139,13 @@ func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
 			return err
 		}
 		if running.PID != 0 && !signaled {
-			if err := syscall.Kill(running.PID, syscall.SIGTERM); err != nil {
+			if err := syscall.Kill(running.PID, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
 				return err
 			}
 			signaled = true
 		}
 		if err := pause(ctx); err != nil {
-			return fmt.Errorf("the proxy of directory %s does not end: %w; end process %d", dir.Path, err, running.PID)
+			return fmt.Errorf("the proxy of directory %s does not stop: %w; stop the process that has %s open", dir.Path, err, dir.ProxyLockPath())
 		}
 	}
 }

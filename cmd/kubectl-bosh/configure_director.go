@@ -19,6 +19,10 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 	if err != nil {
 		return err
 	}
+	if !r.dir.HasClusterDNS() {
+		r.report("cloud config", "not uploaded: the address of the cluster's DNS is unknown; set cluster_dns in "+r.dir.CloudConfigVarsPath()+
+			", and run the same command again")
+	}
 	variables := login.Environment()
 	for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
 		exists, err := r.directorHas(ctx, step, variables)
@@ -33,7 +37,8 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 		err = r.execBOSH(ctx, append(step.Command, "--tty", "--non-interactive"), variables...)
 		if _, failed := errors.AsType[exitStatus](err); failed {
 			fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
-				"To continue, run the same command again, or: %s\n", step.Name, environment.QuoteCommand(step.Command))
+				"To continue, run the same command again, or log in with `kubectl bosh env`, and run: %s\n",
+				step.Name, environment.QuoteCommand(step.Command))
 		}
 		if err != nil {
 			return err

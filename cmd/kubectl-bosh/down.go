@@ -65,11 +65,11 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
 			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
-	lock, err := dir.Lock()
+	unlock, err := dir.Lock()
 	if err != nil {
 		return err
 	}
-	defer lock.Close()
+	defer unlock()
 	s, _, err := newEnvironmentRun(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
 		return err
@@ -133,6 +133,9 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 			return err
 		}
 	}
+	if err := stopBackgroundProxy(ctx, r.dir); err != nil {
+		r.report("proxy", "still runs: "+err.Error())
+	}
 	if director != "" {
 		if err := r.deleteServices(ctx, director); err != nil {
 			return err
@@ -161,16 +164,13 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 }
 
 func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
-	if err := r.options.checkRequirements(ctx); err != nil {
+	if err := r.options.checkRequirements(ctx, false); err != nil {
 		return err
 	}
 	if err := r.writeCredentials(ctx); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
 	if err := r.runBOSH(ctx, "delete-env"); err != nil {
-		return err
-	}
-	if err := stopBackgroundProxy(ctx, r.dir); err != nil {
 		return err
 	}
 	// delete-env deleted state.json. If a later step fails, the next run must know the director.

@@ -42,7 +42,7 @@ func newEnvCommand(conn *connection) *cobra.Command {
   # PowerShell
   kubectl bosh env --shell powershell | Out-String | Invoke-Expression
 
-  # End the proxy
+  # Stop the proxy
   kubectl bosh env --stop`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
@@ -55,7 +55,7 @@ func newEnvCommand(conn *connection) *cobra.Command {
 	flags.StringVar(&options.shell, "shell", "", "Syntax of the output: "+strings.Join(shells, ", ")+" (default: that of $SHELL, or bash)")
 	flags.BoolVar(&options.json, "json", false, "Print a JSON object, for programs")
 	flags.BoolVar(&options.noProxy, "no-proxy", false, "Start no proxy; requires a network route to the director")
-	flags.BoolVar(&options.stop, "stop", false, "End the proxy, and print nothing")
+	flags.BoolVar(&options.stop, "stop", false, "Stop the proxy, and print nothing")
 	command.MarkFlagsMutuallyExclusive("shell", "json", "stop")
 	command.MarkFlagsMutuallyExclusive("no-proxy", "stop")
 	return command
@@ -88,7 +88,7 @@ func (o envOptions) run(command *cobra.Command, conn *connection) error {
 }
 
 // shells are the known syntaxes of the output.
-var shells = []string{"bash", "zsh", "fish", "powershell"}
+var shells = []string{"bash", "zsh", "fish", "powershell", "pwsh"}
 
 func (o envOptions) print(out io.Writer, variables []environment.Variable) error {
 	if o.json {

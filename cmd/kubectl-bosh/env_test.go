@@ -89,6 +89,7 @@ var _ = Describe("kubectl bosh env", func() {
 		proxy := strings.TrimPrefix(env()["BOSH_ALL_PROXY"], "socks5://")
 		Expect(ws.down()).To(gexec.Exit(0))
 		Expect(listens(proxy)).To(BeFalse())
+		Expect(ws.run("", "env").Err).To(gbytes.Say("has no director yet"))
 	})
 })
 

@@ -168,7 +168,7 @@ jobs write their logs to files in the VM.`,
 	addFilterFlags(command.Flags(), &filter)
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "Follow the log")
 	command.Flags().BoolVarP(&previous, "previous", "p", false, "Print the log of the previous container")
-	command.Flags().DurationVar(&since, "since", 0, "Print only what is newer than this `duration`, for example 10m (default: all)")
+	command.Flags().DurationVar(&since, "since", 0, "Print only lines newer than this `duration`, for example 10m (default: all)")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
 	return command
 }

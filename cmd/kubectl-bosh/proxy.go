@@ -7,6 +7,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,8 @@ type proxyOptions struct {
 	port   uint16
 	direct bool
 	wait   time.Duration
+
+	inheritedLock bool // this process has a lock at inheritedLockFD, which its own child processes must not inherit
 }
 
 // defaultVMWait is how long a connection waits by default for a VM that is not running.
@@ -61,12 +64,20 @@ BOSH_ALL_PROXY set, and exit with its exit status. Connections that fail are the
 	flags.BoolVar(&options.direct, "direct", false,
 		"Connect directly to addresses that do not belong to a VM or Service, for example to let the BOSH CLI download releases "+
 			"(default: refuse them)")
+	flags.BoolVar(&options.inheritedLock, "inherited-lock", false, "")
+	_ = flags.MarkHidden("inherited-lock") // for env
 	flags.DurationVar(&options.wait, "wait", 0, "How long to wait for a VM that is not running, for example while it is recreated "+
 		"(default: "+defaultVMWait.String()+")")
 	return command
 }
 
+// inheritedLockFD is the first file descriptor after the standard ones.
+const inheritedLockFD = 3
+
 func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, arguments []string) error {
+	if options.inheritedLock {
+		syscall.CloseOnExec(inheritedLockFD)
+	}
 	client, config, err := conn.newClient()
 	if err != nil {
 		return err

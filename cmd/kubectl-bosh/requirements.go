@@ -13,11 +13,16 @@ import (
 )
 
 // minFreeMiB is the free space in the home directory that the BOSH CLI requires to compile the CPI.
-const minFreeMiB = 2048
+const minFreeMiB = 1024
 
 // checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not have.
-func (o *runOptions) checkRequirements(ctx context.Context) error {
-	return errors.Join(o.checkBOSHCLI(ctx), checkRuby(), checkFreeSpace())
+// compiles is true if the BOSH CLI has to compile the CPI.
+func (o *runOptions) checkRequirements(ctx context.Context, compiles bool) error {
+	err := errors.Join(o.checkBOSHCLI(ctx), checkRuby())
+	if compiles {
+		err = errors.Join(err, checkFreeSpace())
+	}
+	return err
 }
 
 var cliVersion = regexp.MustCompile(`(?m)^version (\d+)\.`)
@@ -59,7 +64,8 @@ func checkFreeSpace() error {
 		return fmt.Errorf("%s: %w", home, err)
 	}
 	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec,unconvert // its type differs by platform
-		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there to compile the CPI", home, free, minFreeMiB)
+		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there to compile the CPI; "+
+			"delete files, or set HOME to another directory", home, free, minFreeMiB)
 	}
 	return nil
 }

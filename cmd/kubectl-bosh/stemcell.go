@@ -121,7 +121,8 @@ func (o stemcellOptions) image(ctx context.Context, args []string) (string, erro
 func (o stemcellOptions) write(ctx context.Context, image, dir string) (path string, err error) {
 	light, err := newStemcellStore().LightManifest(ctx, image, stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version})
 	if err != nil {
-		return "", fmt.Errorf("image %s: %w", image, err)
+		return "", fmt.Errorf("image %s: %w; `kubectl bosh stemcell` has the flags --os and --version, and uses the credentials in Docker's "+
+			"configuration", image, err)
 	}
 	path = filepath.Join(dir, light.LightFileName())
 	return path, light.WriteLight(path)

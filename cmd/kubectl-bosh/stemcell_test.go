@@ -26,7 +26,7 @@ var _ = Describe("kubectl bosh stemcell", func() {
 		DeferCleanup(server.Close)
 		images = strings.TrimPrefix(server.URL, "http://") + "/stemcells"
 		ws = newWorkspaceWithCLI()
-		for _, tag := range []string{"1.99", "1.484", "latest"} {
+		for _, tag := range []string{"1.99", "1.484", "1.485-rc.1", "latest"} {
 			image, err := random.Image(64, 1)
 			Expect(err).NotTo(HaveOccurred())
 			reference, err := name.NewTag(images + "/ubuntu-noble-stemcell:" + tag)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
 	"strings"
 	"time"
@@ -145,7 +144,11 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return o.writeOperatorPermissions(command, conn)
 	}
 	dir := environment.Dir{Path: cmp.Or(o.dir, o.Director, defaultDirectorName)}
-	if err := o.chooseFiles(ctx, dir); err != nil {
+	stemcellImage := ""
+	if isImage(o.Stemcell) {
+		stemcellImage, o.Stemcell = o.Stemcell, ""
+	}
+	if err := o.CheckFiles(); err != nil {
 		return err
 	}
 	namespace, err := o.resolveNamespace(dir, conn)
@@ -156,16 +159,19 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
+	unlock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := o.addFiles(ctx, dir, stemcellImage); err != nil {
+		return err
+	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
 	inspection, plan, err := o.writePlan(ctx, run)
 	if err != nil {
 		return err
 	}
-	lock, err := dir.Lock()
-	if err != nil {
-		return err
-	}
-	defer lock.Close()
 	hasDirector, err := o.checkManifest(ctx, dir, plan)
 	if err != nil {
 		return err
@@ -179,7 +185,11 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
-	if err := o.checkRequirements(ctx); err != nil {
+	directorUUID, err := dir.DirectorUUID()
+	if err != nil {
+		return err
+	}
+	if err := o.checkRequirements(ctx, directorUUID == ""); err != nil {
 		return err
 	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
@@ -191,37 +201,21 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	return run.configureDirector(ctx, plan)
 }
 
-// chooseFiles replaces a stemcell's image, and an omitted bosh-deployment, with files in the directory, and checks that all files exist.
-func (o *upOptions) chooseFiles(ctx context.Context, dir environment.Dir) error {
-	if isImage(o.Stemcell) {
-		if err := o.writeStemcell(ctx, dir); err != nil {
+// addFiles writes a light stemcell for the image to the directory, and the published bosh-deployment for a new director, if there is one and
+// no flag selects another.
+func (o *upOptions) addFiles(ctx context.Context, dir environment.Dir, stemcellImage string) (err error) {
+	if stemcellImage != "" {
+		if o.Stemcell, err = (stemcellOptions{}).write(ctx, stemcellImage, dir.Path); err != nil {
 			return err
 		}
 	}
-	if err := o.chooseBOSHDeployment(ctx, dir); err != nil {
-		return err
-	}
-	return o.CheckFiles()
-}
-
-// writeStemcell replaces the image of --stemcell with a light stemcell in the directory.
-func (o *upOptions) writeStemcell(ctx context.Context, dir environment.Dir) (err error) {
-	if err := os.MkdirAll(dir.Path, 0o700); err != nil {
-		return err
-	}
-	o.Stemcell, err = stemcellOptions{}.write(ctx, o.Stemcell, dir.Path)
-	return err
-}
-
-// chooseBOSHDeployment lets a new director use the published bosh-deployment, if there is one, and no flag selects another.
-func (o *upOptions) chooseBOSHDeployment(ctx context.Context, dir environment.Dir) error {
 	_, exists, err := dir.ReadSettings()
 	published := environment.ParsePublishedFile(publishedDeployment)
 	if err != nil || exists || published.URL == "" || o.BOSHDeployment != "" || o.Manifest != "" {
 		return err
 	}
-	o.BOSHDeployment, err = dir.FetchDeployment(ctx, published)
-	return err
+	o.UsePublished = true
+	return dir.FetchDeployment(ctx, published)
 }
 
 // writePlan inspects the cluster, writes the files of the plan to the directory, and prints both.

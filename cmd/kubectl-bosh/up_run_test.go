@@ -232,9 +232,11 @@ var _ = Describe("kubectl bosh up and down", func() {
 		command.Dir, command.Stdin = ws.dir, input
 		waiting := startCommand(command)
 		Eventually(waiting.Out).Should(gbytes.Say(`\[yN\]: `))
-		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		files := ws.readFiles()
+		session := ws.run("y\n", "up", "--bosh", "./create-env", "--var", "another=1")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down` uses directory kubernetes; wait until it ends"))
+		Expect(ws.readFiles()).To(Equal(files))
 		Expect(terminal.Close()).To(Succeed())
 		Eventually(waiting).Should(gexec.Exit(1))
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
@@ -356,9 +358,11 @@ var _ = Describe("kubectl bosh up and down", func() {
 	})
 
 	It("with --no-proxy, run the BOSH CLI without a proxy", func() {
-		Expect(ws.up("--no-proxy")).To(gexec.Exit(0))
+		session := ws.up("--no-proxy")
+		Expect(session).To(gexec.Exit(0))
 		Expect(ws.read("calls")).To(HavePrefix("\ncreate-env\n"))
-		Expect(ws.read("director")).To(HavePrefix("admin:swordfish@10.246.0.60 CA  update-cloud-config "))
+		Expect(session.Out).To(gbytes.Say("cloud config: not uploaded: the address of the cluster's DNS is unknown; set cluster_dns in kubernetes/cloud-config-vars.yml"))
+		Expect(ws.read("director")).To(HavePrefix("admin:swordfish@10.246.0.60 CA  upload-stemcell "))
 	})
 
 	It("report missing permissions in the words of the API server", func(ctx SpecContext) {
@@ -394,11 +398,12 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(later).To(HaveExactElements(HavePrefix(login + "upload-stemcell ")))
 	})
 
-	It("exit with the exit status of the BOSH CLI if the director rejects a config, and print its command", func() {
+	It("exit with the exit status of the BOSH CLI if the director rejects a config, and print its command", func(ctx SpecContext) {
+		createDNSService(ctx)
 		ws.write("director-fails", "")
 		session := ws.up()
 		Expect(session).To(gexec.Exit(3))
-		Expect(session.Err).To(gbytes.Say(`error: the director runs, but the cloud config could not be uploaded; .* or: ./create-env update-cloud-config `))
+		Expect(session.Err).To(gbytes.Say(`error: the director runs, but the cloud config could not be uploaded; .* and run: ./create-env update-cloud-config `))
 	})
 
 	It("name everything that the host does not have before the question", func() {

@@ -55,7 +55,7 @@ var _ = Describe("A secret value of a variable", func() {
 	})
 
 	DescribeTable("is not in errors about flags", func(message string, args ...string) {
-		for _, arguments := range [][]string{append(append([]string{}, firstRunArgs...), args...), append([]string{"up"}, args...)} {
+		for _, arguments := range [][]string{append([]string{"up", "--bosh-deployment", "bosh-deployment"}, args...), append([]string{"up"}, args...)} {
 			session := ws.run("", append(arguments, "--dry-run")...)
 			Expect(session).To(gexec.Exit(1))
 			Expect(string(session.Err.Contents())).To(ContainSubstring(message))

@@ -19,24 +19,27 @@ import (
 // maxDeploymentBytes limits the size of bosh-deployment, which has 1 MB.
 const maxDeploymentBytes = 64 << 20
 
-// FetchDeployment returns the path of the bosh-deployment that was published with this program, which it downloads to the directory.
-func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) (path string, err error) {
-	path = d.filePath("bosh-deployment")
+// PublishedManifest is the path in the directory of the manifest that FetchDeployment downloads.
+const PublishedManifest = "bosh-deployment/bosh.yml"
+
+// FetchDeployment downloads the bosh-deployment that was published with this program to the directory, unless it has one.
+func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) error {
+	path := d.filePath(filepath.Dir(PublishedManifest))
 	if _, err := os.Stat(path); err == nil {
-		return path, nil
+		return nil
 	}
 	archive, err := download(ctx, published)
 	if err != nil {
-		return "", fmt.Errorf("%w; check the network, or set --bosh-deployment to a checkout of https://github.com/cloudfoundry/bosh-deployment", err)
+		return fmt.Errorf("%w; check the network, or set --bosh-deployment to a checkout of https://github.com/cloudfoundry/bosh-deployment", err)
 	}
 	incomplete := path + ".new"
 	if err := os.RemoveAll(incomplete); err != nil {
-		return "", err
+		return err
 	}
 	if err := extract(archive, incomplete); err != nil {
-		return "", fmt.Errorf("%s: %w", published.URL, err)
+		return fmt.Errorf("%s: %w", published.URL, err)
 	}
-	return path, os.Rename(incomplete, path)
+	return os.Rename(incomplete, path)
 }
 
 // download returns the content of a published file, after a check of its checksum.
@@ -87,10 +90,10 @@ func extract(archive []byte, dir string) error {
 			return err
 		}
 		target := filepath.Join(dir, name)
-		if err := os.MkdirAll(filepath.Dir(target), 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(target), 0o700); err != nil { // also creates the environment directory, with secrets
 			return err
 		}
-		if err := os.WriteFile(target, content, 0o644); err != nil { //nolint:gosec // manifests are no secrets
+		if err := os.WriteFile(target, content, 0o600); err != nil {
 			return err
 		}
 	}

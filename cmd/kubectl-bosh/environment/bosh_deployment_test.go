@@ -48,25 +48,23 @@ var _ = Describe("The published bosh-deployment", func() {
 
 	It("is downloaded once, without files outside of its directory", func(ctx context.Context) {
 		for range 2 {
-			path, err := dir.FetchDeployment(ctx, published)
-			Expect(err).NotTo(HaveOccurred())
-			Expect(os.ReadFile(filepath.Join(path, "runtime-configs", "dns.yml"))).To(BeEquivalentTo("bosh-deployment/runtime-configs/dns.yml"))
+			Expect(dir.FetchDeployment(ctx, published)).To(Succeed())
+			Expect(os.ReadFile(filepath.Join(dir.Path, "bosh-deployment", "runtime-configs", "dns.yml"))).To(BeEquivalentTo("bosh-deployment/runtime-configs/dns.yml"))
 		}
 		Expect(requests).To(Equal(1))
+		Expect(os.Stat(dir.Path)).To(HaveField("Mode()", os.ModeDir|0o700), "it will contain passwords")
 		Expect(filepath.Join(filepath.Dir(dir.Path), "escaped")).NotTo(BeAnExistingFile())
 	})
 
 	It("is rejected with another checksum, and leaves nothing", func(ctx context.Context) {
 		published.Checksum = "sha256:0"
-		_, err := dir.FetchDeployment(ctx, published)
-		Expect(err).To(MatchError(And(ContainSubstring(" has checksum sha256:"), ContainSubstring("but sha256:0 was published; check the network"))))
+		Expect(dir.FetchDeployment(ctx, published)).To(MatchError(And(ContainSubstring(" has checksum sha256:"), ContainSubstring("but sha256:0 was published; check the network"))))
 		Expect(dir.Path).NotTo(BeADirectory())
 	})
 
 	It("is named in the error if the server does not have it", func(ctx context.Context) {
 		server := httptest.NewServer(http.NotFoundHandler())
 		DeferCleanup(server.Close)
-		_, err := dir.FetchDeployment(ctx, PublishedFile{URL: server.URL + "/x.tgz"})
-		Expect(err).To(MatchError(ContainSubstring("/x.tgz: 404 Not Found; check the network, or set --bosh-deployment")))
+		Expect(dir.FetchDeployment(ctx, PublishedFile{URL: server.URL + "/x.tgz"})).To(MatchError(ContainSubstring("/x.tgz: 404 Not Found; check the network, or set --bosh-deployment")))
 	})
 })

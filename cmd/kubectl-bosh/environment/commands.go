@@ -23,12 +23,9 @@ func (d Dir) InterpolateCommand(program string, settings Settings) []string {
 }
 
 func (d Dir) manifestCommand(program, verb string, settings Settings) []string {
-	arguments := []string{program, verb, settings.Manifest}
+	arguments := []string{program, verb, d.resolve(settings.Manifest)}
 	for _, opsFile := range settings.OpsFiles {
-		if !filepath.IsAbs(opsFile) {
-			opsFile = d.filePath(opsFile)
-		}
-		arguments = append(arguments, "--ops-file", opsFile)
+		arguments = append(arguments, "--ops-file", d.resolve(opsFile))
 	}
 	return append(arguments, "--vars-file", d.filePath(varsFile))
 }
@@ -73,26 +70,44 @@ type DirectorStep struct {
 	Command []string
 }
 
-// DirectorSteps returns the steps that configure a new director.
+// DirectorSteps returns the steps that configure a new director. Without the address of the cluster's DNS, they upload no configs.
 func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 	cloudConfig := []string{program, "update-cloud-config", d.filePath(cloudConfigFile), "--vars-file", d.filePath(cloudConfigVarsFile)}
 	if plan.Network == NetworkService {
 		cloudConfig = append(cloudConfig, "--ops-file", d.filePath(opsDir+"/"+dynamicNetworkFile))
 	}
+	stemcellStep := DirectorStep{"stemcell", nil, d.stemcellCommand(program, plan)}
+	if !d.HasClusterDNS() {
+		return []DirectorStep{stemcellStep}
+	}
 	steps := []DirectorStep{{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig}}
-	if dns := filepath.Join(filepath.Dir(plan.Manifest), "runtime-configs", "dns.yml"); isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
+	if dns := filepath.Join(filepath.Dir(d.resolve(plan.Manifest)), "runtime-configs", "dns.yml"); isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
 		steps = append(steps, DirectorStep{
 			"runtime config of BOSH DNS", []string{program, "configs", "--type", "runtime", "--name", "dns", "--json"},
 			[]string{program, "update-runtime-config", "--name", "dns", dns, "--ops-file", d.filePath(opsDir + "/" + dnsOpsFile),
 				"--vars-file", d.filePath(cloudConfigVarsFile), "--var", "cluster_domain=cluster.local"},
 		})
 	}
-	stemcell := []string{program, "upload-stemcell", strings.TrimPrefix(plan.Vars.GetString("stemcell_url"), "file://")}
-	if checksum := plan.Vars.GetString("stemcell_sha1"); checksum != "" && isURL(plan.Vars.GetString("stemcell_url")) {
-		stemcell = append(stemcell, "--sha1", checksum)
-	}
-	return append(steps, DirectorStep{"stemcell", nil, stemcell})
+	return append(steps, stemcellStep)
 }
+
+func (Dir) stemcellCommand(program string, plan *Plan) []string {
+	command := []string{program, "upload-stemcell", strings.TrimPrefix(plan.Vars.GetString("stemcell_url"), "file://")}
+	if checksum := plan.Vars.GetString("stemcell_sha1"); checksum != "" && isURL(plan.Vars.GetString("stemcell_url")) {
+		command = append(command, "--sha1", checksum)
+	}
+	return command
+}
+
+// HasClusterDNS reports whether the address of the cluster's DNS, which the configs contain, is known.
+func (d Dir) HasClusterDNS() bool {
+	vars := Vars{}
+	_, err := d.readYAML(cloudConfigVarsFile, &vars)
+	return err == nil && vars.GetString("cluster_dns") != ""
+}
+
+// CloudConfigVarsPath returns the path of the variables of the cloud config.
+func (d Dir) CloudConfigVarsPath() string { return d.filePath(cloudConfigVarsFile) }
 
 func isFile(path string) bool {
 	info, err := os.Stat(path)

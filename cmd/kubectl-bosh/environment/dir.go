@@ -44,7 +44,7 @@ type Settings struct {
 	Namespace   string   `json:"namespace"`
 	Network     string   `json:"network"`
 	Credentials string   `json:"credentials"`
-	Manifest    string   `json:"manifest"`
+	Manifest    string   `json:"manifest"`  // like OpsFiles
 	OpsFiles    []string `json:"ops_files"` // relative paths are relative to the directory
 
 	// PreviousPodSecurity is the value of cluster.PodSecurityLabel before `up` changed it, or "" for no label. It is nil if `up` did not
@@ -68,6 +68,14 @@ func (v Vars) GetString(name string) string {
 }
 
 func (d Dir) filePath(name string) string { return filepath.Join(d.Path, name) }
+
+// resolve returns the path of a file that is in the directory, if its path is relative.
+func (d Dir) resolve(path string) string {
+	if filepath.IsAbs(path) {
+		return path
+	}
+	return d.filePath(path)
+}
 
 // ReadSettings returns the recorded settings, and whether they exist.
 func (d Dir) ReadSettings() (settings Settings, found bool, err error) {

@@ -7,8 +7,12 @@ import (
 	"syscall"
 )
 
-// Lock locks the directory for `up` or `down`, until the file is closed. It fails if another process has it locked.
-func (d Dir) Lock() (*os.File, error) {
+// Lock creates the directory if it does not exist, and locks it for `up` or `down`. It fails if another process has it locked. unlock also
+// deletes a directory without settings.
+func (d Dir) Lock() (unlock func(), err error) {
+	if err := os.MkdirAll(d.Path, 0o700); err != nil {
+		return nil, err
+	}
 	file, err := os.OpenFile(d.filePath(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
@@ -20,7 +24,13 @@ func (d Dir) Lock() (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return file, nil
+	return func() {
+		if _, found, err := d.ReadSettings(); err == nil && !found {
+			_ = os.Remove(file.Name())
+			_ = os.Remove(d.Path) // only if it is empty
+		}
+		_ = file.Close()
+	}, nil
 }
 
 // TryLock locks the file, unless a process has it locked. The lock ends with the last process that has the file open.

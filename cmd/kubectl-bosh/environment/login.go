@@ -30,8 +30,12 @@ func (d Dir) Login() (Login, error) {
 	if _, err := d.readYAML(varsStoreFile, &secrets); err != nil {
 		return Login{}, err
 	}
+	directorUUID, err := d.DirectorUUID()
+	if err != nil {
+		return Login{}, err
+	}
 	login := Login{Address: vars.GetString("internal_ip"), CACert: secrets.TLS.CA, Secret: secrets.Password}
-	if login.Address == "" || login.CACert == "" || login.Secret == "" {
+	if directorUUID == "" || login.Address == "" || login.CACert == "" || login.Secret == "" {
 		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir",
 			d.Path)
 	}
@@ -74,7 +78,7 @@ func (d Dir) ReadProxy() (proxy Proxy, err error) {
 
 // WriteProxy records the proxy.
 func (d Dir) WriteProxy(proxy Proxy) error {
-	return d.writeYAML(proxyFile, "The proxy in the background. `kubectl bosh env --stop` ends it.", proxy)
+	return d.writeYAML(proxyFile, "The proxy in the background. `kubectl bosh env --stop` stops it.", proxy)
 }
 
 // Absolute returns the directory with an absolute path.

@@ -45,8 +45,8 @@ func (m Manifest) HasDirector() bool {
 	return false
 }
 
-// variable matches a variable in a manifest, for example ((!internal_ip)) or ((director_ssl.ca)).
-var variable = regexp.MustCompile(`\(\(!?([-/\w]+)[^()]*\)\)`)
+// variable matches a variable in a manifest, as the BOSH CLI does, for example ((!internal_ip)) or ((director_ssl.ca)).
+var variable = regexp.MustCompile(`\(\(!?([-/\.\w\pL]+)\)\)`)
 
 // CheckVariables returns an error that names the variables without a value, except those that create-env generates or has in its store.
 func (m Manifest) CheckVariables(dir Dir) error {
@@ -60,7 +60,7 @@ func (m Manifest) CheckVariables(dir Dir) error {
 	}
 	var missing []string
 	for _, match := range variable.FindAllSubmatch(m.text, -1) {
-		if name := string(match[1]); !slices.Contains(known, name) && !slices.Contains(missing, name) {
+		if name, _, _ := strings.Cut(string(match[1]), "."); !slices.Contains(known, name) && !slices.Contains(missing, name) {
 			missing = append(missing, name)
 		}
 	}
@@ -98,7 +98,8 @@ func (m Manifest) CheckSeries() error {
 func (m Manifest) CheckStorageClasses() error {
 	for _, pool := range m.DiskPools {
 		properties, isHash := pool.CloudProperties.(map[string]any)
-		if m.plan.inspection.NoDefaultStorageClass && (isHash || pool.CloudProperties == nil) && properties["storage_class"] == nil {
+		class := properties["storage_class"]
+		if m.plan.inspection.NoDefaultStorageClass && (isHash || pool.CloudProperties == nil) && (class == nil || class == "") {
 			return fmt.Errorf("the cluster has no default StorageClass, and disk pool %s of %s sets none; annotate a StorageClass with "+
 				"storageclass.kubernetes.io/is-default-class=true, or set cloud_properties.storage_class of the pool with an --ops-file",
 				pool.Name, m.plan.Manifest)

@@ -25,6 +25,7 @@ type Options struct {
 
 	BOSHDeployment string // directory of a bosh-deployment checkout
 	Manifest       string // path, instead of bosh.yml in BOSHDeployment
+	UsePublished   bool   // use PublishedManifest, without the two options above
 	OpsFiles       []string
 	Vars           []string // NAME=VALUE
 

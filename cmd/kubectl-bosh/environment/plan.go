@@ -130,8 +130,11 @@ func (p *Plan) applyOptions() error {
 	if err != nil {
 		return err
 	}
-	if manifest != "" {
+	switch {
+	case manifest != "":
 		p.Manifest = manifest
+	case p.options.UsePublished:
+		p.Manifest = PublishedManifest
 	}
 	if p.Manifest == "" {
 		return errors.New("--bosh-deployment or --manifest is required; set it to the directory of a checkout of " +
