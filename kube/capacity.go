@@ -50,8 +50,8 @@ func AutoscalerDecisionOf(events []*corev1.Event) (decision AutoscalerDecision) 
 	return decision
 }
 
-// UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, and the largest such amount,
-// as in "cpu: 8, and the largest node has 4". It returns "" if there is no such request, or if nodes is empty.
+// UnsatisfiableRequest returns a resource request of the Pod that exceeds the allocatable amount of every node, and the largest such
+// amount, as in "cpu: 8, and the largest node has 4". It returns "" if there is no such request, or if nodes is empty.
 func UnsatisfiableRequest(pod *corev1.Pod, nodes []*corev1.Node) string {
 	requested := map[corev1.ResourceName]quantity.Quantity{}
 	for _, container := range pod.Spec.Containers {

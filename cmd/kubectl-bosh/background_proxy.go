@@ -17,12 +17,11 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
 
-// proxyStartTimeout limits the start of the proxy in the background, and its end.
+// proxyStartTimeout limits the start of the proxy in the background, and its stop.
 const proxyStartTimeout = 30 * time.Second
 
-// ensureBackgroundProxy returns the URL of the proxy of the environment directory. If none runs, it starts one for the director's namespace,
-// with kubectl's flags of this command. The proxy holds a lock while it runs, which it inherits: so there is one per directory, and a
-// recorded process ID is its own.
+// ensureBackgroundProxy returns the URL of the proxy of the environment directory. If none runs, it starts one for the director's
+// namespace, with kubectl's flags of this command. The proxy inherits a lock, and holds it while it runs: so there is one per directory.
 func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environment.Dir) (url string, err error) {
 	settings, _, err := dir.ReadSettings()
 	if err != nil {
@@ -84,7 +83,8 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 		return "", err
 	}
 	defer output.Close()
-	process := exec.Command(program, append([]string{"proxy", "--direct", "--inherited-lock", "--namespace", namespace}, conn.kubectlFlags()...)...) //nolint:noctx // it outlives this command
+	arguments := append([]string{"proxy", "--direct", "--inherited-lock", "--namespace", namespace}, conn.kubectlFlags()...)
+	process := exec.Command(program, arguments...) //nolint:gosec,noctx // this program; the process outlives this one
 	process.Stdout, process.Stderr, process.ExtraFiles = output, output, []*os.File{lock}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := process.Start(); err != nil {
@@ -114,7 +114,7 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 // printedProxyURL matches what serveProxy prints.
 var printedProxyURL = regexp.MustCompile(`(?m)^export BOSH_ALL_PROXY=(\S+)$`)
 
-// stopBackgroundProxy ends the proxy of the environment directory, if one runs, and waits until it ended.
+// stopBackgroundProxy stops the proxy of the environment directory, if one runs, and waits for it.
 func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
 	lock, err := os.OpenFile(dir.ProxyLockPath(), os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -30,9 +30,9 @@ func newEnvCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "env",
 		Short: "Print the variables for the BOSH CLI, and run a proxy in the background",
-		Long: "Print the variables with which the BOSH CLI logs in to the director of an environment directory, as commands of your shell. They\n" +
-			"contain the director's password. Unless a proxy for the directory runs, env starts one, which runs until --stop, until\n" +
-			"`kubectl bosh down`, or until the host restarts. Its log is proxy.log in the directory.",
+		Long: "Print the variables with which the BOSH CLI logs in to the director of an environment directory, as commands of your\n" +
+			"shell. They contain the director's password. Unless a proxy for the directory runs, env starts one, which runs until\n" +
+			"--stop, until `kubectl bosh down`, or until the host restarts. Its log is proxy.log in the directory.",
 		Example: `  # bash, zsh
   eval "$(kubectl bosh env)"
 

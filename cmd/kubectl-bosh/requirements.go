@@ -15,8 +15,8 @@ import (
 // minFreeMiB is the free space in the home directory that the BOSH CLI requires to compile the CPI.
 const minFreeMiB = 1024
 
-// checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not have.
-// compiles is true if the BOSH CLI has to compile the CPI.
+// checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not
+// have. compiles is true if the BOSH CLI has to compile the CPI.
 func (o *runOptions) checkRequirements(ctx context.Context, compiles bool) error {
 	err := errors.Join(o.checkBOSHCLI(ctx), checkRuby())
 	if compiles {

@@ -168,6 +168,12 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
+	return o.planAndApply(ctx, run, conn)
+}
+
+// planAndApply writes the plan, and after confirmation creates or updates the director.
+func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn *connection) error {
+	command, dir := run.command, run.dir
 	inspection, plan, err := o.writePlan(ctx, run)
 	if err != nil {
 		return err
@@ -201,8 +207,8 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	return run.configureDirector(ctx, plan)
 }
 
-// addFiles writes a light stemcell for the image to the directory, and the published bosh-deployment for a new director, if there is one and
-// no flag selects another.
+// addFiles writes a light stemcell for the image to the directory, and the published bosh-deployment for a new director, if there is one
+// and no flag selects another.
 func (o *upOptions) addFiles(ctx context.Context, dir environment.Dir, stemcellImage string) (err error) {
 	if stemcellImage != "" {
 		if o.Stemcell, err = (stemcellOptions{}).write(ctx, stemcellImage, dir.Path); err != nil {

@@ -64,7 +64,8 @@ func Summary(results []Result) string {
 	if !Passed(results) {
 		outcome = "a required check failed"
 	}
-	return fmt.Sprintf("%d checks: %d %s, %d %s, %d %s; %s", len(results), counts[OK], OK, counts[Fails], Fails, counts[Unknown], Unknown, outcome)
+	return fmt.Sprintf("%d checks: %d %s, %d %s, %d %s; %s",
+		len(results), counts[OK], OK, counts[Fails], Fails, counts[Unknown], Unknown, outcome)
 }
 
 // Passed reports whether no required check failed.

@@ -264,8 +264,8 @@ func releasedGracePeriod(attachment manifest.AttachmentPod, containerName string
 	return new(int64(30))
 }
 
-// releaseDisk releases the disk, which nothing uses, with this function. assignedAgain reports whether another attachment Pod attached it to
-// the same VM in the meantime.
+// releaseDisk releases the disk, which nothing uses, with this function. assignedAgain reports whether another attachment Pod attached it
+// to the same VM in the meantime.
 func (p hotPlugStrategy) releaseDisk(
 	attachment manifest.AttachmentPod,
 	release func(cid string, owner manifest.DiskOwner) (manifest.DiskOwner, error),

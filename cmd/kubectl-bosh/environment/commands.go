@@ -81,7 +81,8 @@ func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 		return []DirectorStep{stemcellStep}
 	}
 	steps := []DirectorStep{{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig}}
-	if dns := filepath.Join(filepath.Dir(d.resolve(plan.Manifest)), "runtime-configs", "dns.yml"); isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
+	dns := filepath.Join(filepath.Dir(d.resolve(plan.Manifest)), "runtime-configs", "dns.yml")
+	if isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
 		steps = append(steps, DirectorStep{
 			"runtime config of BOSH DNS", []string{program, "configs", "--type", "runtime", "--name", "dns", "--json"},
 			[]string{program, "update-runtime-config", "--name", "dns", dns, "--ops-file", d.filePath(opsDir + "/" + dnsOpsFile),
