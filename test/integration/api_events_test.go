@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -183,16 +182,21 @@ var _ = Describe("The Events of calls", func() {
 
 var _ = Describe("The request for an Event", func() {
 	const second = 2 // of create_disk's requests, after the POST of the PVC
-	const late = time.Hour
 
-	for name, fault := range map[string]apiproxy.Fault{
-		"gets no response":     apiproxy.NoResponse(second),
-		"gets a late response": apiproxy.DelayedRequest(late)(second),
-		"is denied":            apiproxy.ErrorStatus(http.StatusForbidden, metav1.StatusReasonForbidden)(second),
+	for name, newFault := range map[string]func() apiproxy.Fault{
+		"gets no response": func() apiproxy.Fault { return apiproxy.NoResponse(second) },
+		"gets a late response": func() apiproxy.Fault {
+			late := apiproxy.NewGate()
+			DeferCleanup(late.Open)
+			return late.Hold(apiproxy.HeldBefore, func(n int, _ *http.Request) bool { return n == second })
+		},
+		"is denied": func() apiproxy.Fault {
+			return apiproxy.ErrorStatus(http.StatusForbidden, metav1.StatusReasonForbidden)(second)
+		},
 	} {
 		It("that "+name+" does not change or noticeably delay the call", func(ctx context.Context) {
 			env := newTestEnv(ctx)
-			proxy.Reset(fault)
+			proxy.Reset(newFault())
 			env.Director = env.directorWithTimeouts(map[string]any{"request": "1h", "other": "1h"})
 			Expect(env.createDisk(ctx)).To(HavePrefix("disk-"))
 			Expect(proxy.Requests()).To(ContainElement(MatchRegexp("^POST .*/events$")))

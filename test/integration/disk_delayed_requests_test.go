@@ -122,6 +122,7 @@ func startCall(ctx context.Context, d *director.Director, method string, argumen
 	responses := make(chan director.Response, 1)
 	go func() {
 		defer GinkgoRecover()
+		defer close(responses) // also after a failure
 		response, err := d.Call(ctx, method, arguments...)
 		Expect(err).NotTo(HaveOccurred())
 		responses <- response
