@@ -71,7 +71,7 @@ func pause(ctx context.Context) error {
 
 // startBackgroundProxy starts `kubectl bosh proxy` in a session of its own, and returns its URL.
 func startBackgroundProxy(ctx context.Context, conn *connection, dir environment.Dir, namespace string, lock *os.File) (string, error) {
-	if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy, whose process ID another process may have now
+	if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy: another process may have its ID now
 		return "", err
 	}
 	program, err := os.Executable()

@@ -63,7 +63,7 @@ func checkFreeSpace() error {
 	if err := unix.Statfs(home, &stat); err != nil {
 		return fmt.Errorf("%s: %w", home, err)
 	}
-	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec,unconvert // its type differs by platform
+	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec // its type differs by platform
 		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there to compile the CPI; "+
 			"delete files, or set HOME to another directory", home, free, minFreeMiB)
 	}

@@ -315,8 +315,8 @@ func mayBeUnguarded(attachment manifest.AttachmentPod, state disk.AttachmentStat
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,
 // or may have succeeded with it for a VM that still runs: also if another client deleted the Pod since. It does not release a disk that the
-// VM already had, because the VM may still use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports the
-// node.
+// VM already had, because the VM may still use it. On a lost node the Pod remains until the VM is deleted; the error of the call reports
+// the node.
 func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()

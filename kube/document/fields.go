@@ -73,7 +73,7 @@ func (c *checker) unknown(path, key string, t reflect.Type) {
 		text = path + ": " + text
 	}
 	similar := similarKey(t, key, 2)
-	if object, ok := reflect.Zero(t).Interface().(Synonyms); ok {
+	if object, ok := reflect.TypeAssert[Synonyms](reflect.Zero(t)); ok {
 		similar = cmp.Or(object.Synonyms()[key], similar)
 	}
 	if similar != "" {

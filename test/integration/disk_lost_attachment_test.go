@@ -16,12 +16,15 @@ import (
 )
 
 var _ = Describe("A disk in use with an attachment Pod that was", func() {
-	Describe("deleted", func() {
-		describeLostAttachment(func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) })
-	})
-	Describe("evicted", func() {
-		describeLostAttachment(func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) })
-	})
+	for reason, lose := range map[string]func(ctx context.Context, env testEnv, attachmentPod string){
+		"deleted": func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) },
+		"evicted": func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) },
+	} {
+		Describe(reason, func() {
+			describeLostAttachment(lose)
+			describeDetachWithLostAttachment(lose)
+		})
+	}
 })
 
 // describeLostAttachment describes a disk in use after lose was called with its attachment Pod.
@@ -59,6 +62,36 @@ func describeLostAttachment(lose func(ctx context.Context, env testEnv, attachme
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
+	})
+
+	It("is listed by -collect, which attaches it again", func(ctx context.Context) {
+		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
+		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
+		env.runCollect(ctx, director.UUID, "-confirm")
+		Expect(attachmentPod(ctx)).To(And(Not(BeNil()), Not(HaveField("Status.Phase", corev1.PodFailed))))
+		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
+	})
+
+	It("is free after its VM is deleted", func(ctx context.Context) {
+		env.mustCall(ctx, "delete_vm", vm)
+		env.mustCall(ctx, "delete_disk", disk)
+	})
+
+	It("is free after its VM was evicted", func(ctx context.Context) {
+		env.markEvicted(ctx, vm)
+		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
+	})
+}
+
+// describeDetachWithLostAttachment describes detach_disk for a disk in use, after lose was called with its attachment Pod.
+func describeDetachWithLostAttachment(lose func(ctx context.Context, env testEnv, attachmentPod string)) {
+	var (
+		env      testEnv
+		vm, disk string
+	)
+	BeforeEach(func(ctx context.Context) {
+		env, vm, disk = newTestEnvWithAttachedDisk(ctx)
+		lose(ctx, env, disk+"-attachment")
 	})
 
 	It("is not attached again by a detach_disk while another one detaches it", func(ctx context.Context) {
@@ -109,24 +142,6 @@ func describeLostAttachment(lose func(ctx context.Context, env testEnv, attachme
 		attachAgain(ctx, map[string]string{"test/hold": "yes", "test/stays": "yes"})
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		Expect(detachCountingChecks(ctx, "test/stays")).To(Equal(1))
-	})
-
-	It("is listed by -collect, which attaches it again", func(ctx context.Context) {
-		env.mustCall(ctx, "set_vm_metadata", vm, map[string]any{"job": "web"})
-		Expect(env.runCollect(ctx, director.UUID)).To(ContainElement(And(ContainSubstring(disk), ContainSubstring(vm), ContainSubstring("would be attached again"))))
-		env.runCollect(ctx, director.UUID, "-confirm")
-		Expect(attachmentPod(ctx)).To(And(Not(BeNil()), Not(HaveField("Status.Phase", corev1.PodFailed))))
-		Expect(env.runCollect(ctx, director.UUID)).To(Equal([]string{"no orphaned resources"}))
-	})
-
-	It("is free after its VM is deleted", func(ctx context.Context) {
-		env.mustCall(ctx, "delete_vm", vm)
-		env.mustCall(ctx, "delete_disk", disk)
-	})
-
-	It("is free after its VM was evicted", func(ctx context.Context) {
-		env.markEvicted(ctx, vm)
-		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 }
 

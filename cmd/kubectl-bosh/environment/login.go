@@ -66,8 +66,10 @@ type Proxy struct {
 	URL string `json:"url"`
 }
 
-// Paths of the proxy's files. The proxy holds the lock while it runs.
-func (d Dir) ProxyLogPath() string  { return d.filePath("proxy.log") }
+// ProxyLogPath returns the path of the proxy's log.
+func (d Dir) ProxyLogPath() string { return d.filePath("proxy.log") }
+
+// ProxyLockPath returns the path of the lock that the proxy holds while it runs.
 func (d Dir) ProxyLockPath() string { return d.filePath("proxy.lock") }
 
 // ReadProxy returns the recorded proxy, which may have ended.
