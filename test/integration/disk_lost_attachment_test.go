@@ -20,10 +20,8 @@ var _ = Describe("A disk in use with an attachment Pod that was", func() {
 		"deleted": func(ctx context.Context, env testEnv, attachmentPod string) { env.deletePodAndWait(ctx, attachmentPod) },
 		"evicted": func(ctx context.Context, env testEnv, attachmentPod string) { env.markEvicted(ctx, attachmentPod) },
 	} {
-		Describe(reason, func() {
-			describeLostAttachment(lose)
-			describeDetachWithLostAttachment(lose)
-		})
+		Describe(reason, func() { describeLostAttachment(lose) })
+		Describe(reason+", for detach_disk,", func() { describeDetachWithLostAttachment(lose) })
 	}
 })
 
