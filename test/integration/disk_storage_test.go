@@ -179,7 +179,9 @@ var _ = Describe("A disk in use with a PVC that another client deleted", func() 
 		Eventually(func() (*corev1.PersistentVolume, error) { return volumes.Get(ctx, name, metav1.GetOptions{}) }).WithContext(ctx).Should(
 			And(HaveField("Status.Phase", corev1.VolumeReleased), HaveField("DeletionTimestamp", BeNil())))
 
-		_, err := volumes.Patch(ctx, name, types.MergePatchType, []byte(`{"spec":{"claimRef":null}}`), metav1.PatchOptions{})
+		// The reference without a UID reserves the volume for the new PVC.
+		reserve := []byte(`{"spec":{"claimRef":{"uid":null,"resourceVersion":null}}}`)
+		_, err := volumes.Patch(ctx, name, types.MergePatchType, reserve, metav1.PatchOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		restored := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: disk, Labels: saved.Labels, Annotations: saved.Annotations}, Spec: saved.Spec}
 		delete(restored.Labels, manifest.LabelVM)
