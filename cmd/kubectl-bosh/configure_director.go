@@ -1,13 +1,13 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strings"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
@@ -23,30 +23,41 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 		r.report("cloud config", "not uploaded: the address of the cluster's DNS is unknown; set cluster_dns in "+r.dir.CloudConfigVarsPath()+
 			", and run the same command again")
 	}
-	variables := login.Environment()
-	for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
-		exists, err := r.directorHas(ctx, step, variables)
-		if err != nil {
-			return err
+	err = r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
+		variables := append(login.Environment(), proxy...)
+		for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
+			if err := r.runDirectorStep(ctx, step, variables); err != nil {
+				return err
+			}
 		}
-		if exists {
-			r.report(step.Name, "kept: the director has one")
-			continue
-		}
-		fmt.Fprintln(r.command.OutOrStdout())
-		err = r.execBOSH(ctx, append(step.Command, "--tty", "--non-interactive"), variables...)
-		if _, failed := errors.AsType[exitStatus](err); failed {
-			fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
-				"To continue, run the same command again, or log in with `kubectl bosh env`, and run: %s\n",
-				step.Name, environment.QuoteCommand(step.Command))
-		}
-		if err != nil {
-			return err
-		}
+		return nil
+	})
+	if err != nil {
+		return err
 	}
 	fmt.Fprintln(r.command.OutOrStdout())
 	printLines(r.command.OutOrStdout(), "Next steps", r.dir.NextSteps(plan, r.options.noProxy))
 	return nil
+}
+
+// runDirectorStep runs the command of the step with these environment variables, unless the director has what it uploads.
+func (r *environmentRun) runDirectorStep(ctx context.Context, step environment.DirectorStep, variables []string) error {
+	exists, err := r.directorHas(ctx, step, variables)
+	if err != nil {
+		return err
+	}
+	if exists {
+		r.report(step.Name, "kept: the director has one")
+		return nil
+	}
+	fmt.Fprintln(r.command.OutOrStdout())
+	err = runCommand(ctx, append(step.Command, "--tty", "--non-interactive"), variables...)
+	if _, failed := errors.AsType[exitStatus](err); failed {
+		fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
+			"To continue, run the same command again, or log in with `kubectl bosh env`, and run: %s\n",
+			step.Name, environment.QuoteCommand(step.Command))
+	}
+	return err
 }
 
 // directorHas reports whether the director has a config of the kind of this step.
@@ -54,20 +65,16 @@ func (r *environmentRun) directorHas(ctx context.Context, step environment.Direc
 	if len(step.Query) == 0 {
 		return false, nil
 	}
-	var out strings.Builder
-	err := r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
-		query := exec.CommandContext(ctx, step.Query[0], step.Query[1:]...) //nolint:gosec // a command of the BOSH CLI
-		query.Env = append(append(os.Environ(), variables...), proxy...)
-		query.Stdout, query.Stderr = &out, r.command.ErrOrStderr()
-		return query.Run()
-	})
+	query := exec.CommandContext(ctx, step.Query[0], step.Query[1:]...) //nolint:gosec // a command of the BOSH CLI
+	query.Env, query.Stderr = append(os.Environ(), variables...), r.command.ErrOrStderr()
+	out, err := query.Output()
 	if err != nil {
-		return false, fmt.Errorf("%s: %w: %s", environment.QuoteCommand(step.Query), err, strings.TrimSpace(out.String()))
+		return false, fmt.Errorf("%s: %w: %s", environment.QuoteCommand(step.Query), err, bytes.TrimSpace(out))
 	}
 	var printed struct {
 		Tables []struct{ Rows []any }
 	}
-	if err := json.Unmarshal([]byte(out.String()), &printed); err != nil {
+	if err := json.Unmarshal(out, &printed); err != nil {
 		return false, fmt.Errorf("%s printed no JSON: %w", environment.QuoteCommand(step.Query), err)
 	}
 	return len(printed.Tables) > 0 && len(printed.Tables[0].Rows) > 0, nil

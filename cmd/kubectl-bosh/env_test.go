@@ -85,7 +85,7 @@ var _ = Describe("kubectl bosh env", func() {
 		Expect(session.Err).To(gbytes.Say(`^error: kubeconfig .*: contexts has no entry "none"`))
 	})
 
-	It("ends the proxy when the director is deleted", func() {
+	It("stops the proxy when the director is deleted", func() {
 		proxy := strings.TrimPrefix(env()["BOSH_ALL_PROXY"], "socks5://")
 		Expect(ws.down()).To(gexec.Exit(0))
 		Expect(listens(proxy)).To(BeFalse())

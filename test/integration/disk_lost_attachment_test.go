@@ -113,34 +113,35 @@ func describeDetachWithLostAttachment(lose func(ctx context.Context, env testEnv
 		env.mustCall(ctx, "get_disks", vm)
 		proxy.Reset(nil)
 	}
-	// detachCountingChecks detaches the disk, and returns the number of exclusivity checks. When detach_disk waits, the annotation of the
-	// attachment Pod is removed.
-	detachCountingChecks := func(ctx context.Context, annotation string) (checks int) {
-		GinkgoHelper()
-		var once sync.Once
-		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
-				checks++
-			}
-			if r.URL.Query().Get("watch") != "" {
-				once.Do(func() { _ = env.annotatePod(ctx, disk+"-attachment", annotation, nil) })
-			}
-			next.ServeHTTP(rw, r)
-		})
-		env.mustCall(ctx, "detach_disk", vm, disk)
-		return checks
-	}
 
 	It("is not detached without an exclusivity check while its new attachment Pod has not started", func(ctx context.Context) {
 		attachAgain(ctx, map[string]string{"test/hold": "yes"})
-		Expect(detachCountingChecks(ctx, "test/hold")).To(Equal(1))
+		Expect(env.detachCountingChecks(ctx, vm, disk, "test/hold")).To(Equal(1))
 	})
 
 	It("is not detached without an exclusivity check if its new attachment Pod was deleted before it started", func(ctx context.Context) {
 		attachAgain(ctx, map[string]string{"test/hold": "yes", "test/stays": "yes"})
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
-		Expect(detachCountingChecks(ctx, "test/stays")).To(Equal(1))
+		Expect(env.detachCountingChecks(ctx, vm, disk, "test/stays")).To(Equal(1))
 	})
+}
+
+// detachCountingChecks detaches the disk, and returns the number of exclusivity checks. When detach_disk waits for the attachment Pod, this
+// annotation of the Pod is removed.
+func (env testEnv) detachCountingChecks(ctx context.Context, vm, disk, annotation string) (checks int) {
+	GinkgoHelper()
+	var once sync.Once
+	proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+		if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
+			checks++
+		}
+		if r.URL.Query().Get("watch") != "" {
+			once.Do(func() { Expect(env.annotatePod(ctx, disk+"-attachment", annotation, nil)).To(Succeed()) })
+		}
+		next.ServeHTTP(rw, r)
+	})
+	env.mustCall(ctx, "detach_disk", vm, disk)
+	return checks
 }
 
 var _ = Describe("An attachment Pod that another client is deleting", func() {
@@ -153,21 +154,10 @@ var _ = Describe("An attachment Pod that another client is deleting", func() {
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 	})
-	// detachCountingChecks detaches the disk, and returns the number of exclusivity checks. The attachment Pod exits when detach_disk
-	// waits for it.
+	// The attachment Pod exits when detach_disk waits for it.
 	detachCountingChecks := func(ctx context.Context) (checks int) {
 		GinkgoHelper()
-		var once sync.Once
-		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
-			if strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") {
-				checks++
-			}
-			if r.URL.Query().Get("watch") != "" {
-				once.Do(func() { Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", nil)).To(Succeed()) })
-			}
-			next.ServeHTTP(rw, r)
-		})
-		env.mustCall(ctx, "detach_disk", vm, disk)
+		checks = env.detachCountingChecks(ctx, vm, disk, "test/stays")
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 		return checks
 	}

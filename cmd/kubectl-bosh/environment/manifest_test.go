@@ -55,14 +55,6 @@ var _ = Describe("CheckSeries", func() {
 	It("accepts any operating system if the releases are not compiled", func() {
 		Expect(check(writeStemcell("ubuntu-jammy"), "releases: [{name: bosh, url: https://example.com/bosh-283.1.6.tgz}]")).To(Succeed())
 	})
-	It("is followed by a check of variables, which accepts arithmetic of a shell, and what create-env generates or has stored", func() {
-		dir := Dir{Path: GinkgoT().TempDir()}
-		Expect(dir.write(varsStoreFile, []byte("stored: 1"))).To(Succeed())
-		manifest, err := (&Plan{Settings: Settings{Manifest: "bosh.yml"}}).ParseManifest([]byte(
-			"a: ((stored)) ((tls.ca)) ((kubeconfig)) $((count + 1)) ((i++)) ((!missing.ca)) ((/other))\nvariables: [{name: tls}]"))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(manifest.CheckVariables(dir)).To(MatchError("these variables of bosh.yml have no value: missing, /other; set each of them with --var name=value"))
-	})
 	It("reads the operating system from the URL of a stemcell that is not a file", func() {
 		const stemcells = "https://example.com/light-bosh-stemcell-1.484-kubernetes-"
 		Expect(check(stemcells+"ubuntu-jammy.tgz", compiledForNoble)).To(MatchError(ContainSubstring("operating system ubuntu-jammy")))
@@ -71,5 +63,16 @@ var _ = Describe("CheckSeries", func() {
 	It("accepts a stemcell with an unknown operating system", func() {
 		Expect(check("https://example.com/stemcell.tgz", compiledForNoble)).To(Succeed())
 		Expect(check("file:///missing.tgz", compiledForNoble)).To(Succeed())
+	})
+})
+
+var _ = Describe("CheckVariables", func() {
+	It("names the variables without a value, and accepts shell arithmetic and what create-env generates or has stored", func() {
+		dir := Dir{Path: GinkgoT().TempDir()}
+		Expect(dir.write(varsStoreFile, []byte("stored: 1"))).To(Succeed())
+		manifest, err := (&Plan{Settings: Settings{Manifest: "bosh.yml"}}).ParseManifest([]byte(
+			"a: ((stored)) ((tls.ca)) ((kubeconfig)) $((count + 1)) ((i++)) ((!missing.ca)) ((/other))\nvariables: [{name: tls}]"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(manifest.CheckVariables(dir)).To(MatchError("these variables of bosh.yml have no value: missing, /other; set each of them with --var name=value"))
 	})
 })
