@@ -41,3 +41,14 @@ func VolumeNodeConflict(pod *corev1.Pod) string {
 	}
 	return ""
 }
+
+// InsufficientCapacity returns the scheduler's message if the Pod waits for capacity on an otherwise suitable node. Otherwise it
+// returns "".
+func InsufficientCapacity(pod *corev1.Pod) string {
+	reason := UnschedulableReason(pod)
+	if slices.ContainsFunc([]string{"Insufficient ", "Too many pods", "exceed max volume count"},
+		func(phrase string) bool { return strings.Contains(reason, phrase) }) {
+		return reason
+	}
+	return ""
+}

@@ -54,19 +54,6 @@ func (s *Session) waitForVM(pod manifest.VMPod, networks network.Networks) error
 	return err
 }
 
-// explainAddresses adds the state of the Pod to the error of a VM that did not get its addresses.
-func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks, err error) error {
-	switch {
-	case errors.Is(err, network.ErrAddressMismatch):
-		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod.Pod))
-	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
-		if requested := networks.DescribeRequestedAddresses(); requested != "" {
-			return fmt.Errorf("%w; the Pod requested %s, but got no address", err, requested)
-		}
-	}
-	return err
-}
-
 // bootState is the state of waitForBoot between its waits.
 type bootState struct {
 	diagnosis  kube.PodStartup

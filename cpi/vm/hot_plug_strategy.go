@@ -1,113 +1,16 @@
 package vm
 
 import (
-	"errors"
-	"slices"
-
-	corev1 "k8s.io/api/core/v1"
-
 	"bosh-kubernetes-cpi/cpi/call"
-	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/kube"
 )
 
 // hotPlugStrategy attaches disks to a running VM, and detaches them. The attachment Pod of a disk does all the work; the VM Pod does not
-// change.
+// change. Its methods for one CPI method are in that method's file, and the recreation of lost attachment Pods in restore_attachments.go.
 type hotPlugStrategy struct{ s *Session }
 
 // persist does nothing: the VM keeps its Pod.
 func (hotPlugStrategy) persist(manifest.VMPod, manifest.TemplateChange) error { return nil }
-
-// restoreAndListDisks returns the disks that the VM owns. If an attachment Pod is lost, because another client deleted it or the kubelet
-// evicted it, the VM still uses the disk: restoreAndListDisks recreates the Pod, but does not wait for it.
-func (p hotPlugStrategy) restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
-	owned, err := p.s.diskSession().ListOwnedBy(vmPod.Name)
-	if err != nil {
-		return nil, err
-	}
-	attached := []string{}
-	for _, pvc := range owned {
-		isAttached, err := p.ensureAttachedIfOwned(vmPod, attachments, pvc)
-		if err != nil {
-			p.s.Log.Warn("cannot recreate the attachment Pod", "disk", pvc.Name, "error", err)
-		}
-		if isAttached || err != nil {
-			attached = append(attached, pvc.Name)
-		}
-	}
-	return attached, nil
-}
-
-// ensureAttachedIfOwned reports whether the VM still has the disk. If so, it ensures that the attachment Pod exists and owns the disk.
-func (p hotPlugStrategy) ensureAttachedIfOwned(
-	vmPod manifest.VMPod,
-	attachments []manifest.AttachmentPod,
-	pvc manifest.DiskPVC,
-) (bool, error) {
-	if !kube.IsActive(vmPod.Pod) || vmPod.Spec.NodeName == "" {
-		return true, nil
-	}
-	var attachment manifest.AttachmentPod
-	if i := slices.IndexFunc(attachments, func(a manifest.AttachmentPod) bool { return a.Disk() == pvc.Name }); i >= 0 {
-		attachment = attachments[i]
-	}
-	if lost, _ := disk.InspectAttachment(vmPod, attachment); lost {
-		return p.recreateAttachment(pvc, vmPod)
-	}
-	if _, ok := pvc.Owner(); ok {
-		return true, nil
-	}
-	return p.assignDisk(pvc, vmPod, attachment)
-}
-
-// recreateAttachment creates the lost attachment Pod of a disk of the VM, and deletes a finished one before. If another call just created
-// it, recreateAttachment leaves it to that call. isAttached is false if the disk was detached since its PVC was read.
-func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (isAttached bool, err error) {
-	desired, err := p.s.buildAttachment(pvc, vmPod)
-	if err != nil {
-		return false, err
-	}
-	pod := p.s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
-	pod, outcome, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(existing *corev1.Pod) call.Decision {
-		if disk.StateOf(manifest.AttachmentPod{Pod: existing}).HasEnded() {
-			return call.Replace
-		}
-		return call.Share
-	}, p.s.DeletePodAndWait)
-	if outcome != call.Created {
-		return err == nil, err
-	}
-	attachment := manifest.AttachmentPod{Pod: pod}
-	if err != nil {
-		return false, errors.Join(err, p.s.rollbackAttachment(attachment))
-	}
-	p.s.Log.Warn("the attachment Pod of a disk in use was deleted or evicted; recreating it", "disk", pvc.Name, "vm", vmPod.Name)
-	isAttached, err = p.assignDisk(pvc, vmPod, attachment)
-	if isAttached {
-		return true, nil
-	}
-	return false, errors.Join(err, p.s.rollbackAttachment(attachment))
-}
-
-// assignDisk records the attachment Pod as the owner of the disk. isAttached is false if the disk was detached since its PVC was
-// read.
-func (p hotPlugStrategy) assignDisk(
-	pvc manifest.DiskPVC,
-	vmPod manifest.VMPod, attachment manifest.AttachmentPod,
-) (isAttached bool, err error) {
-	previous, _ := pvc.Owner()
-	_, _, err = p.s.diskSession().AssignAndStart(pvc, attachment, func(current manifest.DiskPVC) error {
-		if owner, _ := current.Owner(); owner != previous {
-			return notAttachedError(pvc.Name, vmPod.Name)
-		}
-		return nil
-	})
-	if call.DiskNotAttached.Is(err) || call.DiskNotFound.Is(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
 
 // validateDisk rejects a disk that would hide files on its volume, and a VM that cannot open devices.
 func (hotPlugStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, _ []manifest.AttachmentPod) error {

@@ -39,32 +39,6 @@ func (v *vm) unmountEtcFiles(context.Context) error {
 	return nil
 }
 
-// saveNameServers keeps the Pod's name servers if the VM's networks have none. With resolvconf, the agent rewrites resolv.conf with the
-// name servers of the networks. prepareSystemd does the same for systemd. The image's /run may contain the name servers of the host on
-// which the stemcell was built; on other VMs, /run is empty at boot.
-func (v *vm) saveNameServers(context.Context) error {
-	const tail = "/etc/resolvconf/resolv.conf.d/tail"
-	exists, err := files.IsDirectory(v.sys, filepath.Dir(tail))
-	if err != nil || !exists {
-		return err
-	}
-	if err := v.removeContent("/run/resolvconf/interface"); err != nil {
-		return err
-	}
-	if err := v.sys.Remove(tail); err != nil {
-		return err
-	}
-	networks, err := files.Read(v.sys, settings+"/name-servers")
-	if err != nil || len(networks) > 0 {
-		return err
-	}
-	content, err := v.sys.ReadFile("/etc/resolv.conf")
-	if err != nil {
-		return err
-	}
-	return v.sys.WriteFile(tail, content, 0o644)
-}
-
 // removeContent removes the files in a directory, which may not exist.
 func (v *vm) removeContent(directory string) error {
 	names, err := v.sys.ReadDir(directory)

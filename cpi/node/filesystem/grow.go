@@ -5,7 +5,6 @@ package filesystem
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"golang.org/x/sys/unix"
 
@@ -81,16 +80,4 @@ func growUnmountedExt4(ctx context.Context, sys system.System, path string) erro
 	}
 	_, err := sys.MustRun(ctx, "resize2fs", sys.Path(path))
 	return err
-}
-
-// check runs e2fsck, which repairs errors if that cannot lose data.
-func check(ctx context.Context, sys system.System, path string, options ...string) error {
-	output, err := sys.Run(ctx, "e2fsck", append(options, "-p", sys.Path(path))...)
-	if err != nil {
-		return err
-	}
-	if output.Status >= 4 { // see e2fsck(8)
-		return fmt.Errorf("%w that e2fsck does not repair automatically", ErrDamaged)
-	}
-	return nil
 }

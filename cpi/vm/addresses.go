@@ -2,11 +2,13 @@ package vm
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -79,4 +81,17 @@ func (s *Session) addressInUseError(vm manifest.VM, existing manifest.VMPod) err
 	}
 	return call.CodeAddressInUse.Errorf("cannot create VM %s with address %s: VM %s%s has it; %s",
 		vm.Name, strings.Join(vm.Addresses, ", "), existing.Describe(), owner, remedy)
+}
+
+// explainAddresses adds the state of the Pod to the error of a VM that did not get its addresses.
+func (s *Session) explainAddresses(pod manifest.VMPod, networks network.Networks, err error) error {
+	switch {
+	case errors.Is(err, network.ErrAddressMismatch):
+		return fmt.Errorf("%w; Pod %s: %s", err, pod.Name, s.DiagnosePod(pod.Pod))
+	case errors.Is(err, kube.ErrTimeout) && pod.Spec.NodeName != "" && len(pod.Status.PodIPs) == 0:
+		if requested := networks.DescribeRequestedAddresses(); requested != "" {
+			return fmt.Errorf("%w; the Pod requested %s, but got no address", err, requested)
+		}
+	}
+	return err
 }
