@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"time"
 
@@ -94,7 +95,7 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 
 func appendRound(node, round *report.Node) {
 	for to, from := range map[*report.Distribution]report.Distribution{
-		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.InitStart: round.InitStart, &node.ClientStart: round.ClientStart,
+		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.InitStart: round.InitStart, &node.BootCPU: round.BootCPU, &node.ClientStart: round.ClientStart,
 		&node.DiskPodStart: round.DiskPodStart, &node.DiskPodEnd: round.DiskPodEnd, &node.Create: round.Create, &node.Pull: round.Pull,
 		&node.Attach: round.Attach, &node.Detach: round.Detach, &node.Delete: round.Delete,
 	} {
@@ -130,6 +131,7 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 			node.Timeline, node.BootWrites, err = r.observe(ctx, vm, create(&node.Create))
 			return err
 		},
+		func() error { return r.measureBootCPU(ctx, vm, &node.BootCPU) },
 		call(&discarded, &disk, "create_disk", 64, map[string]any{}, vm),
 		func() error { return call(&discarded, nil, "attach_disk", vm, disk)() },
 		func() error { return call(&discarded, nil, "detach_disk", vm, disk)() },
@@ -154,6 +156,28 @@ func (r *realNode) round(ctx context.Context, agentID string, node *report.Node)
 			return err
 		}
 	}
+	return nil
+}
+
+// measureBootCPU adds the CPU time that the VM's PID 1, and the children for which it waited, have used.
+func (r *realNode) measureBootCPU(ctx context.Context, vm string, to *report.Distribution) error {
+	const millisecondsPerTick = 10
+	stat, err := r.plane.Kubectl(ctx, "exec", "--namespace", r.namespace, vm, "--", "cat", "/proc/1/stat")
+	if err != nil {
+		return err
+	}
+	_, fields, _ := strings.Cut(stat, ") ") // after the name of the program; see proc_pid_stat(5)
+	ticks := 0
+	for i, field := range strings.Fields(fields) {
+		if i >= 11 && i <= 14 { // utime, stime, cutime, cstime
+			n, err := strconv.Atoi(field)
+			if err != nil {
+				return err
+			}
+			ticks += n
+		}
+	}
+	to.Add(float64(ticks * millisecondsPerTick))
 	return nil
 }
 

@@ -14,7 +14,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
@@ -23,14 +25,15 @@ import (
 	"github.com/klauspost/compress/gzip"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
-// publishedRelease is release 0.1.0 of the last commit, published at a home on loopback: a web server and the node's registry.
+// publishedRelease is a release of the last commit, published at a home on loopback: a web server and the node's registry.
 type publishedRelease struct {
-	dir    string // directory with the files
+	dir    string // directory with a directory of files for each version
 	home   string // URL
 	port   int
 	images string // repository of the images in the node's registry
@@ -39,11 +42,11 @@ type publishedRelease struct {
 }
 
 // fileURL returns the URL of a file of the release.
-func (r *publishedRelease) fileURL(file string) string {
-	return r.home + "/releases/download/v0.1.0/" + file
+func (r *publishedRelease) fileURL(version, file string) string {
+	return r.home + "/releases/download/v" + version + "/" + file
 }
 
-// publishRelease runs scripts/publish in a new clone, for this platform only.
+// publishRelease publishes version 0.1.0 from a new clone, for this platform only.
 func publishRelease(ctx context.Context) *publishedRelease {
 	GinkgoHelper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -55,11 +58,11 @@ func publishRelease(ctx context.Context) *publishedRelease {
 	director, err := os.ReadFile("../demo/director.yml")
 	Expect(err).NotTo(HaveOccurred())
 	Expect(os.WriteFile(filepath.Join(r.deployment, "bosh.yml"), director, 0o600)).To(Succeed())
-	files := http.StripPrefix("/bosh-kubernetes-cpi/releases/download/v0.1.0/", http.FileServer(http.Dir(r.dir)))
+	files := http.StripPrefix("/bosh-kubernetes-cpi/releases/download/", http.FileServer(http.Dir(r.dir)))
 	server := &http.Server{Handler: files} //nolint:gosec // no timeouts on loopback
 	go func() { _ = server.Serve(listener) }()
 	DeferCleanup(server.Close)
-	r.publish(ctx, r.cloneRepository(ctx), r.dir)
+	r.publish(ctx, r.cloneRepository(ctx), "0.1.0", filepath.Join(r.dir, "v0.1.0"))
 	return r
 }
 
@@ -80,9 +83,9 @@ func (r *publishedRelease) cloneRepository(ctx context.Context) string {
 }
 
 // publish writes the files of the checkout's commit to the directory.
-func (r *publishedRelease) publish(ctx context.Context, checkout, dir string) {
+func (r *publishedRelease) publish(ctx context.Context, checkout, version, dir string) {
 	GinkgoHelper()
-	r.run(ctx, checkout, "make", "publish", "VERSION=0.1.0", "HOME_URL="+r.home, "DIR="+dir)
+	r.run(ctx, checkout, "make", "publish", "VERSION="+version, "HOME_URL="+r.home, "DIR="+dir)
 }
 
 // run runs a command in the checkout.
@@ -145,14 +148,14 @@ func readArchive(archive []byte, file string) []byte {
 }
 
 // installPlugin installs the kubectl plugin like krew: with the URL and the checksum of its manifest.
-func (r *publishedRelease) installPlugin(ctx context.Context, path string) {
+func (r *publishedRelease) installPlugin(ctx context.Context, version, path string) {
 	GinkgoHelper()
 	var manifest struct {
 		Spec struct {
 			Platforms []struct{ URI, SHA256, Bin string }
 		}
 	}
-	Expect(yaml.Unmarshal(download(ctx, r.fileURL("bosh.yaml")), &manifest)).To(Succeed())
+	Expect(yaml.Unmarshal(download(ctx, r.fileURL(version, "bosh.yaml")), &manifest)).To(Succeed())
 	Expect(manifest.Spec.Platforms).To(HaveLen(1))
 	platform := manifest.Spec.Platforms[0]
 	archive := download(ctx, platform.URI)
@@ -160,41 +163,95 @@ func (r *publishedRelease) installPlugin(ctx context.Context, path string) {
 	Expect(os.WriteFile(path, readArchive(archive, platform.Bin), 0o700)).To(Succeed()) //nolint:gosec // a program
 }
 
+// publishNext publishes version 0.2.0, with a change of bosh-node.
+func (r *publishedRelease) publishNext(ctx context.Context) {
+	GinkgoHelper()
+	checkout := r.cloneRepository(ctx)
+	Expect(os.WriteFile(filepath.Join(checkout, "cmd", "bosh-node", "next.go"),
+		[]byte("package main\n\nimport \"os\"\n\nfunc init() { os.Unsetenv(\"NEXT_VERSION\") }\n"), 0o600)).To(Succeed())
+	r.run(ctx, checkout, "git", "add", "--all")
+	r.run(ctx, checkout, "git", "commit", "--quiet", "--message", "next version")
+	r.publish(ctx, checkout, "0.2.0", filepath.Join(r.dir, "v0.2.0"))
+}
+
+// pushArchive downloads the archive of an image, pushes it to the repository, and returns its reference there.
+func (r *publishedRelease) pushArchive(ctx context.Context, version, image, repository string) string {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	untar := exec.CommandContext(ctx, "tar", "-x", "-C", dir)
+	untar.Stdin = bytes.NewReader(download(ctx, r.fileURL(version, image+"-"+version+".tar")))
+	out, err := untar.CombinedOutput()
+	Expect(err).NotTo(HaveOccurred(), string(out))
+	images, err := layout.ImageIndexFromPath(dir)
+	Expect(err).NotTo(HaveOccurred())
+	manifest, err := images.IndexManifest()
+	Expect(err).NotTo(HaveOccurred())
+	digest := manifest.Manifests[0].Digest
+	index, err := images.ImageIndex(digest)
+	Expect(err).NotTo(HaveOccurred())
+	tag, err := name.NewTag(repository + "/" + image + ":" + version)
+	Expect(err).NotTo(HaveOccurred())
+	Expect(remote.WriteIndex(tag, index, remote.WithContext(ctx))).To(Succeed())
+	return repository + "/" + image + "@" + digest.String()
+}
+
+// nodeImages returns the images of bosh-node in the volumes of all VM and attachment Pods.
+func (c *remoteClient) nodeImages(ctx context.Context) (images []string) {
+	GinkgoHelper()
+	pods, err := c.env.cluster.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	for _, pod := range pods.Items {
+		for _, volume := range pod.Spec.Volumes {
+			if volume.Image != nil {
+				images = append(images, volume.Image.Reference)
+			}
+		}
+	}
+	return images
+}
+
 var _ = Describe("A published release", Label("remote-access", "extended"), Ordered, func() {
 	var r *publishedRelease
 	BeforeAll(func(ctx context.Context) { r = publishRelease(ctx) }, NodeTimeout(2*longTest))
 
-	It("is installed with only the URLs of its home", func(ctx context.Context) {
+	It("is installed with only the URLs of its home and a mirror of its image, and upgraded with what up prints", func(ctx context.Context) {
 		c := newUpClient(ctx, "published")
 		listener, err := embedded.ForwardLoopback(c.netns, r.port)
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(listener.Close)
-		plugin, directory := filepath.Join(c.dir, "kubectl-bosh"), filepath.Join(c.dir, "env")
-		r.installPlugin(ctx, plugin)
-		out, err := c.run(ctx, plugin, "up", "--namespace", c.namespace, "--dir", directory, "--yes", "--address", c.address,
-			"--ops-file", "../demo/small.yml", "--var", "greeting=good morning",
-			"--var", "demo_release="+filepath.Join(c.dir, "demo.tgz"), "--var", "disk_mib=256", "--var", "disk_cloud_properties={}")
-		Expect(err).NotTo(HaveOccurred(), out)
-		Expect(out).To(ContainSubstring("Downloading"))
+		plugin, mirror, mirrored := filepath.Join(c.dir, "kubectl-bosh"), filepath.Join(c.dir, "mirror.yml"), r.images+"-mirror"
+		Expect(os.WriteFile(mirror, []byte("- {type: replace, path: /cloud_provider/properties/stemcell?/registry_mirrors, value: {"+
+			strconv.Quote(r.images)+": "+strconv.Quote(mirrored)+"}}\n"), 0o600)).To(Succeed())
+		up := func(flags ...string) string {
+			out, err := c.run(ctx, plugin, append([]string{"up", "--dir", filepath.Join(c.dir, "env"), "--yes"}, flags...)...)
+			Expect(err).NotTo(HaveOccurred(), out)
+			return out
+		}
+
+		r.installPlugin(ctx, "0.1.0", plugin)
+		image := r.pushArchive(ctx, "0.1.0", "bosh-node", mirrored)
+		Expect(up("--namespace", c.namespace, "--address", c.address, "--ops-file", "../demo/small.yml", "--ops-file", mirror,
+			"--var", "greeting=good morning", "--var", "demo_release="+filepath.Join(c.dir, "demo.tgz"),
+			"--var", "disk_mib=256", "--var", "disk_cloud_properties={}")).To(ContainSubstring("Downloading"))
 		Eventually(c.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
+		Expect(c.nodeImages(ctx)).To(ConsistOf(image, image))
+
+		r.publishNext(ctx)
+		r.installPlugin(ctx, "0.2.0", plugin)
+		next := r.pushArchive(ctx, "0.2.0", "bosh-node", mirrored)
+		Expect(next).NotTo(Equal(image), "invalid test: both versions have the same image")
+		flags := regexp.MustCompile(`--release \S+ --release-sha1 \S+`).FindString(up())
+		Expect(flags).To(ContainSubstring("v0.2.0"))
+		up(strings.Fields(flags)...)
+		Eventually(c.readJobResponse).WithContext(ctx).Should(And(ContainSubstring("good morning"), ContainSubstring("counted")))
+		Expect(c.nodeImages(ctx)).To(ConsistOf(next, next))
 		c.down(ctx)
-	}, NodeTimeout(2*longTest))
+	}, NodeTimeout(4*longTest))
 
 	It("contains an image of the CNI shim for both architectures, which its manifests refer to", func(ctx context.Context) {
-		layoutDir := GinkgoT().TempDir()
-		out, err := exec.CommandContext(ctx, "tar", "-xf", filepath.Join(r.dir, "bosh-cni-shim-0.1.0.tar"), "-C", layoutDir).CombinedOutput()
-		Expect(err).NotTo(HaveOccurred(), string(out))
-		images, err := layout.ImageIndexFromPath(layoutDir)
-		Expect(err).NotTo(HaveOccurred())
-		manifest, err := images.IndexManifest()
-		Expect(err).NotTo(HaveOccurred())
-		image, err := images.ImageIndex(manifest.Manifests[0].Digest)
-		Expect(err).NotTo(HaveOccurred())
-		tag, err := name.NewTag(r.images + "/bosh-cni-shim:0.1.0")
-		Expect(err).NotTo(HaveOccurred())
-		Expect(remote.WriteIndex(tag, image, remote.WithContext(ctx))).To(Succeed())
+		r.pushArchive(ctx, "0.1.0", "bosh-cni-shim", r.images)
 
-		daemonSet := readArchive(download(ctx, r.fileURL("bosh-kubernetes-cpi-manifests-0.1.0.tgz")),
+		daemonSet := readArchive(download(ctx, r.fileURL("0.1.0", "bosh-kubernetes-cpi-manifests-0.1.0.tgz")),
 			"bosh-kubernetes-cpi-0.1.0/manifests/cni-shim/daemonset.yaml")
 		_, rest, _ := strings.Cut(string(daemonSet), "image: ")
 		reference, _, _ := strings.Cut(rest, "\n")
@@ -202,7 +259,7 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		Expect(err).NotTo(HaveOccurred())
 		pushed, err := remote.Index(digest, remote.WithContext(ctx))
 		Expect(err).NotTo(HaveOccurred())
-		manifest, err = pushed.IndexManifest()
+		manifest, err := pushed.IndexManifest()
 		Expect(err).NotTo(HaveOccurred())
 		Expect(manifest.Manifests).To(ConsistOf(
 			HaveField("Platform.Architecture", "amd64"), HaveField("Platform.Architecture", "arm64")))
@@ -213,9 +270,9 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		r.run(ctx, checkout, "make", "release", "VERSION=0.1.0", "FINAL=1")
 		r.run(ctx, checkout, "git", "add", ".final_builds", "releases")
 		r.run(ctx, checkout, "git", "commit", "--quiet", "--message", "release 0.1.0")
-		r.publish(ctx, checkout, again)
+		r.publish(ctx, checkout, "0.1.0", again)
 		sums, err := os.ReadFile(filepath.Join(again, "SHA256SUMS"))
 		Expect(err).NotTo(HaveOccurred())
-		Expect(string(sums)).To(Equal(string(download(ctx, r.fileURL("SHA256SUMS")))))
+		Expect(string(sums)).To(Equal(string(download(ctx, r.fileURL("0.1.0", "SHA256SUMS")))))
 	}, NodeTimeout(2*longTest))
 })

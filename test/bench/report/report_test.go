@@ -89,7 +89,7 @@ var _ = Describe("Results", func() {
 			BinarySizeMiB: 11, Calls: []ProgramCost{{Info, cost(4, 6, 9)}, {HasVM, cost(8, 8, 13)}, {Curl, cost(10, 10, 9)}},
 			Deploys: []Deploy{{VMs: 20, Seconds: 5, Bare: 4}, {VMs: 100, Seconds: 6, Bare: 4}},
 			Node: &Node{
-				BareEnd: Distribution{200}, InitStart: Distribution{100}, ClientStart: Distribution{126}, DiskPodStart: Distribution{100},
+				BareEnd: Distribution{200}, InitStart: Distribution{100}, ClientStart: Distribution{126}, BootCPU: Distribution{130}, DiskPodStart: Distribution{100},
 				DiskPodEnd: Distribution{200}, Create: Distribution{132}, Attach: Distribution{116}, Detach: Distribution{120}, Delete: Distribution{101},
 			},
 		}
@@ -100,7 +100,7 @@ var _ = Describe("Results", func() {
 		Expect(met).To(Equal(map[string]bool{
 			"info/curl_wall": true, "info/curl_cpu": false, "has_vm/curl_wall": true, "has_vm/curl_cpu": false, "has_vm_peak_mib": false, "binary_mib": true,
 			"deploy_20/client_wall": false, "deploy_100/client_wall": false,
-			"create_vm/client_start": true, "client_start/init_start": false, "attach_disk/disk_pod_start": false,
+			"create_vm/client_start": true, "client_start/init_start": false, "boot_cpu_ms": false, "attach_disk/disk_pod_start": false,
 			"detach_disk/disk_pod_end": true, "delete_vm/bare_end": false,
 		}))
 		Expect((&Results{}).Goals()).To(BeEmpty())

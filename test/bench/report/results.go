@@ -97,6 +97,8 @@ type Node struct {
 	BareEnd   Distribution `json:"bare_end_ms"`
 	// InitStart is the start of a Pod like the VM's that runs the stemcell's init program without the node programs.
 	InitStart Distribution `json:"init_start_ms"`
+	// BootCPU is the CPU time of the VM's PID 1 until the VM is ready: of `bosh-node vm start`, and then of the init program.
+	BootCPU Distribution `json:"boot_cpu_ms"`
 	// ClientStart is the time in which a minimal client creates the same Pod and Secret as create_vm, and waits for the agent.
 	ClientStart Distribution `json:"client_start_ms"`
 	// DiskPodStart and DiskPodEnd are the start and the end of a sleeping Pod with the disk's PVC.
