@@ -113,8 +113,8 @@ func (e *exchange) newSession(requested requestedCall) (*requestSession, error) 
 	}
 	var fields requestContext
 	if len(requested.context) > 0 {
-		if err := json.Unmarshal(requested.context, &fields); err != nil {
-			return nil, call.CodeInvalidRequest.Errorf("request context is not valid: %w", err)
+		if err := document.Unmarshal("request context", requested.context, &fields); err != nil {
+			return nil, call.CodeInvalidRequest.Errorf("%w", err)
 		}
 	}
 	if config, err = config.withOverrides(requested.context); err != nil {

@@ -207,13 +207,14 @@ var _ = Describe("The protocol", func() {
 		func(request, problem string) {
 			got := newUnreachableCPI().sendRaw(request)
 			Expect(got.Error.Type).To(Equal(call.CPIError))
-			Expect(got.Error.Message).To(And(ContainSubstring(problem), HaveSuffix("[invalid-request]")))
+			Expect(got.Error.Message).To(And(HavePrefix(problem), HaveSuffix("[invalid-request]")))
 		},
-		Entry("invalid JSON", `{`, "unexpected end of JSON input"),
-		Entry("no method", `{"arguments":[]}`, "method is missing"),
-		Entry("no arguments", `{"method":"info"}`, "arguments are missing"),
-		Entry("an api_version that is not a number", `{"method":"info","arguments":[],"api_version":"2"}`, "api_version"),
-		Entry("a number that is too large", `{"method":"info","arguments":[1e999]}`, "1e999"),
+		Entry("invalid JSON", `{`, "request: is not valid JSON: see line 1; a request is a JSON document like {"),
+		Entry("no method", `{"arguments":[]}`, "request: method is missing"),
+		Entry("no arguments", `{"method":"info"}`, "request: arguments are missing"),
+		Entry("an api_version that is not a number", `{"method":"info","arguments":[],"api_version":"2"}`, "request.api_version must be a whole number, not a string"),
+		Entry("a context that is not a hash", `{"method":"info","arguments":[],"context":[]}`, "request.context must be a hash, not a list"),
+		Entry("a number that is too large", `{"method":"info","arguments":[1e999]}`, "request: has a number that is out of range"),
 	)
 
 	It("marks a create_vm that may be retried", func() {

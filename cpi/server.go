@@ -13,6 +13,7 @@ import (
 	boshlog "github.com/cloudfoundry/bosh-utils/logger"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Server serves one request.
@@ -49,17 +50,18 @@ type request struct {
 func parseRequest(raw []byte) (request, error) {
 	var parsed request
 	var dispatched rpc.Request
-	if err := json.Unmarshal(raw, &parsed); err != nil {
-		return parsed, err
+	err := document.Unmarshal("request", raw, &parsed)
+	if err == nil {
+		err = document.Unmarshal("request", raw, &dispatched)
 	}
-	if err := json.Unmarshal(raw, &dispatched); err != nil {
+	if err != nil {
 		return parsed, err
 	}
 	switch {
 	case parsed.Method == "":
-		return parsed, errors.New("method is missing")
+		return parsed, errors.New("request: method is missing")
 	case parsed.Arguments == nil:
-		return parsed, errors.New("arguments are missing")
+		return parsed, errors.New("request: arguments are missing")
 	}
 	return parsed, nil
 }
@@ -79,7 +81,7 @@ func (d *dispatcher) Dispatch(raw []byte) (response []byte) {
 	if err != nil {
 		log.Warn("malformed request", "error", err)
 		return errorResponse(call.CodeInvalidRequest.Errorf(
-			"the request is not a JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}: %w", err))
+			"%w; a request is a JSON document like {\"method\":\"info\",\"arguments\":[],\"context\":{}}", err))
 	}
 	log = log.With("method", parsed.Method)
 	if parsed.Context.RequestID != "" {

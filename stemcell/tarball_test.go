@@ -124,9 +124,9 @@ var _ = Describe("Building the image of a light stemcell", func() {
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
-		Entry("not JSON", "Platform:", "agent.json is not a JSON object"),
-		Entry("two documents", "{} {}", "agent.json is not a JSON object"),
-		Entry("list", "[]", "agent.json is not a JSON object"),
+		Entry("not JSON", "Platform:", "agent.json: is not valid JSON"),
+		Entry("two documents", "{} {}", "agent.json: is not valid JSON"),
+		Entry("list", "[]", "agent.json must be a hash, not a list"),
 		Entry("null", "null", "agent.json is not a JSON object: it is null"),
 	)
 })

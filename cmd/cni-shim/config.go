@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"net/netip"
@@ -12,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // defaultTimeout bounds how long ADD waits for the API server. It is long enough to ride out a restart of the API server, and shorter
@@ -50,10 +50,8 @@ func parseConfig(entry object) (config, error) {
 		if entry[part.key] == nil {
 			continue
 		}
-		decoder := json.NewDecoder(bytes.NewReader(entry[part.key]))
-		decoder.DisallowUnknownFields()
-		if err := decoder.Decode(part.into); err != nil {
-			return c, newError(types.ErrInvalidNetworkConfig, "%s in the configuration of %s is not valid: %v", part.key, install.PluginType, err)
+		if err := document.Decode("the configuration of "+install.PluginType+": "+part.key, entry[part.key], part.into); err != nil {
+			return c, newError(types.ErrInvalidNetworkConfig, "%v", err)
 		}
 	}
 	switch {
@@ -91,9 +89,8 @@ func delegateConfig(entry object) (string, object, error) {
 		return "", nil, newError(types.ErrInvalidNetworkConfig,
 			"delegate is missing in the configuration of %s; set it to the configuration of the plugin to call", install.PluginType)
 	}
-	if err := json.Unmarshal(entry["delegate"], &delegate); err != nil {
-		return "", nil, newError(types.ErrInvalidNetworkConfig,
-			"delegate in the configuration of %s is not a JSON object: %v", install.PluginType, err)
+	if err := document.Unmarshal("the configuration of "+install.PluginType+": delegate", entry["delegate"], &delegate); err != nil {
+		return "", nil, newError(types.ErrInvalidNetworkConfig, "%v", err)
 	}
 	var kind string
 	if err := json.Unmarshal(delegate["type"], &kind); err != nil || kind == "" {
@@ -122,9 +119,8 @@ func (o object) with(value any, path ...string) (object, error) {
 	if len(path) > 1 {
 		var inner object
 		if existing := o[path[0]]; existing != nil {
-			if err := json.Unmarshal(existing, &inner); err != nil {
-				return nil, newError(types.ErrInvalidNetworkConfig,
-					"%s in the delegate's configuration is not a JSON object: %v", path[0], err)
+			if err := document.Unmarshal("the delegate's configuration: "+path[0], existing, &inner); err != nil {
+				return nil, newError(types.ErrInvalidNetworkConfig, "%v", err)
 			}
 		}
 		if inner, err = inner.with(value, path[1:]...); err != nil {

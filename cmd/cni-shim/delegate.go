@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 
+	"bosh-kubernetes-cpi/kube/document"
+
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -57,9 +59,8 @@ func (d delegate) withAddresses(a arguments, addresses []string) (delegate, erro
 	d.args = a.with("IP", addresses[0])
 	var capabilities map[string]bool
 	if raw := d.config["capabilities"]; raw != nil {
-		if err := json.Unmarshal(raw, &capabilities); err != nil {
-			return d, newError(types.ErrInvalidNetworkConfig,
-				"capabilities in the delegate's configuration is not a JSON object of booleans: %v", err)
+		if err := document.Unmarshal("the delegate's configuration: capabilities", raw, &capabilities); err != nil {
+			return d, newError(types.ErrInvalidNetworkConfig, "%v", err)
 		}
 	}
 	var err error

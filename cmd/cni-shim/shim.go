@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"bosh-kubernetes-cpi/kube/document"
+
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
@@ -20,8 +22,8 @@ type shim struct {
 // parseEntry parses the plugin entry sent by the runtime.
 func (s *shim) parseEntry(stdin []byte) (object, error) {
 	var entry object
-	if err := json.Unmarshal(stdin, &entry); err != nil {
-		return nil, newError(types.ErrDecodingFailure, "cannot parse the network configuration: %v", err)
+	if err := document.Unmarshal("the network configuration", stdin, &entry); err != nil {
+		return nil, newError(types.ErrDecodingFailure, "%v", err)
 	}
 	_ = json.Unmarshal(entry["cniVersion"], &s.version) // validated by skel
 	return entry, nil

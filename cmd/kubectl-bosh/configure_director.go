@@ -3,13 +3,13 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // configureDirector uploads the cloud config, the runtime config of BOSH DNS, and the stemcell, and prints how to log in. It keeps a config
@@ -74,8 +74,8 @@ func (r *environmentRun) directorHas(ctx context.Context, step environment.Direc
 	var printed struct {
 		Tables []struct{ Rows []any }
 	}
-	if err := json.Unmarshal(out, &printed); err != nil {
-		return false, fmt.Errorf("%s printed no JSON: %w", environment.QuoteCommand(step.Query), err)
+	if err := document.Unmarshal("the output of "+environment.QuoteCommand(step.Query), out, &printed); err != nil {
+		return false, err
 	}
 	return len(printed.Tables) > 0 && len(printed.Tables[0].Rows) > 0, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 const (
@@ -130,9 +131,8 @@ func (n Network) verifyNetworkAttachment(network string, pod manifest.VMPod) err
 			ErrAddressMismatch, network, n.CloudProperties.NetworkAttachment, pod.Name, annotationStatus)
 	}
 	var statuses []networkStatus
-	if err := json.Unmarshal([]byte(report), &statuses); err != nil {
-		return call.CodeInvalidMultusStatus.Errorf("network %s: annotation %s of the Pod is not a valid Multus status: %w",
-			network, annotationStatus, err)
+	if err := document.Unmarshal("annotation "+annotationStatus+" of the Pod, the status of Multus", []byte(report), &statuses); err != nil {
+		return call.CodeInvalidMultusStatus.Errorf("network %s: %w", network, err)
 	}
 	namespace, name := n.splitNetworkAttachment()
 	qualifiedName := cmp.Or(namespace, pod.Namespace) + "/" + name

@@ -75,7 +75,7 @@ var _ = Describe("Networks with a network_attachment", func() {
 		Entry("with the address of the Pod's primary interface", "lab", "10.244.9.50", status, "Pod has 10.9.0.50"),
 		Entry("with an attachment that does not exist", "none", "10.9.0.50", status, "bosh/none", "no address"),
 		Entry("without Multus", "lab", "10.9.0.50", "", "no annotation k8s.v1.cni.cncf.io/network-status"),
-		Entry("with an invalid status", "lab", "10.9.0.50", "{", "is not a valid Multus status"),
+		Entry("with an invalid status", "lab", "10.9.0.50", "{", "the status of Multus: is not valid JSON"),
 	)
 })
 

@@ -39,6 +39,14 @@ func Decode(source string, raw []byte, into any) error { return decode(source, r
 // DecodeKnown is like Decode, but accepts unknown keys and empty strings, and keeps nulls.
 func DecodeKnown(source string, raw []byte, into any) error { return decode(source, raw, into, false) }
 
+// Unmarshal is like json.Unmarshal, but with the errors of DecodeKnown.
+func Unmarshal(source string, raw []byte, into any) error {
+	if json.Unmarshal(raw, into) == nil {
+		return nil
+	}
+	return DecodeKnown(source, raw, into)
+}
+
 func decode(source string, raw []byte, into any, strict bool) error {
 	if len(bytes.TrimSpace(raw)) == 0 {
 		raw = []byte("{}")
@@ -90,7 +98,7 @@ func withSource(source string, err error) error {
 func syntaxProblem(raw []byte, err error) error {
 	isSyntax, offset := strictjson.SyntaxErrorOffset(err)
 	if !isSyntax {
-		return errors.New("is not valid JSON")
+		return errors.New("has a number that is out of range")
 	}
 	before := raw[:min(max(offset, 0), int64(len(raw)))]
 	return fmt.Errorf("is not valid JSON: see line %d", 1+bytes.Count(before, []byte("\n")))

@@ -34,7 +34,7 @@ var _ = Describe("Invalid input", func() {
 			Expect(response.Stderr).NotTo(ContainSubstring("panic"))
 			Expect(env.listObjects(ctx)).To(BeEmpty())
 		},
-		Entry("no input", ``, cpiError, "not a JSON document"),
+		Entry("no input", ``, cpiError, "is not valid JSON"),
 		Entry("malformed JSON", `{"method":`, cpiError, "not a JSON document"),
 		Entry("an array", `[]`, cpiError, "not a JSON document"),
 		Entry("an object without a method", `{}`, cpiError, "method"),

@@ -151,7 +151,7 @@ var _ = Describe("Install", func() {
 		}
 	},
 		Entry("no network", map[string]string{}, "install the cluster's network plugin first"),
-		Entry("a network configuration that is not JSON", map[string]string{"10-a.conf": "{"}, "not JSON"),
+		Entry("a network configuration that is not JSON", map[string]string{"10-a.conf": "{"}, "is not valid JSON"),
 		Entry("a network without name", map[string]string{"10-a.conf": `{"cniVersion":"1.0.0","type":"bridge"}`}, "name is missing"),
 		Entry("a network without version", map[string]string{"10-a.conf": `{"name":"a","type":"bridge"}`}, "cniVersion is missing"),
 		Entry("a network of an old version", map[string]string{"10-a.conf": `{"cniVersion":"0.3.0","name":"a","type":"bridge"}`}, "0.3.1 or later"),
@@ -244,7 +244,7 @@ var _ = Describe("Watch", func() {
 		Eventually(n.verify).Should(Succeed())
 		good := readFile(n.configPath())
 		n.write(filepath.Join(n.ConfigDir, "10-pods.conflist"), `{"half":`)
-		Eventually(logs).Should(gbytes.Say("not JSON"))
+		Eventually(logs).Should(gbytes.Say("is not valid JSON"))
 		Expect(readFile(n.configPath())).To(Equal(good))
 	})
 })

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"time"
 
+	"bosh-kubernetes-cpi/kube/document"
+
 	"github.com/containernetworking/cni/pkg/version"
 )
 
@@ -49,8 +51,8 @@ func (o Options) renderNetwork(path string) ([]byte, error) {
 		return nil, fmt.Errorf("cannot read the network configuration: %w", err)
 	}
 	var network object
-	if err := json.Unmarshal(raw, &network); err != nil {
-		return nil, fmt.Errorf("network configuration %s is not JSON: %w", path, err)
+	if err := document.Unmarshal("network configuration "+path, raw, &network); err != nil {
+		return nil, err
 	}
 	rendered, err := insertShim(network, o.shimEntry())
 	if err != nil {
@@ -86,8 +88,8 @@ func insertShim(network object, entry map[string]any) ([]byte, error) {
 	if network["plugins"] == nil {
 		plugins = []object{network}
 		network = object{"name": network["name"], "cniVersion": network["cniVersion"]}
-	} else if err := json.Unmarshal(network["plugins"], &plugins); err != nil {
-		return nil, fmt.Errorf("plugins is not a list of objects: %w", err)
+	} else if err := document.Unmarshal("plugins", network["plugins"], &plugins); err != nil {
+		return nil, err
 	}
 	for _, key := range []string{"name", "cniVersion"} {
 		if jsonString(network[key]) == "" {
