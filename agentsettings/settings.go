@@ -50,11 +50,11 @@ func checkMbus(mbus string) error {
 		return errors.New("agent.mbus is missing; set it to the URL of the message bus, for example nats://nats:password@10.0.0.6:4222")
 	}
 	parsed, err := url.Parse(mbus)
-	if err != nil {
+	if err != nil && strings.Contains(mbus, "://") {
 		return errors.New("agent.mbus is not a valid URL; percent-encode special characters of the user name and the password, " +
 			"and put an IPv6 address in brackets")
 	}
-	if parsed.Scheme != "nats" && parsed.Scheme != "https" {
+	if err != nil || parsed.Scheme != "nats" && parsed.Scheme != "https" {
 		return errors.New("agent.mbus is not valid: it must begin with nats:// (VMs of a director) or https:// (VM of create-env)")
 	}
 	host, port, err := net.SplitHostPort(parsed.Host)

@@ -63,7 +63,7 @@ var _ = Describe("The options for agents", func() {
 			Expect(invalid.Validate()).To(MatchError(ContainSubstring(message)))
 		},
 		Entry("missing message bus", agentsettings.Options{}, "agent.mbus is missing"),
-		Entry("message bus without a scheme", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not a valid URL"),
+		Entry("message bus without a scheme", agentsettings.Options{Mbus: "10.0.0.6:4222"}, "agent.mbus is not valid: it must begin with nats://"),
 		Entry("message bus with an IPv6 address without brackets", agentsettings.Options{Mbus: "nats://fd00::6:4222"}, "put the IPv6 address in brackets"),
 		Entry("message bus with an unknown scheme", agentsettings.Options{Mbus: "natz://10.0.0.6:4222"}, "must begin with nats://"),
 		Entry("message bus with an impossible port", agentsettings.Options{Mbus: "nats://10.0.0.6:99999"}, "requires a port from 1 to 65535"),

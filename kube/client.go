@@ -1,6 +1,8 @@
 package kube
 
 import (
+	"fmt"
+	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +46,9 @@ type Client struct {
 // New registers few kinds: the scheme of the full clientset costs every process 18 MiB and 10 ms, and all kinds of core/v1 would
 // cost a short-lived process 4 % of its CPU time.
 func New(options Options, component string, retryTimeout time.Duration) (*Client, error) {
+	if err := checkProxies(os.Getenv); err != nil {
+		return nil, err
+	}
 	config, namespace, err := options.restConfig(component)
 	if err != nil {
 		return nil, err
@@ -54,7 +59,7 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 	}
 	client, err := NewForConfig(config, namespace, retryTimeout)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", options.kubeconfigName(), err)
 	}
 	client.component = component
 	return client, nil
@@ -75,7 +80,7 @@ func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Durat
 	}
 	conn := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err := conn.retryPolicy.err; err != nil {
-		return nil, err
+		return nil, explainConnection(config, err)
 	}
 	client.Pods = newResource[corev1.Pod, corev1.PodList](conn, "Pod", "pods")
 	client.Secrets = newResource[corev1.Secret, corev1.SecretList](conn, "Secret", "secrets")

@@ -46,10 +46,16 @@ func (c *Client) DiagnosePod(ctx context.Context, pod *corev1.Pod) string {
 func (c *Client) provisioningMessages(ctx context.Context, pod *corev1.Pod) []string {
 	var messages []string
 	for _, volume := range pod.Spec.Volumes {
-		if volume.PersistentVolumeClaim == nil {
+		var name string
+		switch {
+		case volume.PersistentVolumeClaim != nil:
+			name = volume.PersistentVolumeClaim.ClaimName
+		case volume.Ephemeral != nil:
+			name = pod.Name + "-" + volume.Name
+		default:
 			continue
 		}
-		pvc, err := c.PVCs.Get(ctx, volume.PersistentVolumeClaim.ClaimName)
+		pvc, err := c.PVCs.Get(ctx, name)
 		if err != nil || HasVolume(pvc) {
 			continue
 		}

@@ -104,6 +104,16 @@ func isMissingQuota(err error) bool {
 	return apierrors.ReasonForError(err) == metav1.StatusReasonUnknown && strings.Contains(err.Error(), message)
 }
 
+// isMissingReference reports whether the API server forbids a Pod because an object that it refers to does not exist
+// (plugin/pkg/admission/priority, /serviceaccount and /runtimeclass of k8s.io/kubernetes).
+func isMissingReference(err error) bool {
+	if !apierrors.IsForbidden(err) {
+		return false
+	}
+	isPart := func(text string) bool { return strings.Contains(err.Error(), text) }
+	return isPart("no PriorityClass with name") || isPart("error looking up service account") || isPart("pod rejected: RuntimeClass")
+}
+
 // translate converts an error of a Kubernetes library to an *Error.
 func translate(action string, err error) error {
 	if err == nil {
@@ -117,7 +127,7 @@ func translate(action string, err error) error {
 		kind = ErrNoCredentials
 	case isUnsent(err):
 		kind = ErrUnsent
-	case (apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)) && apierrors.IsUnexpectedServerError(err):
+	case isNotTLS(err), (apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)) && apierrors.IsUnexpectedServerError(err):
 		kind = ErrNotServed
 	case isMissingNamespace(err):
 		kind = ErrNoNamespace
@@ -129,7 +139,7 @@ func translate(action string, err error) error {
 		kind = ErrConflict
 	case apierrors.IsUnauthorized(err), isClientCertRejected(err), isAnonymousForbidden(err):
 		kind = ErrUnauthorized
-	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err), isMissingReference(err):
 		kind = ErrInvalid
 	case apierrors.IsForbidden(err), apierrors.IsMethodNotSupported(err), isMissingQuota(err):
 		kind = ErrDenied

@@ -96,6 +96,13 @@ var _ = Describe("A request's error", func() {
 	)
 
 	// client-go's transformResponse creates this error for a response without a Status, for example from a proxy.
+	forbidden := func(text string) error { return apierrors.NewForbidden(pods, "web", errors.New(text)) }
+	DescribeTable("about a missing object to which a Pod refers is about its fields:", expectKind,
+		Entry("a PriorityClass", forbidden("no PriorityClass with name high was found"), final, ErrInvalid, ErrDenied),
+		Entry("a service account", forbidden(`error looking up service account default/a: serviceaccount "a" not found`), final, ErrInvalid, ErrDenied),
+		Entry("a RuntimeClass", forbidden(`pod rejected: RuntimeClass "gvisor" not found`), final, ErrInvalid, ErrDenied),
+	)
+
 	proxyError := func(code int) error {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "web", "<html>", 0, true)
 	}
@@ -129,7 +136,8 @@ var _ = Describe("A request's error", func() {
 		Entry("a rejected client certificate", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")}),
 			final, ErrUnauthorized, ErrDenied),
 		Entry("another TLS alert", transportError(&net.OpError{Op: "remote error", Err: errors.New("tls: internal error")}), retriable, ErrUnreachable),
-		Entry("a server that does not speak TLS", transportError(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrUnreachable),
+		Entry("a server that does not speak TLS", transportError(tls.RecordHeaderError{Msg: "first record does not look like a TLS handshake"}), final, ErrNotServed),
+		Entry("a server that speaks plain HTTP", transportError(http.ErrSchemeMismatch), final, ErrNotServed),
 	)
 
 	DescribeTable("of a credential plugin is ErrNoCredentials:", expectKind,

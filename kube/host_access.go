@@ -47,9 +47,6 @@ func (a *HostAccess) addUser(field string, user *clientcmdapi.AuthInfo) {
 	if user.Exec != nil {
 		a.Commands = append(a.Commands, HostResource{field + "exec", user.Exec.Command})
 	}
-	if user.AuthProvider != nil {
-		a.Commands = append(a.Commands, HostResource{field + "auth-provider", "auth-provider " + user.AuthProvider.Name})
-	}
 }
 
 // sortNonEmpty returns the resources with a name, sorted by field.

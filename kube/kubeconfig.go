@@ -18,6 +18,7 @@ import (
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	clientcmdv1 "k8s.io/client-go/tools/clientcmd/api/v1"
@@ -221,6 +222,20 @@ func CheckContext(config *clientcmdapi.Config, name string) error {
 	return nil
 }
 
+// explainConnection returns why client-go rejects connection settings, without their values.
+func explainConnection(config *rest.Config, err error) error {
+	if config.CAFile != "" && len(config.CAData) == 0 {
+		if content, readErr := os.ReadFile(config.CAFile); readErr == nil && !x509.NewCertPool().AppendCertsFromPEM(content) {
+			return fmt.Errorf("certificate-authority %s has no certificates in PEM format", config.CAFile)
+		}
+	}
+	hasCert, hasKey := config.CertFile != "" || len(config.CertData) > 0, config.KeyFile != "" || len(config.KeyData) > 0
+	if _, isPath := errors.AsType[*fs.PathError](err); !isPath && (hasCert || hasKey) {
+		return errors.New("client-certificate and client-key, or their -data, are not a certificate and its key in PEM format")
+	}
+	return WithoutValues(err)
+}
+
 // WithoutValues returns an error of client-go for a checked kubeconfig if its text has only names and paths, else another one.
 func WithoutValues(err error) error {
 	if _, isPath := errors.AsType[*fs.PathError](err); isPath || clientcmd.IsConfigurationInvalid(err) || clientcmd.IsContextNotFound(err) {
@@ -249,9 +264,9 @@ func clusterProblem(cluster *clientcmdapi.Cluster) string {
 	switch {
 	case cluster.Server == "":
 		return "server is missing; set it to the URL of the API server"
-	case err != nil:
+	case err != nil && strings.Contains(cluster.Server, "://"):
 		return "server is not a valid URL"
-	case server.Scheme != "https" && server.Scheme != "http" || server.Host == "":
+	case err != nil || server.Scheme != "https" && server.Scheme != "http" || server.Host == "":
 		return "server must be a URL with https://, for example https://10.0.0.1:6443"
 	case isPlaceholder(cluster.CertificateAuthorityData):
 		return "certificate-authority-data " + rawHint

@@ -48,6 +48,7 @@ var _ = Describe("A kubeconfig", func() {
 		Entry("a missing user", strings.Replace(kubeconfigWith(server, ""), "name: u", "name: v", 1), `users has no entry "u", only v`),
 		Entry("no server", kubeconfigWith("", ""), `clusters["k"].cluster.server is missing`),
 		Entry("a server without a scheme", kubeconfigWith("server: 'api.test:6443'", ""), "server must be a URL with https://"),
+		Entry("an address without a scheme", kubeconfigWith("server: '127.0.0.1:16443'", ""), "server must be a URL with https://"),
 		Entry("a server that is not a URL", kubeconfigWith("server: 'https://u:s3cret%zz@127.0.0.1:9'", ""), "server is not a valid URL"),
 		Entry("a proxy without a scheme", kubeconfigWith(server+", proxy-url: 'user:s3cret@proxy.test:3128'", ""), "proxy-url must be a URL"),
 		Entry("a proxy with # in the password", kubeconfigWith(server+", proxy-url: 'http://user:1#s3cret@proxy.test:3128'", ""), "percent-encode"),

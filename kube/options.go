@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
@@ -46,8 +48,30 @@ func (o Options) Validate() error {
 		return errors.New("kubernetes.kubeconfig_path is not a path; set kubernetes.kubeconfig to the content of the file")
 	case o.Kubeconfig != "" && o.KubeconfigPath != "":
 		return errors.New("kubernetes.kubeconfig and kubernetes.kubeconfig_path are mutually exclusive; remove one")
+	case o.Namespace != "" && len(validation.IsDNS1123Label(o.Namespace)) > 0:
+		return fmt.Errorf("kubernetes.namespace %q is not valid; use at most 63 lowercase letters, digits and '-'", o.Namespace)
 	case o.Context != "" && o.Kubeconfig == "" && o.KubeconfigPath == "":
 		return errors.New("kubernetes.context requires kubernetes.kubeconfig or kubernetes.kubeconfig_path")
+	}
+	return nil
+}
+
+// checkProxies rejects a proxy in the environment that net/http would ignore, or of which it would use only a part
+// (golang.org/x/net/http/httpproxy).
+func checkProxies(getenv func(string) string) error {
+	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
+		value := getenv(name)
+		if value == "" {
+			continue
+		}
+		if !strings.Contains(value, "://") {
+			value = "http://" + value
+		}
+		proxy, err := url.Parse(value)
+		if err != nil || proxy.Host == "" || proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
+			return fmt.Errorf("the environment variable %s is not the URL of a proxy; use a scheme, a host and a port, and percent-encode special "+
+				"characters of the user name and the password", name)
+		}
 	}
 	return nil
 }

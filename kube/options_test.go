@@ -3,10 +3,41 @@ package kube
 import (
 	"os"
 	"path/filepath"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 )
+
+var _ = Describe("The connection settings", func() {
+	DescribeTable("reject a namespace that cannot exist:", func(namespace string) {
+		Expect(Options{Namespace: namespace}.Validate()).To(MatchError(ContainSubstring("kubernetes.namespace %q is not valid; use", namespace)))
+	}, Entry(nil, "Default"), Entry(nil, "a/b"), Entry(nil, "a "))
+
+	DescribeTable("reject a proxy of the environment that would be ignored, without its password:", func(name, value string) {
+		err := checkProxies(func(variable string) string { return map[string]string{name: value}[variable] })
+		Expect(err).To(MatchError(And(ContainSubstring("environment variable "+name+" "), Not(ContainSubstring("s3cret")))))
+	},
+		Entry("% in the password", "https_proxy", "http://user:%s3cret@proxy.test:3128"),
+		Entry("# in the password", "HTTPS_PROXY", "http://user:#s3cret@proxy.test:3128"),
+		Entry("/ in the password", "HTTP_PROXY", "http://user:s3cret/@proxy.test:3128"),
+		Entry("a path", "http_proxy", "http://proxy.test:3128/s3cret"),
+	)
+
+	DescribeTable("accept a proxy of the environment:", func(value string) {
+		Expect(checkProxies(func(string) string { return value })).To(Succeed())
+	}, Entry(nil, ""), Entry(nil, "proxy.test:3128"), Entry(nil, "http://user:%40@proxy.test:3128/"), Entry(nil, "socks5://127.0.0.1:1080"))
+
+	DescribeTable("reject files that are not PEM:", func(cluster, user, message string) {
+		path := filepath.Join(GinkgoT().TempDir(), "file")
+		Expect(os.WriteFile(path, []byte("text"), 0o600)).To(Succeed())
+		_, err := New(Options{Kubeconfig: kubeconfigWith("server: 'https://10.0.0.1'"+strings.ReplaceAll(cluster, "FILE", path), strings.ReplaceAll(user, "FILE", path))}, "test", 0)
+		Expect(err).To(MatchError(And(HavePrefix("kubernetes.kubeconfig: "), ContainSubstring(message))))
+	},
+		Entry("an authority", ", certificate-authority: FILE", "", "has no certificates in PEM format"),
+		Entry("a certificate and a key", "", "client-certificate: FILE, client-key: FILE", "are not a certificate and its key"),
+	)
+})
 
 var _ = Describe("The API server's URL with a Pod's service account", func() {
 	writeURLFile := func(content string) string {

@@ -28,10 +28,9 @@ func isTransient(err error) bool {
 		return false
 	}
 	var untrusted *tls.CertificateVerificationError
-	var record tls.RecordHeaderError
 	switch {
-	case isUnsent(err), isCredentialPluginError(err), isClientCertRejected(err), isMissingQuota(err),
-		errors.As(err, &untrusted), errors.As(err, &record):
+	case isUnsent(err), isCredentialPluginError(err), isClientCertRejected(err), isMissingQuota(err), isNotTLS(err),
+		errors.As(err, &untrusted):
 		return false
 	case isTransportError(err):
 		return true
@@ -42,6 +41,12 @@ func isTransient(err error) bool {
 	}
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// isNotTLS reports whether the server at an https:// URL does not use TLS.
+func isNotTLS(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.Is(err, http.ErrSchemeMismatch) || errors.As(err, &record)
 }
 
 // backoff returns the pauses between attempts. The first ones are short, because most outages are restarts of the API server.

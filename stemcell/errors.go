@@ -117,8 +117,8 @@ func isConnectionLost(err error) bool {
 	return slices.ContainsFunc(causes, func(cause error) bool { return errors.Is(err, cause) })
 }
 
-// isPlainHTTPError reports whether the server responded to a TLS handshake in plain HTTP. net/http has no type for this error.
+// isPlainHTTPError reports whether the server responded to a TLS handshake in plain HTTP.
 func isPlainHTTPError(err error) bool {
 	var record tls.RecordHeaderError
-	return errors.As(err, &record) || strings.Contains(err.Error(), "server gave HTTP response to HTTPS client")
+	return errors.As(err, &record) || errors.Is(err, http.ErrSchemeMismatch)
 }

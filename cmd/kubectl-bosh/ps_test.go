@@ -189,6 +189,19 @@ var _ = It("kubectl bosh names the kubeconfig that does not exist, and the remed
 	Expect(session.Err).To(gbytes.Say(`^error: no kubeconfig found at /nope/config; set --kubeconfig, or KUBECONFIG\n`))
 })
 
+var _ = DescribeTable("kubectl bosh shows no secret of a kubeconfig that it cannot use:", func(cluster, message string) {
+	kubeconfig := filepath.Join(GinkgoT().TempDir(), "config")
+	Expect(os.WriteFile(kubeconfig, []byte("{current-context: it, contexts: [{name: it, context: {cluster: k}}],\n"+
+		"clusters: [{name: k, cluster: {"+cluster+"}}]}"), 0o600)).To(Succeed())
+	session := startCommand(exec.Command(program, "ps", "--kubeconfig", kubeconfig))
+	Eventually(session).Should(gexec.Exit(1))
+	Expect(string(session.Err.Contents())).To(And(ContainSubstring(kubeconfig), ContainSubstring(`clusters["k"].cluster.`+message), Not(ContainSubstring("s3cret"))))
+},
+	Entry("in the server", "server: 'https://user:s3cret%zz@10.0.0.1'", "server is not a valid URL"),
+	Entry("in the proxy", "server: 'https://10.0.0.1', proxy-url: 'ftp://user:s3cret@proxy.test'", "proxy-url must be a URL"),
+	Entry("in the proxy, with % in the password", "server: 'https://10.0.0.1', proxy-url: 'http://user:%s3cret@proxy.test'", "proxy-url must be a URL"),
+)
+
 var _ = It("kubectl bosh names the context and the kubeconfig of an API server that does not respond", func() {
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "config")
 	Expect(os.WriteFile(kubeconfig, []byte(`{apiVersion: v1, kind: Config, current-context: lab, contexts: [{name: lab, context: {cluster: c}}],

@@ -69,7 +69,10 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 	}
 	config.UserAgent = "kubectl-bosh"
 	client, err := kube.NewForConfig(config, namespace, retryTimeout)
-	return client, config, err
+	if err != nil {
+		return nil, nil, c.explainConfigError(err)
+	}
+	return client, config, nil
 }
 
 // namespace returns the namespace set by flags or by the kubeconfig's context, or else kubectl's default.
@@ -93,8 +96,8 @@ func (c *connection) explainConfigError(err error) error {
 				return fileErr
 			}
 		}
-		if clientcmd.IsContextNotFound(err) || clientcmd.IsConfigurationInvalid(err) {
-			return err // names and paths
+		if clientcmd.IsContextNotFound(err) {
+			return err
 		}
 		if config, loadErr := c.clientConfig().RawConfig(); loadErr == nil {
 			if contextErr := kube.CheckContext(&config, c.overrides.CurrentContext); contextErr != nil {

@@ -10,6 +10,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -203,18 +204,25 @@ var _ = Describe("A call", func() {
 		c := newCall(ctx)
 		pod := newPod("web")
 		pod.UID = "pod"
-		pod.Spec.Volumes = []corev1.Volume{{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}}}
+		pod.Spec.Volumes = []corev1.Volume{
+			{VolumeSource: corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "data"}}},
+			{Name: "tmp", VolumeSource: corev1.VolumeSource{Ephemeral: &corev1.EphemeralVolumeSource{}}},
+		}
 		pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: "no nodes"}}
-		api.Add("persistentvolumeclaims", namespace, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", UID: "pvc"},
-			Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}})
+		for name, uid := range map[string]types.UID{"data": "pvc", "web-tmp": "ephemeral"} {
+			api.Add("persistentvolumeclaims", namespace, &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid},
+				Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}})
+		}
 		for name, event := range map[string]corev1.Event{
 			"a": {Type: corev1.EventTypeWarning, Reason: "FailedScheduling", Message: "no nodes", InvolvedObject: corev1.ObjectReference{UID: "pod"}},
 			"b": {Type: corev1.EventTypeNormal, Reason: "ExternalProvisioning", Message: "waiting for driver.example.com", InvolvedObject: corev1.ObjectReference{UID: "pvc"}},
+			"c": {Type: corev1.EventTypeWarning, Reason: "ProvisioningFailed", Message: "no space", InvolvedObject: corev1.ObjectReference{UID: "ephemeral"}},
 		} {
 			event.Name = name
 			api.Add("events", namespace, &event)
 		}
-		Expect(c.DiagnosePod(pod)).To(Equal("not scheduled: no nodes; PVC data has no volume: ExternalProvisioning: waiting for driver.example.com"))
+		Expect(c.DiagnosePod(pod)).To(Equal("not scheduled: no nodes; PVC data has no volume: ExternalProvisioning: waiting for driver.example.com; " +
+			"PVC web-tmp has no volume: ProvisioningFailed: no space"))
 	})
 
 	It("sets metadata, and replaces nothing else", func(ctx context.Context) {
