@@ -72,8 +72,6 @@ var _ = Describe("A cpi-config", func() {
 	},
 		Entry("a program", kubeconfigSection("users: [{name: u, user: {exec: {apiVersion: client.authentication.k8s.io/v1, command: aws, interactiveMode: Never}}}]"),
 			`users[u].user.exec must not run program "aws"`, ConfigOptions{AllowedCommands: []string{"aws"}}),
-		Entry("an auth provider", kubeconfigSection("users: [{name: u, user: {auth-provider: {name: gcp}}}]"),
-			`users[u].user.auth-provider must not run program "auth-provider gcp"`, ConfigOptions{AllowedCommands: []string{"auth-provider gcp"}}),
 		Entry("a token file", kubeconfigSection("users: [{name: u, user: {tokenFile: /etc/shadow}}]"),
 			`users[u].user.tokenFile must not refer to file "/etc/shadow"`, ConfigOptions{AllowedFiles: []string{"/etc/shadow"}}),
 		Entry("a client certificate and key", kubeconfigSection("users: [{name: u, user: {client-certificate: /c, client-key: /k}}]"),
@@ -96,7 +94,7 @@ var _ = Describe("A cpi-config", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
 		_, err := config.withOverrides([]byte(`{"cpi_config": {"allowed_files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))
-		Expect(err).To(MatchError(ContainSubstring("must not refer to file")))
+		Expect(err).To(MatchError(ContainSubstring("property cpi_config is only for the job")))
 	})
 
 	It("replaces Pod labels as a whole, and keeps Pod annotations", func() {
@@ -119,6 +117,8 @@ var _ = Describe("A cpi-config", func() {
 		Entry("outside of a section", `{"kubeconfig": "x", "namespace": "other"}`, "property kubeconfig must be in the hash kubernetes"),
 		Entry("outside of the section agent", `{"mbus": "nats://x:1"}`, "property mbus must be in the hash agent"),
 		Entry("outside of the section pods", `{"helper_limits": {}}`, "property helper_limits must be in the hash pods"),
+		Entry("outside of the section timeouts", `{"unschedulable": "5m"}`, "property unschedulable must be in the hash timeouts"),
+		Entry("for the job only", `{"log": {"level": "debug"}}`, "property log is only for the job kubernetes_cpi"),
 		Entry("in a hash of the job's name", `{"kubernetes_cpi": {"kubernetes": {}}}`, "property kubernetes must not be in the hash kubernetes_cpi"),
 		Entry("in an unknown section", `{"cluster": {"kubeconfig": "x"}}`, "property kubeconfig must not be in the hash cluster"),
 		Entry("in a misspelled section", `{"kubernets": {"kubeconfig": "x"}}`, `unknown property kubernets (did you mean "kubernetes"?)`),

@@ -79,12 +79,12 @@ func InvalidPropertyf(format string, args ...any) *Error {
 
 // VMNotFoundError returns the error for a VM that does not exist.
 func VMNotFoundError(cid string) *Error {
-	return CodeVMNotFound.Errorf("VM %s not found: no Pod has this name", cid)
+	return CodeVMNotFound.Errorf("VM %s not found: no VM Pod has this name", cid)
 }
 
 // DiskNotFoundError returns the error for a disk that does not exist.
 func DiskNotFoundError(cid string) *Error {
-	return CodeDiskNotFound.Errorf("disk %s not found: no PVC has this name", cid)
+	return CodeDiskNotFound.Errorf("disk %s not found: no PVC of a disk has this name", cid)
 }
 
 // DeleteVMCommand returns the BOSH command that deletes the VM, for messages. It also works for a VM that the director does not know.
@@ -111,7 +111,7 @@ var clusterErrors = []struct {
 		"check the server in kubernetes.kubeconfig (https://…) and any proxies"},
 	{kube.ErrNoCredentials, CodeCredentialsMissing, "the CPI has no credentials for the cluster", "correct the user in kubernetes.kubeconfig"},
 	{kube.ErrUnauthorized, CodeCredentialsRejected, "the Kubernetes API server rejected the CPI's credentials",
-		"renew them; cpi -check shows when they expire"},
+		"correct or renew them; cpi -check shows when they expire"},
 	{kube.ErrNoNamespace, CodeInvalidConfig, "the namespace of the CPI does not exist", "create it, or correct kubernetes.namespace"},
 	{kube.ErrUnsent, CodeInvalidConfig, "no request to the Kubernetes API server was sent",
 		"correct kubernetes.kubeconfig, or the proxy settings"},
@@ -119,7 +119,7 @@ var clusterErrors = []struct {
 		"correct the property or argument with this value"},
 	{kube.ErrWebhook, CodeWebhookFailed, "an admission webhook of the cluster failed", "check the webhook that this message names"},
 	{kube.ErrDenied, CodeRequestDenied, "the Kubernetes API server denied a request",
-		"check the CPI's Role, quotas and admission policies of the namespace"},
+		"check the CPI's Role, and quotas, LimitRanges and admission policies of the namespace"},
 }
 
 // AsBOSHError converts err to the *Error of a response. If err wraps an *Error, the result has its kind and code. Otherwise AsBOSHError

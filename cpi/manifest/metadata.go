@@ -22,6 +22,9 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 	}
 	result := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(document)}}
 	for key, value := range metadata {
+		if value == nil {
+			continue
+		}
 		annotation, isString := value.(string)
 		if !isString {
 			raw, err := json.Marshal(value)

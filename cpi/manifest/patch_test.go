@@ -51,6 +51,12 @@ var _ = Describe("The director's metadata", func() {
 		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("x"), manifest.Prefix + "tag-size-mib": new("7")}))
 	})
 
+	It("omits a null, except in the complete annotation", func() {
+		result := described(map[string]any{"team": nil})
+		Expect(result.Labels).To(BeEmpty())
+		Expect(result.Annotations).To(Equal(map[string]string{manifest.AnnotationMetadata: `{"team":null}`}))
+	})
+
 	It("removes a label if its new value is not valid", func() {
 		pod := testVM().Pod()
 		pod.Labels[manifest.Prefix+"name"] = "web"

@@ -169,10 +169,11 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
 			"see docs/explanation/security.md; if it restricts images, set --image to the image of a stemcell, and node_image in the " +
 			"configuration, or --node-image of kubectl bosh check, to that of bosh-node"},
-		{"limit to request ratio", "set pods.helper_requests to pods.helper_limits divided by the ratio in the message, " +
-			"or raise the ratio of the namespace's LimitRange"},
-		{"maximum", "raise the maximum of the namespace's LimitRange, or lower pods.helper_limits"},
-		{"minimum", "set pods.helper_requests to the minimum in the message, or lower the minimum of the namespace's LimitRange"},
+		{"per PersistentVolumeClaim", "change the namespace's LimitRange so that it admits disks of all sizes"},
+		{"limit to request ratio", "raise the ratio of the namespace's LimitRange; or set pods.helper_requests, and resources.requests of VMs, " +
+			"to the limits divided by the ratio in the message"},
+		{"maximum", "raise the maximum of the namespace's LimitRange; or lower pods.helper_limits, and resources.limits of VMs"},
+		{"minimum", "lower the minimum of the namespace's LimitRange; or raise pods.helper_requests, and resources.requests of VMs, to it"},
 		{"cannot create resource", "grant the permission: " +
 			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},

@@ -48,7 +48,7 @@ func inspectAttachments(ctx context.Context, s *clusterState) finding {
 	}
 	if len(messages) > 0 {
 		return fail(strings.Join(messages, "; "), "find out what deletes or evicts attachment Pods (docs/guides/disks.md); "+
-			"cpi -collect -confirm recreates deleted ones, as does the next call for the VM")
+			"the next call for the VM recreates deleted ones, as does kubectl bosh collect --confirm")
 	}
 	return pass("all disks in use have their attachment Pods")
 }
