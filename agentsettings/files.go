@@ -1,11 +1,11 @@
 package agentsettings
 
 import (
+	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
-
-	"bosh-kubernetes-cpi/kube/document"
 )
 
 // Names of the Files. The values for the VM's start script are in separate files, so that the script does not parse the settings.
@@ -46,8 +46,8 @@ func (v VM) mountOptions() ([]string, error) {
 	var env struct {
 		MountOptions []string `json:"persistent_disk_mount_options"`
 	}
-	if err := document.Unmarshal("env", v.Env, &env); err != nil {
-		return nil, err
+	if err := json.Unmarshal(v.Env, &env); err != nil {
+		return nil, fmt.Errorf("env is not valid for the agent: %w", err)
 	}
 	return env.MountOptions, nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"errors"
 
+	"bosh-kubernetes-cpi/kube/document"
+
 	// see rootfs.go
 	"sigs.k8s.io/yaml"
 )
@@ -32,7 +34,11 @@ func ParseManifest(content []byte) (Manifest, error) {
 		Version any `json:"version"`
 	}
 	if err := errors.Join(yaml.Unmarshal(content, &raw), yaml.Unmarshal(content, &manifest)); err != nil {
-		return manifest, invalid("stemcell.MF: %w", err)
+		raw, err := yaml.YAMLToJSON(content)
+		if err != nil {
+			return manifest, invalid("stemcell.MF: %w", err)
+		}
+		return manifest, invalid("%w", document.Unmarshal("stemcell.MF", raw, &manifest))
 	}
 	if _, isString := raw.Version.(string); !isString && raw.Version != nil {
 		return manifest, invalid("stemcell.MF: version is a number, which loses trailing zeros; quote it")

@@ -49,6 +49,7 @@ var _ = Describe("A stemcell tarball", func() {
 		Entry("missing name", "name", "", "stemcell.MF: name is missing"),
 		Entry("missing version", "version", "", "stemcell.MF: version is missing"),
 		Entry("version that is a number", "version", "1.10", "stemcell.MF: version is a number, which loses trailing zeros; quote it"),
+		Entry("name that is a list", "name", "[]", "stemcell.MF.name must be a string, not a list"),
 		Entry("missing sha1", "sha1", "", "stemcell.MF: sha1 is missing"),
 		Entry("wrong sha1", "sha1", strings.Repeat("0", 40), "download the stemcell again"),
 		Entry("unknown digest algorithm", "sha1", "md5:0", `digest algorithm "md5" in sha1 is not valid`),
