@@ -72,7 +72,7 @@ func (o checkOptions) run(command *cobra.Command, conn *connection) error {
 	}
 	asJSON := o.output == jsonOutput
 	if len(shown) > 0 || asJSON {
-		if err := preflight.Write(out, shown, asJSON); err != nil {
+		if err := writeResults(out, shown, asJSON); err != nil {
 			return err
 		}
 	}

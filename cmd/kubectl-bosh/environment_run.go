@@ -123,6 +123,7 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client
 		return errors.New("VMs in namespace " + r.settings.Namespace + " cannot reach the API server, which a director with in-cluster " +
 			"credentials requires; see the remedy above, or skip the checks with --no-check")
 	}
+	r.report("check", "whether VMs reach the API server is not known; continuing")
 	return r.writeFailed(results)
 }
 
@@ -132,7 +133,7 @@ func (r *environmentRun) writeFailed(results []preflight.Result) error {
 	if len(failed) == 0 {
 		return nil
 	}
-	return preflight.Write(r.command.OutOrStdout(), failed, false)
+	return writeResults(r.command.OutOrStdout(), failed, false)
 }
 
 // waitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are

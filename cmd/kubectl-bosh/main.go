@@ -21,7 +21,7 @@ func main() {
 		if status, ok := errors.AsType[exitStatus](err); ok {
 			os.Exit(int(status))
 		}
-		fmt.Fprintln(os.Stderr, "error:", conn.explainUnreachable(err))
+		fmt.Fprintln(os.Stderr, "error:", linkDocs(conn.explainUnreachable(err).Error()))
 		os.Exit(1)
 	}
 }

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
+	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -162,6 +165,26 @@ var (
 	publishedDeployment string
 	publishedNodeImage  string
 )
+
+var pageOfDocs = regexp.MustCompile(`\bdocs/[a-z/-]+\.md`)
+
+// linkDocs replaces the paths of the documentation's pages by their URLs, if the plugin is published.
+func linkDocs(text string) string {
+	home, _, isPublished := strings.Cut(publishedRelease, "/releases/download/")
+	if !isPublished {
+		return text
+	}
+	return pageOfDocs.ReplaceAllString(text, home+"/blob/"+version+"/$0")
+}
+
+// writeResults prints the results of preflight checks.
+func writeResults(out io.Writer, results []preflight.Result, asJSON bool) error {
+	results = slices.Clone(results)
+	for i := range results {
+		results[i].Remedy = linkDocs(results[i].Remedy)
+	}
+	return preflight.Write(out, results, asJSON)
+}
 
 func newRoot(conn *connection) *cobra.Command {
 	root := &cobra.Command{

@@ -26,6 +26,15 @@ var _ = Describe("kubectl bosh version", func() {
 			Expect(string(output)).To(Equal("kubectl bosh version v1.2.3\n"))
 		}
 	})
+
+	It("is in the URLs of pages to which a published plugin refers", func(ctx context.Context) {
+		program := filepath.Join(GinkgoT().TempDir(), "kubectl-bosh")
+		out, err := exec.CommandContext(ctx, "go", "build", "-ldflags",
+			"-X main.version=v1.2.3 -X 'main.publishedRelease=https://home.test/name/releases/download/v1.2.3/cpi.tgz sha256:1'", "-o", program, ".").CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(out))
+		output, _ := exec.CommandContext(ctx, program, "check", "--kubeconfig", controlPlane.Kubeconfig("admin"), "--namespace", "default").CombinedOutput()
+		Expect(string(output)).To(And(ContainSubstring("https://home.test/name/blob/v1.2.3/docs/"), Not(MatchRegexp(`[^/]docs/`))))
+	})
 })
 
 var _ = Describe("kubectl's flags", func() {

@@ -84,6 +84,11 @@ var _ = DescribeTable("A request of a check that failed", func(kind error, messa
 	Entry("because the Service of a webhook is missing", kube.ErrWebhook, `failed calling webhook "a": service "b" not found`, Fails, "repair the admission webhook"),
 	Entry("because no ResourceQuota admits the PriorityClass", kube.ErrDenied,
 		"insufficient quota to match these scopes: [{PriorityClass In [system-node-critical system-cluster-critical]}]", Fails, "apply manifests/rbac.yaml with the ResourceQuota bosh-attachments"),
+	Entry("because of GKE Autopilot", kube.ErrDenied, "admission webhook \"warden-validating.common-webhooks.networking.gke.io\" denied the request: "+
+		"GKE Warden rejected the request", Fails, "use a GKE Standard cluster"),
+	Entry("because of OpenShift", kube.ErrDenied, "unable to validate against any security context constraint", Fails, "oc adm policy add-scc-to-user privileged"),
+	Entry("because of a LimitRange for PVCs", kube.ErrDenied, "minimum storage usage per PersistentVolumeClaim is 1Gi, but request is 64Mi", Fails,
+		"change the namespace's LimitRange so that it admits disks"),
 	Entry("because it timed out, without a result", kube.ErrTimeout, "context deadline exceeded", Unknown, "retry the check"),
 )
 
