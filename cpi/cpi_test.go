@@ -2,12 +2,15 @@ package cpi
 
 import (
 	"encoding/json"
+	"os"
+	"path/filepath"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/agentsettings"
+	"bosh-kubernetes-cpi/test/harness/canary"
 )
 
 func TestCPI(t *testing.T) {
@@ -147,4 +150,33 @@ var _ = Describe("A cpi-config", func() {
 		Expect(changed.Agent.Blobstore).To(Equal(config.Agent.Blobstore))
 		Expect(changed.Network.AddressAnnotations).To(Equal(config.Network.AddressAnnotations))
 	})
+})
+
+var _ = It("cpi.json and a cpi-config show no secret in an error, however they are broken", func() {
+	kubeconfig := `{"current-context": "it", "contexts": [{"name": "it", "context": {"cluster": "k", "user": "u"}}],
+		"clusters": [{"name": "k", "cluster": {"server": "https://u:canary@10.0.0.1:6443"}}], "users": [{"name": "u", "user": {"token": "canary"}}]}`
+	document := map[string]any{
+		"kubernetes": map[string]any{"kubeconfig": kubeconfig},
+		"agent": map[string]any{"mbus": "nats://nats:canary@10.0.0.6:4222", "blobstore": map[string]any{"provider": "dav", "options": map[string]any{
+			"endpoint": "http://u:canary@10.0.0.6:25250", "user": "agent", "password": "canary"}}},
+		"stemcell": map[string]any{
+			"registry": map[string]any{"repository": "u:canary@registry.test/stemcells", "pull_repository": "u:canary@registry.test/stemcells", "username": "u",
+				"password": "canary", "token": "canary", "ca": "canary", "pull_secret": map[string]any{"name": "s", "username": "u", "password": "canary"}},
+			"registry_mirrors": map[string]any{"registry.test": "u:canary@mirror.test"},
+		},
+	}
+	broken := 0
+	for _, text := range canary.Documents(document, "name", "provider") {
+		path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
+		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
+		_, err := LoadConfig(path)
+		_, overridingErr := DefaultConfig().withOverrides([]byte(text))
+		for _, err := range []error{err, overridingErr} {
+			if err != nil {
+				broken++
+				Expect(canary.IsIn(err.Error())).To(BeFalse(), "%v for %s", err, text)
+			}
+		}
+	}
+	Expect(broken).To(BeNumerically(">", 2000))
 })

@@ -80,11 +80,12 @@ var secretNamePattern = sync.OnceValue(func() *regexp.Regexp { return regexp.Mus
 // Validate checks the options. The error names the first property that is missing, invalid, or in conflict with another.
 func (o Options) Validate() error {
 	for _, from := range slices.Sorted(maps.Keys(o.RegistryMirrors)) {
-		for _, prefix := range []string{from, o.RegistryMirrors[from]} {
-			if !isImagePrefix(prefix) {
-				return fmt.Errorf("stemcell.registry_mirrors: %q is not valid; use a registry (registry.example.com:5000) "+
-					"or a registry with a path (ghcr.io/cloudfoundry)", prefix)
-			}
+		const forms = "use a registry (registry.example.com:5000) or a registry with a path (ghcr.io/cloudfoundry)"
+		switch {
+		case !isImagePrefix(from):
+			return errors.New("stemcell.registry_mirrors has a key that is not valid; " + forms)
+		case !isImagePrefix(o.RegistryMirrors[from]):
+			return fmt.Errorf("stemcell.registry_mirrors[%q] is not valid; %s", from, forms)
 		}
 	}
 	return o.Registry.validate()
@@ -109,8 +110,8 @@ func (r Registry) validate() error {
 	}
 	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
 		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
-			return fmt.Errorf("stemcell.registry.%s %q is not valid; use a registry and a repository without a scheme or tag, "+
-				"for example registry.example.com/bosh/stemcells", setting.key, setting.value)
+			return fmt.Errorf("stemcell.registry.%s is not valid; use a registry and a repository without a scheme, account or tag, "+
+				"for example registry.example.com/bosh/stemcells", setting.key)
 		}
 	}
 	switch {

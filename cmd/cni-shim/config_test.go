@@ -16,6 +16,7 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 
 	"bosh-kubernetes-cpi/cmd/cni-shim/install"
+	"bosh-kubernetes-cpi/test/harness/canary"
 )
 
 // userNetworks are network configurations as the installers of network plugins and users write them.
@@ -248,5 +249,40 @@ func TestDelegateConfigGenerated(t *testing.T) {
 	random, node := rand.New(rand.NewPCG(1, 2)), newTestNode(t)
 	for range 1000 {
 		node.checkDelegate(t, generatedNetwork(random))
+	}
+}
+
+// TestSecrets breaks configurations of a delegate, and checks that no error shows its values.
+func TestSecrets(t *testing.T) {
+	document := map[string]any{
+		"cniVersion": "1.0.0", "name": "pods", "type": install.PluginType, "kubernetes": map[string]any{"kubeconfig": "/etc/cni/kubeconfig"},
+		"delegate": map[string]any{
+			"type": "calico", "etcd_key": "canary", "capabilities": map[string]any{"ips": true}, "runtimeConfig": map[string]any{"k": "canary"},
+			"args": map[string]any{"cni": map[string]any{"token": "canary"}}, "kubernetes": map[string]any{"k8s_auth_token": "canary"},
+		},
+	}
+	broken := 0
+	for _, text := range canary.Documents(document, "type", "name", "cniVersion") {
+		var s shim
+		entry, err := s.parseEntry([]byte(text))
+		if err == nil {
+			_, err = parseConfig(entry)
+		}
+		var found delegate
+		if err == nil {
+			_, found.config, err = delegateConfig(entry)
+		}
+		if err == nil {
+			_, err = found.withAddresses(nil, []string{"10.0.0.1", "fd00::1"})
+		}
+		if err != nil {
+			broken++
+			if canary.IsIn(err.Error()) {
+				t.Errorf("%v for %s", err, text)
+			}
+		}
+	}
+	if broken < 1000 {
+		t.Errorf("invalid test: only %d of the documents are rejected", broken)
 	}
 }
