@@ -61,6 +61,18 @@ var _ = Describe("docs/reference/cloud-properties.md", func() {
 	})
 })
 
+var _ = It("docs/guides/disks.md says how update_disk changes each property of disks", func() {
+	page, err := os.ReadFile("../docs/guides/disks.md")
+	Expect(err).NotTo(HaveOccurred())
+	_, section, _ := strings.Cut(string(page), "\n## Update a disk\n")
+	table, _, _ := strings.Cut(section, "\n### ")
+	for _, field := range jsonFields(reflect.TypeFor[disk.Properties]()) {
+		if field.name != "name" { // of dynamic disks, which the director does not update
+			Expect(table).To(MatchRegexp("\n\\|.*`"+field.name+"`.*\\|"), field.name)
+		}
+	}
+})
+
 var _ = Describe("The JSON Schema of cloud_properties", func() {
 	It("is up to date; UPDATE_GOLDEN=1 regenerates it", func() {
 		page, definitions := readPage(), map[string]any{}

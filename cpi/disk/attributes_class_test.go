@@ -73,6 +73,11 @@ var _ = Describe("cloud_properties.volume_attributes_class", func() {
 			MatchError(ContainSubstring("cannot change volume_attributes_class of disk %s from none to gold in place", cid))))
 	})
 
+	It("is rejected if it is not a valid name, even for a disk without a volume: a new disk could not have it either", func() {
+		env.api.Simulate = nil
+		Expect(update(env.createDisk(fast), `{"storage_class": "fast", "volume_attributes_class": "Gold_1"}`)).To(haveCode(call.CodeInvalidProperty))
+	})
+
 	DescribeTable("is the previous class after the driver rejects a class", func(initial, previous string) {
 		cid := env.createDisk(initial)
 		Expect(update(cid, infeasible)).To(And(haveCode(call.CodeDiskModifyFailed),

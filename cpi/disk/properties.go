@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -19,7 +20,7 @@ type Properties struct {
 	Name string `json:"name"`
 	// StorageClass is the StorageClass of the PVC; if empty, the cluster's default.
 	StorageClass string `json:"storage_class"`
-	// VolumeAttributesClass is the VolumeAttributesClass of the volume; if empty, none.
+	// VolumeAttributesClass is the VolumeAttributesClass of the volume; if empty, none for a new disk.
 	VolumeAttributesClass string `json:"volume_attributes_class"`
 	// VolumeMode is Filesystem (the disk is an image file on the volume, or the volume itself in a VM with disk_strategy: recreate) or
 	// Block (the disk is the volume).
@@ -49,6 +50,10 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	}
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
 		return properties, call.InvalidPropertyf("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
+	}
+	if class := properties.VolumeAttributesClass; class != "" && len(validation.IsDNS1123Subdomain(class)) > 0 {
+		return properties, call.InvalidPropertyf("cloud_properties.volume_attributes_class %q is not valid; "+
+			"use the name of a VolumeAttributesClass", class)
 	}
 	if !slices.Contains([]string{"", "ext4", "xfs"}, properties.Filesystem) {
 		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
