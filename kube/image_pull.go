@@ -45,3 +45,10 @@ func WrongPlatform(pod *corev1.Pod) bool {
 			(strings.Contains(waiting.Message, "no match for platform") || strings.Contains(waiting.Message, "no image found in"))
 	})
 }
+
+// EphemeralImagePullFailed reports whether the last attempt to pull the image of the ephemeral container of this name failed.
+func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
+		return s.Name == name && isPullFailure(s.State.Waiting)
+	})
+}

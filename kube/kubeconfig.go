@@ -222,18 +222,25 @@ func CheckContext(config *clientcmdapi.Config, name string) error {
 	return nil
 }
 
-// explainConnection returns why client-go rejects connection settings, without their values.
-func explainConnection(config *rest.Config, err error) error {
+// checkTLSFiles rejects files that are not PEM. client-go reports neither their names nor, for a client certificate, an error.
+func checkTLSFiles(config *rest.Config) error {
 	if config.CAFile != "" && len(config.CAData) == 0 {
-		if content, readErr := os.ReadFile(config.CAFile); readErr == nil && !x509.NewCertPool().AppendCertsFromPEM(content) {
+		content, err := os.ReadFile(config.CAFile)
+		if err != nil {
+			return err
+		}
+		if !x509.NewCertPool().AppendCertsFromPEM(content) {
 			return fmt.Errorf("certificate-authority %s has no certificates in PEM format", config.CAFile)
 		}
 	}
-	hasCert, hasKey := config.CertFile != "" || len(config.CertData) > 0, config.KeyFile != "" || len(config.KeyData) > 0
-	if _, isPath := errors.AsType[*fs.PathError](err); !isPath && (hasCert || hasKey) {
-		return errors.New("client-certificate and client-key, or their -data, are not a certificate and its key in PEM format")
+	if config.CertFile == "" || config.KeyFile == "" {
+		return nil
 	}
-	return WithoutValues(err)
+	_, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile)
+	if _, isPath := errors.AsType[*fs.PathError](err); err != nil && !isPath {
+		return fmt.Errorf("client-certificate %s and client-key %s are not a certificate and its key in PEM format", config.CertFile, config.KeyFile)
+	}
+	return err
 }
 
 // WithoutValues returns an error of client-go for a checked kubeconfig if its text has only names and paths, else another one.

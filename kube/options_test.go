@@ -35,7 +35,7 @@ var _ = Describe("The connection settings", func() {
 		Expect(err).To(MatchError(And(HavePrefix("kubernetes.kubeconfig: "), ContainSubstring(message))))
 	},
 		Entry("an authority", ", certificate-authority: FILE", "", "has no certificates in PEM format"),
-		Entry("a certificate and a key", "", "client-certificate: FILE, client-key: FILE", "are not a certificate and its key"),
+		Entry("a certificate and a key", "", "client-certificate: FILE, client-key: FILE", " are not a certificate and its key"),
 	)
 })
 

@@ -68,13 +68,6 @@ func FailedToStart(state *corev1.ContainerStateTerminated) bool {
 	return IsAborted(state) && state.ExitCode <= 128
 }
 
-// EphemeralImagePullFailed reports whether the last attempt to pull the image of the ephemeral container of this name failed.
-func EphemeralImagePullFailed(pod *corev1.Pod, name string) bool {
-	return slices.ContainsFunc(pod.Status.EphemeralContainerStatuses, func(s corev1.ContainerStatus) bool {
-		return s.Name == name && isPullFailure(s.State.Waiting)
-	})
-}
-
 // EphemeralNotStarted reports whether the runtime created, but did not start, the ephemeral container of this name.
 func EphemeralNotStarted(pod *corev1.Pod, name string) bool {
 	for _, status := range pod.Status.EphemeralContainerStatuses {

@@ -13,12 +13,12 @@ import (
 // AttachmentState is what an attachment Pod says about its disk. docs/development/architecture.md has the diagram.
 type AttachmentState string
 
-// States of an attachment Pod that is not being deleted.
+// States of an attachment Pod that is not being deleted. Their names are one word, which kubectl bosh shows in lower case.
 const (
 	AttachmentAbsent    AttachmentState = "Absent"    // there is no Pod
 	AttachmentGated     AttachmentState = "Gated"     // the Pod waits to become the owner of the disk
 	AttachmentPending   AttachmentState = "Pending"   // its program never ran
-	AttachmentStarting  AttachmentState = "Starting"  // its program runs, and has not published the disk
+	AttachmentPreparing AttachmentState = "Preparing" // its program runs, and has not published the disk
 	AttachmentFailed    AttachmentState = "Failed"    // its program reported why it cannot publish the disk; the kubelet starts it again
 	AttachmentPublished AttachmentState = "Published" // the VM can use the disk
 	AttachmentChecking  AttachmentState = "Checking"  // an exclusivity check runs
@@ -53,6 +53,18 @@ func (s AttachmentState) IsFinished() bool { return s == AttachmentLost || s == 
 
 // IsChecking reports whether an exclusivity check runs.
 func (s AttachmentState) IsChecking() bool { return s == AttachmentChecking || s == AttachmentUnready }
+
+// IsUnstarted reports whether the program never ran, and the Pod is not being deleted.
+func (s AttachmentState) IsUnstarted() bool { return s == AttachmentGated || s == AttachmentPending }
+
+// IsGuarded reports whether the VM cannot have the disk with this Pod, or the program runs, and waits until it does not. In other states,
+// the VM may have the disk, unless the program failed in its first run, before it published the disk.
+func (s AttachmentState) IsGuarded() bool {
+	return slices.Contains([]AttachmentState{
+		AttachmentAbsent, AttachmentGated, AttachmentPending, AttachmentPreparing, AttachmentPublished, AttachmentChecking, AttachmentChecked,
+		AttachmentRejected, AttachmentCanceled, AttachmentCanceling, AttachmentWaiting, AttachmentReleasing, AttachmentReleased, AttachmentExited,
+	}, s)
+}
 
 // HasPublished reports whether the program published the disk and still runs: an attach_disk may have succeeded with the Pod.
 func (s AttachmentState) HasPublished() bool {
@@ -100,7 +112,7 @@ func StateOf(attachment manifest.AttachmentPod) AttachmentState {
 	case ready:
 		return AttachmentPublished
 	case program.State.Running != nil:
-		return AttachmentStarting
+		return AttachmentPreparing
 	case AttachmentFailure(attachment) != "":
 		return AttachmentFailed
 	}

@@ -1,6 +1,8 @@
 package disk
 
 import (
+	"os"
+	"regexp"
 	"slices"
 	"strconv"
 
@@ -69,8 +71,8 @@ var _ = DescribeTable("An attachment Pod has the state",
 	Entry(nil, AttachmentGated, corev1.ContainerStatus{}, gated),
 	Entry(nil, AttachmentPending, corev1.ContainerStatus{}),
 	Entry(nil, AttachmentPending, neverRan),
-	Entry(nil, AttachmentStarting, running),
-	Entry("Starting: after it was killed", AttachmentStarting, corev1.ContainerStatus{State: running.State, LastTerminationState: terminate(137), RestartCount: 1}),
+	Entry(nil, AttachmentPreparing, running),
+	Entry("Preparing: after it was killed", AttachmentPreparing, corev1.ContainerStatus{State: running.State, LastTerminationState: terminate(137), RestartCount: 1}),
 	Entry(nil, AttachmentFailed, exited(1)),
 	Entry("Failed: the kubelet starts it again later", AttachmentFailed, waits(1)),
 	Entry("Failed: after a run that was killed", AttachmentFailed, corev1.ContainerStatus{State: terminate(1), LastTerminationState: terminate(137), RestartCount: 1}),
@@ -106,4 +108,36 @@ var _ = DescribeTable("An attachment Pod has the state",
 
 var _ = It("An attachment Pod that does not exist is absent", func() {
 	Expect(StateOf(manifest.AttachmentPod{})).To(Equal(AttachmentAbsent))
+})
+
+// declaredStates returns the names of the constants of all states, and the states.
+func declaredStates() map[string]AttachmentState {
+	GinkgoHelper()
+	source, err := os.ReadFile("attachment_state.go")
+	Expect(err).NotTo(HaveOccurred())
+	states := map[string]AttachmentState{}
+	for _, constant := range regexp.MustCompile(`(?m)^\t(Attachment\w+) +AttachmentState = "(\w+)"`).FindAllStringSubmatch(string(source), -1) {
+		states[constant[1]] = AttachmentState(constant[2])
+	}
+	Expect(len(states)).To(BeNumerically(">", 15))
+	return states
+}
+
+var _ = Describe("Each state of an attachment Pod", func() {
+	It("has an entry in the table above", func() {
+		table, err := os.ReadFile("attachment_state_test.go")
+		Expect(err).NotTo(HaveOccurred())
+		for name, state := range declaredStates() {
+			if state != AttachmentAbsent {
+				Expect(string(table)).To(MatchRegexp(`\tEntry\(.*, ` + name + `, `))
+			}
+		}
+	})
+
+	It("is guarded, unless the VM may have the disk and no program runs", func() {
+		unguarded := []AttachmentState{AttachmentFailed, AttachmentKilled, AttachmentUnready, AttachmentLost, AttachmentStopped}
+		for _, state := range declaredStates() {
+			Expect(state.IsGuarded()).To(Equal(!slices.Contains(unguarded, state)), string(state))
+		}
+	})
 })

@@ -44,31 +44,31 @@ func beingDeletedError(pvc manifest.DiskPVC) error {
 		pvc.Name, manifest.VMOf(pvc), pvc.Spec.VolumeName)
 }
 
-// CheckReleasable returns an error if the data of a disk of a VM would be lost when its last Pod is deleted, because another client deleted
+// CheckNotBeingDeleted returns an error if the data of a disk of a VM would be lost when its last Pod is deleted, because another client deleted
 // its PVC. BOSH requests the deletion of data only with delete_disk.
-func (s *Session) CheckReleasable(cid string) error {
+func (s *Session) CheckNotBeingDeleted(cid string) error {
 	pvc, err := s.read(cid)
 	if err != nil {
 		return ignoreNotFound(err)
 	}
-	return s.checkReleasable(pvc)
+	return s.checkNotBeingDeleted(pvc)
 }
 
-// CheckAllReleasable is CheckReleasable for all disks that the VM has.
-func (s *Session) CheckAllReleasable(vmCID string) error {
+// CheckNoneBeingDeleted is CheckNotBeingDeleted for all disks that the VM has.
+func (s *Session) CheckNoneBeingDeleted(vmCID string) error {
 	disks, err := s.ListOwnedBy(vmCID)
 	if err != nil {
 		return err
 	}
 	for _, pvc := range disks {
-		if err := s.checkReleasable(pvc); err != nil {
+		if err := s.checkNotBeingDeleted(pvc); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Session) checkReleasable(pvc manifest.DiskPVC) error {
+func (s *Session) checkNotBeingDeleted(pvc manifest.DiskPVC) error {
 	if !exists(pvc) || pvc.DeletionTimestamp == nil || pvc.Spec.VolumeName == "" {
 		return nil
 	}

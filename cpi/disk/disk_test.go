@@ -120,7 +120,7 @@ var _ = Describe("A disk", func() {
 			Expect(err).NotTo(HaveOccurred())
 			Expect(env.Has(cid)).To(BeFalse())
 			Expect(env.SetMetadata(cid, map[string]any{})).To(haveCode(call.CodeDiskNotFound))
-			Expect(env.CheckReleasable(cid)).To(Succeed())
+			Expect(env.CheckNotBeingDeleted(cid)).To(Succeed())
 		})
 
 		DescribeTable("is reported with the remedy by", func(method func() error) {
@@ -133,17 +133,17 @@ var _ = Describe("A disk", func() {
 			Entry("resize_disk", func() error { return env.Resize(cid, 128) }),
 			Entry("update_disk", func() error { _, err := env.Update(cid, 64, json.RawMessage(fixed)); return err }),
 			Entry("delete_disk", func() error { return env.Delete(cid) }),
-			Entry("CheckReleasable", func() error { return env.CheckReleasable(cid) }),
-			Entry("CheckAllReleasable", func() error { return env.CheckAllReleasable("vm-1") }),
+			Entry("CheckNotBeingDeleted", func() error { return env.CheckNotBeingDeleted(cid) }),
+			Entry("CheckNoneBeingDeleted", func() error { return env.CheckNoneBeingDeleted("vm-1") }),
 		)
 
 		It("can be released if its volume stays", func() {
 			addVolume(corev1.PersistentVolumeReclaimRetain)
-			Expect(env.CheckReleasable(cid)).To(Succeed())
-			Expect(env.CheckAllReleasable("vm-1")).To(Succeed())
+			Expect(env.CheckNotBeingDeleted(cid)).To(Succeed())
+			Expect(env.CheckNoneBeingDeleted("vm-1")).To(Succeed())
 		})
 
-		It("can be released if its volume does not exist", func() { Expect(env.CheckReleasable(cid)).To(Succeed()) })
+		It("can be released if its volume does not exist", func() { Expect(env.CheckNotBeingDeleted(cid)).To(Succeed()) })
 	})
 
 	It("is not deleted while a VM has it", func() {

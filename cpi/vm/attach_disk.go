@@ -268,16 +268,15 @@ func (s *Session) waitForAttachment(attachment manifest.AttachmentPod, dependenc
 	diskCID, vmCID := attachment.Disk(), attachment.VM()
 	var diagnosis kube.PodStartup
 	err := s.WaitForPod(dependencies, attachment.Pod, func(current *corev1.Pod) (bool, error) {
-		switch disk.StateOf(manifest.AttachmentPod{Pod: current}) {
-		case disk.AttachmentPublished, disk.AttachmentChecking:
+		switch state := disk.StateOf(manifest.AttachmentPod{Pod: current}); {
+		case state == disk.AttachmentPublished, state == disk.AttachmentChecking:
 			return true, nil
-		case disk.AttachmentFailed:
+		case state == disk.AttachmentFailed:
 			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s: %s", diskCID, disk.AttachmentFailure(attachment))
-		case disk.AttachmentLost, disk.AttachmentRejected:
+		case state.IsFinished():
 			return false, call.CodeDiskAttachFailed.Errorf("cannot attach disk %s to VM %s: %w on node %s: %s",
 				diskCID, vmCID, errAttachmentFinished, attachment.Spec.NodeName, s.DiagnosePod(attachment.Pod))
-		case disk.AttachmentGated, disk.AttachmentPending, disk.AttachmentStarting, disk.AttachmentKilled, disk.AttachmentUnready:
-		default:
+		case state.IsDeleted(), state == disk.AttachmentChecked, state == disk.AttachmentAbsent:
 			return false, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 		}
 		if reason := kube.VolumeNodeConflict(attachment.Pod); reason != "" {
@@ -301,16 +300,8 @@ func mayHaveSucceeded(attachment manifest.AttachmentPod, state disk.AttachmentSt
 // mayBeUnguarded reports whether the VM may use the disk, and no process in the attachment Pod waits until it does not: the Pod may have
 // published the disk before its program was killed.
 func mayBeUnguarded(attachment manifest.AttachmentPod, state disk.AttachmentState) bool {
-	switch state {
-	case disk.AttachmentFailed: // in the first run, before it published the disk
-		if manifest.OwnContainerStatus(attachment.Pod).RestartCount == 0 {
-			return false
-		}
-	case disk.AttachmentKilled, disk.AttachmentUnready, disk.AttachmentLost, disk.AttachmentStopped:
-	default:
-		return false
-	}
-	return !attachment.HasRecreateStrategy()
+	failedFirst := state == disk.AttachmentFailed && manifest.OwnContainerStatus(attachment.Pod).RestartCount == 0
+	return !state.IsGuarded() && !failedFirst && !attachment.HasRecreateStrategy()
 }
 
 // rollbackAttachment deletes the attachment Pod of a failed attach_disk and releases the disk, unless another call adopted the Pod,

@@ -187,7 +187,7 @@ var _ = Describe("create_vm", func() {
 		Expect(env.SetMetadata("agent-first", map[string]any{"director": "bosh-init", "deployment": "bosh", "job": "bosh", "index": "0"})).To(Succeed())
 		_, err = env.Create(static("next"))
 		Expect(err).To(MatchError(HaveSuffix("VM agent-first (bosh/0 of deployment bosh) has it; " +
-			"if the state file of create-env does not contain that VM, run `kubectl delete pod agent-first`")))
+			"if the state file of create-env does not contain that VM, run `kubectl delete pod --namespace bosh agent-first`")))
 	})
 
 	It("avoids a node that cannot attach the volumes of the VM's disks", func() {

@@ -40,7 +40,7 @@ func (s *Session) Delete(vmCID string) error {
 	}
 	s.setDeleteSubject(manifest.VMPods(found.Items), template, manifest.AttachmentPods(found.Items))
 	if len(manifest.AttachmentPods(found.Items)) > 0 {
-		if err := s.diskSession().CheckAllReleasable(vmCID); err != nil {
+		if err := s.diskSession().CheckNoneBeingDeleted(vmCID); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ import (
 func (s *Session) Detach(vmCID, diskCID string) error {
 	attachment, err := s.getAttachment(diskCID)
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.VM() != vmCID) {
-		attachment, err = s.recoverLostAttachment(vmCID, diskCID)
+		attachment, err = s.recreateLostAttachment(vmCID, diskCID)
 	}
 	if err != nil {
 		return err
@@ -30,7 +30,7 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 		if owner, valid := pvc.Owner(); valid && owner.VM != vmCID {
 			return notAttachedError(diskCID, vmCID)
 		}
-	} else if err := s.diskSession().CheckReleasable(diskCID); err != nil {
+	} else if err := s.diskSession().CheckNotBeingDeleted(diskCID); err != nil {
 		return err
 	}
 	s.SetSubject(attachment.OwnerReference())
@@ -38,9 +38,9 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	return s.strategy(attachment.HasRecreateStrategy()).detachDisk(vmCID, attachment)
 }
 
-// recoverLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
+// recreateLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
 // fails if the disk is not attached to this VM, or if the disk or the VM does not exist.
-func (s *Session) recoverLostAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
+func (s *Session) recreateLostAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
 		return manifest.AttachmentPod{}, err
@@ -128,7 +128,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.Attachment
 		case err != nil || free:
 			return err
 		}
-		attachment, err = p.s.recoverLostAttachment(vmCID, diskCID)
+		attachment, err = p.s.recreateLostAttachment(vmCID, diskCID)
 		if call.DiskNotAttached.Is(err) { // detached by a concurrent detach_disk
 			return nil
 		}
@@ -171,7 +171,7 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 		return p.waitForRelease(attachment, "")
 	case state.IsDeleted():
 		return p.waitForExit(attachment, false)
-	case state == disk.AttachmentGated, state == disk.AttachmentPending:
+	case state.IsUnstarted():
 		if attachment.IsReattached() {
 			return false, nil // the VM may use the disk, and only a Pod that runs can check it
 		}

@@ -119,23 +119,23 @@ func disksOf(vm manifest.VMPod, pods []*corev1.Pod, pvcs []*corev1.PersistentVol
 		if pvc.Namespace != vm.Namespace || role != manifest.RoleDisk || !owned {
 			continue
 		}
-		disk := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
+		shown := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
 		if pvc.Spec.StorageClassName != nil {
-			disk.StorageClass = *pvc.Spec.StorageClassName
+			shown.StorageClass = *pvc.Spec.StorageClassName
 		}
 		if attachment.Pod != nil {
-			disk.Attachment, disk.Node, disk.State = attachment.Name, attachment.Spec.NodeName, attachmentState(attachment)
+			shown.Attachment, shown.Node, shown.State = attachment.Name, attachment.Spec.NodeName, diskState(attachment)
 		}
 		if pvc.DeletionTimestamp != nil {
-			disk.State = "Terminating"
+			shown.State = "Terminating"
 		}
-		found = append(found, disk)
+		found = append(found, shown)
 	}
 	return found
 }
 
-// attachmentState returns the state of a disk with this attachment Pod.
-func attachmentState(attachment manifest.AttachmentPod) string {
+// diskState returns the state of a disk with this attachment Pod.
+func diskState(attachment manifest.AttachmentPod) string {
 	switch state := disk.StateOf(attachment); {
 	case state.IsFinished():
 		return "Lost"

@@ -20,7 +20,7 @@ func TestInstances(t *testing.T) {
 var _ = ginkgo.Describe("attachmentState", func() {
 	ginkgo.It("follows the readiness and the deletion of the attachment Pod", func() {
 		attachment := manifest.AttachmentPod{Pod: &corev1.Pod{}}
-		Expect(attachmentState(attachment)).To(Equal("Attaching"))
+		Expect(diskState(attachment)).To(Equal("Attaching"))
 		attachment.Status = corev1.PodStatus{
 			Phase:      corev1.PodRunning,
 			Conditions: []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}},
@@ -28,13 +28,13 @@ var _ = ginkgo.Describe("attachmentState", func() {
 				Name: manifest.OwnContainerName(attachment.Pod), State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}},
 			}},
 		}
-		Expect(attachmentState(attachment)).To(Equal("Attached"))
+		Expect(diskState(attachment)).To(Equal("Attached"))
 		attachment.DeletionTimestamp = new(metav1.NewTime(time.Now()))
-		Expect(attachmentState(attachment)).To(Equal("Detaching"))
+		Expect(diskState(attachment)).To(Equal("Detaching"))
 	})
 
 	ginkgo.It("is Lost if the attachment Pod was evicted", func() {
 		evicted := manifest.AttachmentPod{Pod: &corev1.Pod{Status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted"}}}
-		Expect(attachmentState(evicted)).To(Equal("Lost"))
+		Expect(diskState(evicted)).To(Equal("Lost"))
 	})
 })
