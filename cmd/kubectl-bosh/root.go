@@ -137,7 +137,8 @@ func (c *connection) kubectlFlags() []string {
 		{"--kubeconfig", c.rules.ExplicitPath}, {"--context", c.overrides.CurrentContext},
 		{"--cluster", c.overrides.Context.Cluster}, {"--user", c.overrides.Context.AuthInfo}, {"--server", c.overrides.ClusterInfo.Server},
 		{"--as", c.overrides.AuthInfo.Impersonate}, {"--certificate-authority", c.overrides.ClusterInfo.CertificateAuthority},
-		{"--tls-server-name", c.overrides.ClusterInfo.TLSServerName},
+		{"--tls-server-name", c.overrides.ClusterInfo.TLSServerName}, {"--client-certificate", c.overrides.AuthInfo.ClientCertificate},
+		{"--client-key", c.overrides.AuthInfo.ClientKey},
 	} {
 		if option.value != "" {
 			flags = append(flags, option.flag, option.value)
