@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -21,4 +22,45 @@ func PodAnnotationsPatch(pod VMPod, annotations map[string]string) ([]byte, erro
 
 func metadataPatch(metadata any) ([]byte, error) {
 	return json.Marshal(map[string]any{"metadata": metadata})
+}
+
+// jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see jsonPointer.
+type jsonPatch []jsonOperation
+
+type jsonOperation struct {
+	Operation string `json:"op"`
+	Path      string `json:"path"`
+	Value     any    `json:"value,omitempty"`
+}
+
+// test requires this value at path. With "", it requires that path has no value.
+func (p *jsonPatch) test(path, value string) {
+	operation := jsonOperation{Operation: "test", Path: jsonPointer(path)}
+	if value != "" {
+		operation.Value = value
+	}
+	*p = append(*p, operation)
+}
+
+func (p *jsonPatch) add(path, value string) {
+	*p = append(*p, jsonOperation{"add", jsonPointer(path), value})
+}
+
+// remove removes the value at path if it is this one. With "", it only requires that path has no value.
+func (p *jsonPatch) remove(path, value string) {
+	p.test(path, value)
+	if value == "" {
+		return
+	}
+	*p = append(*p, jsonOperation{Operation: "remove", Path: jsonPointer(path)})
+}
+
+// jsonPointer returns the path as a JSON pointer (RFC 6901): the first three slashes are separators, the others belong to the key.
+func jsonPointer(path string) string {
+	const separators = 3 // "", "metadata", "labels", KEY
+	parts := strings.SplitN(path, "/", separators+1)
+	for i, part := range parts {
+		parts[i] = strings.NewReplacer("~", "~0", "/", "~1").Replace(part)
+	}
+	return strings.Join(parts, "/")
 }

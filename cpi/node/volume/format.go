@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 
 	"golang.org/x/sys/unix"
@@ -191,4 +192,12 @@ func eraseMarks(sys system.System, disk api.Disk, path string) error {
 		}
 	}
 	return file.Sync()
+}
+
+// makeFilesystem creates the filesystem of the disk; see filesystem.Make.
+func makeFilesystem(ctx context.Context, sys system.System, disk api.Disk, path string, kib int64) error {
+	if err := filesystem.Make(ctx, sys, path, disk.Filesystem, api.DiskUUID(disk.CID), kib); err != nil {
+		return fmt.Errorf("cannot format disk %s: %w", disk.CID, err)
+	}
+	return nil
 }

@@ -5,14 +5,12 @@ package volume
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/device"
-	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
@@ -155,14 +153,6 @@ func allocateImage(sys system.System, disk api.Disk) error {
 		if err := file.Allocate(size); err != nil {
 			return api.Errorf("preallocation-failed", "cannot preallocate disk %s on its volume (cloud_properties.preallocate): %w", disk.CID, err)
 		}
-	}
-	return nil
-}
-
-// makeFilesystem creates the filesystem of the disk; see filesystem.Make.
-func makeFilesystem(ctx context.Context, sys system.System, disk api.Disk, path string, kib int64) error {
-	if err := filesystem.Make(ctx, sys, path, disk.Filesystem, api.DiskUUID(disk.CID), kib); err != nil {
-		return fmt.Errorf("cannot format disk %s: %w", disk.CID, err)
 	}
 	return nil
 }
