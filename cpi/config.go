@@ -212,7 +212,7 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 func checkContext(context json.RawMessage) error {
 	keys := jsonKeys(context)
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if key == "log" || key == "env" || key == "cpi_config" {
+		if isSet(keys[key]) && (key == "log" || key == "env" || key == "cpi_config") {
 			return fmt.Errorf("cpi-config: property %s is only for the job kubernetes_cpi; move it there", key)
 		}
 		if section, found := sectionWith(key); found {
@@ -241,7 +241,7 @@ func sectionWith(key string) (section string, found bool) {
 		fields  any
 	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}},
 		{"network", network.Options{}}, {"disk", disk.Options{}}, {"pods", call.PodOptions{}}, {"timeouts", Timeouts{}}} {
-		isGeneral := key == "request" || key == "other" // timeouts
+		isGeneral := key == keyRequest || key == keyOther // timeouts
 		if document.HasKey(candidate.fields, key) && !isGeneral {
 			return candidate.section, true
 		}

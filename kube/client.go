@@ -1,8 +1,8 @@
 package kube
 
 import (
+	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -46,9 +46,6 @@ type Client struct {
 // New registers few kinds: the scheme of the full clientset costs every process 18 MiB and 10 ms, and all kinds of core/v1 would
 // cost a short-lived process 4 % of its CPU time.
 func New(options Options, component string, retryTimeout time.Duration) (*Client, error) {
-	if err := checkProxies(os.Getenv); err != nil {
-		return nil, err
-	}
 	config, namespace, err := options.restConfig(component)
 	if err != nil {
 		return nil, err
@@ -69,7 +66,7 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
-	if err := checkTLSFiles(config); err != nil {
+	if err := errors.Join(checkProxy(config), checkTLSFiles(config)); err != nil {
 		return nil, err
 	}
 	clock := &serverClock{}

@@ -95,7 +95,6 @@ var _ = Describe("A request's error", func() {
 		Entry("a wrapped error", fmt.Errorf("read: %w", apierrors.NewNotFound(pods, "web")), final, ErrNotFound),
 	)
 
-	// client-go's transformResponse creates this error for a response without a Status, for example from a proxy.
 	forbidden := func(text string) error { return apierrors.NewForbidden(pods, "web", errors.New(text)) }
 	DescribeTable("about a missing object to which a Pod refers is about its fields:", expectKind,
 		Entry("a PriorityClass", forbidden("no PriorityClass with name high was found"), final, ErrInvalid, ErrDenied),
@@ -103,6 +102,7 @@ var _ = Describe("A request's error", func() {
 		Entry("a RuntimeClass", forbidden(`pod rejected: RuntimeClass "gvisor" not found`), final, ErrInvalid, ErrDenied),
 	)
 
+	// client-go's transformResponse creates this error for a response without a Status, for example from a proxy.
 	proxyError := func(code int) error {
 		return apierrors.NewGenericServerResponse(code, "get", pods, "web", "<html>", 0, true)
 	}

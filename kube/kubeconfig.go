@@ -233,7 +233,7 @@ func checkTLSFiles(config *rest.Config) error {
 			return fmt.Errorf("certificate-authority %s has no certificates in PEM format", config.CAFile)
 		}
 	}
-	if config.CertFile == "" || config.KeyFile == "" {
+	if config.CertFile == "" || config.KeyFile == "" || len(config.CertData) > 0 || len(config.KeyData) > 0 {
 		return nil
 	}
 	_, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile)

@@ -7,10 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 
-	"bosh-kubernetes-cpi/test/harness/canary"
-
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/harness/canary"
 )
 
 // kubeconfigWith returns a kubeconfig with one context, and these keys of its cluster and user in YAML.

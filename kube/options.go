@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/http/httpproxy"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -56,22 +57,30 @@ func (o Options) Validate() error {
 	return nil
 }
 
-// checkProxies rejects a proxy in the environment that net/http would ignore, or of which it would use only a part
-// (golang.org/x/net/http/httpproxy).
-func checkProxies(getenv func(string) string) error {
-	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		value := getenv(name)
-		if value == "" {
-			continue
-		}
-		if !strings.Contains(value, "://") {
-			value = "http://" + value
-		}
-		proxy, err := url.Parse(value)
-		if err != nil || proxy.Host == "" || proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
-			return fmt.Errorf("the environment variable %s is not the URL of a proxy; use a scheme, a host and a port, and percent-encode special "+
-				"characters of the user name and the password", name)
-		}
+// checkProxy rejects a proxy in the environment that net/http would ignore, or of which it would use only a part, for connections to the
+// server.
+func checkProxy(config *rest.Config) error {
+	server, err := url.Parse(config.Host)
+	if err != nil || config.Proxy != nil {
+		return nil //nolint:nilerr // the URL is checked elsewhere
+	}
+	environment := httpproxy.FromEnvironment()
+	name, value := "HTTPS_PROXY", environment.HTTPSProxy
+	if server.Scheme == "http" {
+		name, value = "HTTP_PROXY", environment.HTTPProxy
+	}
+	const valid = "http://proxy"
+	used, err := (&httpproxy.Config{HTTPProxy: valid, HTTPSProxy: valid, NoProxy: environment.NoProxy}).ProxyFunc()(server)
+	if value == "" || used == nil || err != nil {
+		return err
+	}
+	if !strings.Contains(value, "://") {
+		value = "http://" + value
+	}
+	proxy, err := url.Parse(value)
+	if err != nil || proxy.Host == "" || proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
+		return fmt.Errorf("the environment variable %s is not the URL of a proxy; use a scheme, a host and a port, and percent-encode special "+
+			"characters of the user name and the password", name)
 	}
 	return nil
 }
@@ -124,10 +133,13 @@ func (o Options) loadKubeconfig() (*clientcmdapi.Config, error) {
 
 // kubeconfigName names the kubeconfig in messages.
 func (o Options) kubeconfigName() string {
-	if o.Kubeconfig == "" {
+	switch {
+	case o.Kubeconfig != "":
+		return "kubernetes.kubeconfig"
+	case o.KubeconfigPath != "":
 		return "kubeconfig " + o.KubeconfigPath
 	}
-	return "kubernetes.kubeconfig"
+	return "the service account of the Pod"
 }
 
 // inClusterConfig is like rest.InClusterConfig, but also works in a process without the environment variables of its container:

@@ -14,19 +14,33 @@ var _ = Describe("The connection settings", func() {
 		Expect(Options{Namespace: namespace}.Validate()).To(MatchError(ContainSubstring("kubernetes.namespace %q is not valid; use", namespace)))
 	}, Entry(nil, "Default"), Entry(nil, "a/b"), Entry(nil, "a "))
 
+	newClient := func(server string, variables map[string]string) error {
+		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "NO_PROXY", "no_proxy"} {
+			GinkgoT().Setenv(name, variables[name])
+		}
+		_, err := New(Options{Kubeconfig: kubeconfigWith("server: '"+server+"'", "")}, "test", 0)
+		return err
+	}
+
 	DescribeTable("reject a proxy of the environment that would be ignored, without its password:", func(name, value string) {
-		err := checkProxies(func(variable string) string { return map[string]string{name: value}[variable] })
-		Expect(err).To(MatchError(And(ContainSubstring("environment variable "+name+" "), Not(ContainSubstring("s3cret")))))
+		Expect(newClient("https://10.0.0.1", map[string]string{name: value})).
+			To(MatchError(And(ContainSubstring("environment variable HTTPS_PROXY "), Not(ContainSubstring("s3cret")))))
 	},
 		Entry("% in the password", "https_proxy", "http://user:%s3cret@proxy.test:3128"),
 		Entry("# in the password", "HTTPS_PROXY", "http://user:#s3cret@proxy.test:3128"),
-		Entry("/ in the password", "HTTP_PROXY", "http://user:s3cret/@proxy.test:3128"),
-		Entry("a path", "http_proxy", "http://proxy.test:3128/s3cret"),
+		Entry("/ in the password", "HTTPS_PROXY", "http://user:s3cret/@proxy.test:3128"),
+		Entry("a path", "https_proxy", "http://proxy.test:3128/s3cret"),
 	)
 
-	DescribeTable("accept a proxy of the environment:", func(value string) {
-		Expect(checkProxies(func(string) string { return value })).To(Succeed())
-	}, Entry(nil, ""), Entry(nil, "proxy.test:3128"), Entry(nil, "http://user:%40@proxy.test:3128/"), Entry(nil, "socks5://127.0.0.1:1080"))
+	DescribeTable("accept a proxy of the environment:", func(server string, variables map[string]string) {
+		Expect(newClient(server, variables)).To(Succeed())
+	},
+		Entry("without a scheme", "https://10.0.0.1", map[string]string{"HTTPS_PROXY": "proxy.test:3128"}),
+		Entry("with an encoded password", "https://10.0.0.1", map[string]string{"HTTPS_PROXY": "http://user:%40@proxy.test:3128/"}),
+		Entry("of type SOCKS", "https://10.0.0.1", map[string]string{"https_proxy": "socks5://127.0.0.1:1080"}),
+		Entry("that does not apply to the server", "https://10.0.0.1", map[string]string{"HTTPS_PROXY": "http://:#", "NO_PROXY": "10.0.0.0/8"}),
+		Entry("for the other scheme", "https://10.0.0.1", map[string]string{"HTTP_PROXY": "http://:#"}),
+	)
 
 	DescribeTable("reject files that are not PEM:", func(cluster, user, message string) {
 		path := filepath.Join(GinkgoT().TempDir(), "file")

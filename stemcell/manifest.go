@@ -1,15 +1,11 @@
 package stemcell
 
 import (
-
-	// required by BOSH's stemcell format
-
 	"errors"
 
-	"bosh-kubernetes-cpi/kube/document"
-
-	// see rootfs.go
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // MinAPIVersion is the oldest supported api_version of stemcells. Since version 2, the director announces attached disks to the agent.

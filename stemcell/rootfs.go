@@ -16,8 +16,6 @@ import (
 	"path"
 	"slices"
 
-	"bosh-kubernetes-cpi/kube/document"
-
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
@@ -26,6 +24,8 @@ import (
 	// 14.7 s to a file that is 3 % larger. Memory usage is the same, and the program is 92 KiB larger. The module is already an indirect
 	// dependency, of go-containerregistry.
 	"github.com/klauspost/compress/gzip"
+
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // agentConfigPath is the path of the agent's configuration in all stemcells.

@@ -125,6 +125,7 @@ var _ = Describe("Building the image of a light stemcell", func() {
 		Expect(err).To(MatchError(stemcell.ErrInvalid))
 		Expect(err).To(MatchError(ContainSubstring(message)))
 	},
+		Entry("blank", " ", "agent.json: is empty"),
 		Entry("not JSON", "Platform:", "agent.json: is not valid JSON"),
 		Entry("two documents", "{} {}", "agent.json: is not valid JSON"),
 		Entry("list", "[]", "agent.json must be a hash, not a list"),

@@ -7,10 +7,10 @@ import (
 	"os"
 	"path/filepath"
 
-	"bosh-kubernetes-cpi/kube/document"
-
 	"github.com/containernetworking/cni/pkg/invoke"
 	"github.com/containernetworking/cni/pkg/types"
+
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // delegate is a call of the delegated plugin.

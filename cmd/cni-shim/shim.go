@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"slices"
 
-	"bosh-kubernetes-cpi/kube/document"
-
 	"github.com/containernetworking/cni/pkg/skel"
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
+
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // shim runs one CNI command.

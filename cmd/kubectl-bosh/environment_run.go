@@ -189,7 +189,7 @@ func printReport(to io.Writer, title string, lines []cluster.ReportLine) {
 	fmt.Fprintln(to, title+":")
 	table := newTable(to)
 	for _, line := range lines {
-		fmt.Fprintf(table, "  %s\t%s\n", line.Name, line.Value)
+		fmt.Fprintf(table, "  %s\t%s\n", line.Name, linkDocs(line.Value))
 	}
 	table.Flush()
 	fmt.Fprintln(to)

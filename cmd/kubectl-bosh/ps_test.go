@@ -191,9 +191,9 @@ var _ = It("kubectl bosh names the kubeconfig that does not exist, and the remed
 
 var _ = DescribeTable("kubectl bosh shows no secret of a kubeconfig that it cannot use:", func(cluster, message string) {
 	kubeconfig := filepath.Join(GinkgoT().TempDir(), "config")
-	Expect(os.WriteFile(kubeconfig, []byte("{current-context: it, contexts: [{name: it, context: {cluster: k}}],\n"+
-		"clusters: [{name: k, cluster: {"+cluster+"}}]}"), 0o600)).To(Succeed())
-	session := startCommand(exec.Command(program, "ps", "--kubeconfig", kubeconfig))
+	Expect(os.WriteFile(kubeconfig, []byte("{current-context: it, contexts: [{name: it, context: {cluster: other}}],\n"+
+		"clusters: [{name: other, cluster: {server: 'https://10.0.0.2'}}, {name: k, cluster: {"+cluster+"}}]}"), 0o600)).To(Succeed())
+	session := startCommand(exec.Command(program, "ps", "--kubeconfig", kubeconfig, "--cluster", "k"))
 	Eventually(session).Should(gexec.Exit(1))
 	Expect(string(session.Err.Contents())).To(And(ContainSubstring(kubeconfig), ContainSubstring(`clusters["k"].cluster.`+message), Not(ContainSubstring("s3cret"))))
 },

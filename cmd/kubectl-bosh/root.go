@@ -73,7 +73,7 @@ func (c *connection) newNamespacedClient(namespace string) (*kube.Client, *rest.
 	config.UserAgent = "kubectl-bosh"
 	client, err := kube.NewForConfig(config, namespace, retryTimeout)
 	if err != nil {
-		return nil, nil, c.explainConfigError(err)
+		return nil, nil, cmp.Or(c.checkContext(), fmt.Errorf("kubeconfig %s: %w", c.files(), err))
 	}
 	return client, config, nil
 }
@@ -102,23 +102,37 @@ func (c *connection) explainConfigError(err error) error {
 		if clientcmd.IsContextNotFound(err) {
 			return err
 		}
-		if config, loadErr := c.clientConfig().RawConfig(); loadErr == nil {
-			if contextErr := kube.CheckContext(&config, c.overrides.CurrentContext); contextErr != nil {
-				return fmt.Errorf("kubeconfig %s: %w", strings.Join(c.rules.GetLoadingPrecedence(), " and "), contextErr)
-			}
-		}
-		return kube.WithoutValues(err)
+		return cmp.Or(c.checkContext(), kube.WithoutValues(err))
 	}
 	return fmt.Errorf("no kubeconfig found at %s; set --kubeconfig, or KUBECONFIG", strings.Join(c.rules.GetLoadingPrecedence(), " or "))
 }
 
+// checkContext checks the context, with the cluster and the user that flags select. It returns nil if the kubeconfig cannot be read.
+func (c *connection) checkContext() error {
+	config, err := c.clientConfig().RawConfig()
+	if err != nil {
+		return nil //nolint:nilerr // the caller reports it
+	}
+	name := cmp.Or(c.overrides.CurrentContext, config.CurrentContext)
+	if context := config.Contexts[name]; context != nil {
+		context.Cluster = cmp.Or(c.overrides.Context.Cluster, context.Cluster)
+		context.AuthInfo = cmp.Or(c.overrides.Context.AuthInfo, context.AuthInfo)
+	}
+	if err := kube.CheckContext(&config, name); err != nil {
+		return fmt.Errorf("kubeconfig %s: %w", c.files(), err)
+	}
+	return nil
+}
+
+// files names the files of the kubeconfig.
+func (c *connection) files() string { return strings.Join(c.rules.GetLoadingPrecedence(), " and ") }
+
 // explainUnreachable names the context and the files that select an unreachable API server.
 func (c *connection) explainUnreachable(err error) error {
-	if !errors.Is(err, kube.ErrUnreachable) {
+	if !errors.Is(err, kube.ErrUnreachable) && !errors.Is(err, kube.ErrNotServed) {
 		return err
 	}
-	return fmt.Errorf("cannot reach the API server of context %q: %w; check the server in %s, and the network", c.contextName(), err,
-		strings.Join(c.rules.GetLoadingPrecedence(), " and "))
+	return fmt.Errorf("cannot reach the API server of context %q: %w; check the server in %s, and the network", c.contextName(), err, c.files())
 }
 
 // contextName returns the name of the kubeconfig's context, or "" if there is none.
@@ -182,7 +196,7 @@ func linkDocs(text string) string {
 func writeResults(out io.Writer, results []preflight.Result, asJSON bool) error {
 	results = slices.Clone(results)
 	for i := range results {
-		results[i].Remedy = linkDocs(results[i].Remedy)
+		results[i].Detail, results[i].Remedy = linkDocs(results[i].Detail), linkDocs(results[i].Remedy)
 	}
 	return preflight.Write(out, results, asJSON)
 }

@@ -13,7 +13,7 @@ import (
 // AttachmentState is what an attachment Pod says about its disk. docs/development/architecture.md has the diagram.
 type AttachmentState string
 
-// States of an attachment Pod that is not being deleted. Their names are one word, which kubectl bosh shows in lower case.
+// States of an attachment Pod that is not being deleted.
 const (
 	AttachmentAbsent    AttachmentState = "Absent"    // there is no Pod
 	AttachmentGated     AttachmentState = "Gated"     // the Pod waits to become the owner of the disk

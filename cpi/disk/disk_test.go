@@ -56,6 +56,7 @@ var _ = Describe("Properties of a disk", func() {
 		Entry(nil, `{"volume_mode": "File"}`, `volume_mode "File" is not valid; use Filesystem or Block`),
 		Entry(nil, `{"filesystem": "btrfs"}`, `filesystem "btrfs" is not valid; use ext4 or xfs`),
 		Entry(nil, `{"volume_attributes_class": "Gold_1"}`, `cloud_properties.volume_attributes_class "Gold_1" is not valid; use the name of`),
+		Entry(nil, `{"storage_class": "Fast"}`, `cloud_properties.storage_class "Fast" is not valid; use the name of a StorageClass`),
 		Entry(nil, `{"preallocate": true, "volume_mode": "Block"}`, "preallocate applies only to disks that are image files"),
 		Entry(nil, `{"access_modes": ["ReadOnlyMany"]}`, `"ReadOnlyMany" is not valid`),
 		Entry(nil, `{"labels": {"a b": "c"}}`, "cloud_properties.labels"),

@@ -51,9 +51,14 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 	if properties.VolumeMode != corev1.PersistentVolumeFilesystem && properties.VolumeMode != corev1.PersistentVolumeBlock {
 		return properties, call.InvalidPropertyf("cloud_properties.volume_mode %q is not valid; use Filesystem or Block", properties.VolumeMode)
 	}
-	if class := properties.VolumeAttributesClass; class != "" && len(validation.IsDNS1123Subdomain(class)) > 0 {
-		return properties, call.InvalidPropertyf("cloud_properties.volume_attributes_class %q is not valid; "+
-			"use the name of a VolumeAttributesClass", class)
+	for _, class := range []struct{ key, name, kind string }{
+		{"storage_class", properties.StorageClass, "StorageClass"},
+		{"volume_attributes_class", properties.VolumeAttributesClass, "VolumeAttributesClass"},
+		{"snapshot_class", properties.SnapshotClass, "VolumeSnapshotClass"},
+	} {
+		if class.name != "" && len(validation.IsDNS1123Subdomain(class.name)) > 0 {
+			return properties, call.InvalidPropertyf("cloud_properties.%s %q is not valid; use the name of a %s", class.key, class.name, class.kind)
+		}
 	}
 	if !slices.Contains([]string{"", "ext4", "xfs"}, properties.Filesystem) {
 		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)

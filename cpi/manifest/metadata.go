@@ -22,9 +22,6 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 	}
 	result := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(document)}}
 	for key, value := range metadata {
-		if value == nil {
-			continue
-		}
 		annotation, isString := value.(string)
 		if !isString {
 			raw, err := json.Marshal(value)
@@ -39,6 +36,10 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 		}
 		if !ok {
 			continue // AnnotationMetadata has it
+		}
+		if value == nil {
+			result.Labels[name] = nil
+			continue
 		}
 		result.Annotations[name] = annotation
 		if label, ok := LabelValue(annotation); ok {

@@ -51,9 +51,9 @@ var _ = Describe("The director's metadata", func() {
 		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("x"), manifest.Prefix + "tag-size-mib": new("7")}))
 	})
 
-	It("omits a null, except in the complete annotation", func() {
+	It("removes the label of a null", func() {
 		result := described(map[string]any{"team": nil})
-		Expect(result.Labels).To(BeEmpty())
+		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "team": nil}))
 		Expect(result.Annotations).To(Equal(map[string]string{manifest.AnnotationMetadata: `{"team":null}`}))
 	})
 

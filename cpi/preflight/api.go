@@ -66,7 +66,7 @@ func inspectCredentials(ctx context.Context, s *clusterState) finding {
 	switch {
 	case errors.Is(err, kube.ErrUnauthorized):
 		return fail("the API server rejected the "+credentials.Kind, renew)
-	case errors.Is(err, kube.ErrUnreachable):
+	case errors.Is(err, kube.ErrUnreachable), errors.Is(err, kube.ErrNotServed):
 		return undetermined(skipped, "see "+checkAPI)
 	case err != nil:
 		return errorFinding(err, callPermissionsFile)

@@ -39,12 +39,18 @@ func Decode(source string, raw []byte, into any) error { return decode(source, r
 // DecodeKnown is like Decode, but accepts unknown keys and empty strings, and keeps nulls.
 func DecodeKnown(source string, raw []byte, into any) error { return decode(source, raw, into, false) }
 
-// Unmarshal is like json.Unmarshal, but with the errors of DecodeKnown.
+// Unmarshal is json.Unmarshal with the errors of this package.
 func Unmarshal(source string, raw []byte, into any) error {
-	if json.Unmarshal(raw, into) == nil {
+	switch err := json.Unmarshal(raw, into); {
+	case err == nil:
 		return nil
+	case len(bytes.TrimSpace(raw)) == 0:
+		return withSource(source, errors.New("is empty"))
 	}
-	return DecodeKnown(source, raw, into)
+	if err := DecodeKnown(source, raw, into); err != nil {
+		return err
+	}
+	return withSource(source, errors.New("is not valid"))
 }
 
 func decode(source string, raw []byte, into any, strict bool) error {

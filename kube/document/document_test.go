@@ -149,6 +149,24 @@ var _ = Describe("DecodeKnown", func() {
 	})
 })
 
+var _ = Describe("Unmarshal", func() {
+	It("ignores the case of keys, like encoding/json", func() {
+		var decoded properties
+		Expect(document.Unmarshal("x", []byte(`{"NAME": "a"}`), &decoded)).To(Succeed())
+		Expect(decoded.Name).To(Equal("a"))
+	})
+
+	DescribeTable("never accepts what encoding/json rejects:", func(raw, message string) {
+		Expect(document.Unmarshal("x", []byte(raw), new(properties))).To(MatchError(message))
+	},
+		Entry(nil, " ", "x: is empty"),
+		Entry(nil, "{", "x: is not valid JSON: see line 1"),
+		Entry(nil, `{"name": 1}`, "x.name must be a string, not a number; put it in quotes"),
+		Entry(nil, `{"NAME": 1}`, "x: is not valid"),
+		Entry(nil, "[]", "x must be a hash, not a list"),
+	)
+})
+
 var _ = Describe("MisspelledKey", func() {
 	It("returns a key with few other letters", func() {
 		Expect(document.MisspelledKey(properties{}, "annotation")).To(Equal("annotations"))

@@ -167,15 +167,17 @@ func (r *realNode) measureBootCPU(ctx context.Context, vm string, to *report.Dis
 		return err
 	}
 	_, fields, _ := strings.Cut(stat, ") ") // after the name of the program; see proc_pid_stat(5)
+	times := strings.Fields(fields)
+	if len(times) < 15 {
+		return fmt.Errorf("/proc/1/stat has an unexpected form: %s", stat)
+	}
 	ticks := 0
-	for i, field := range strings.Fields(fields) {
-		if i >= 11 && i <= 14 { // utime, stime, cutime, cstime
-			n, err := strconv.Atoi(field)
-			if err != nil {
-				return err
-			}
-			ticks += n
+	for _, field := range times[11:15] { // utime, stime, cutime, cstime
+		n, err := strconv.Atoi(field)
+		if err != nil {
+			return err
 		}
+		ticks += n
 	}
 	to.Add(float64(ticks * millisecondsPerTick))
 	return nil

@@ -34,9 +34,9 @@ var _ = Describe("Invalid input", func() {
 			Expect(response.Stderr).NotTo(ContainSubstring("panic"))
 			Expect(env.listObjects(ctx)).To(BeEmpty())
 		},
-		Entry("no input", ``, cpiError, "is not valid JSON"),
-		Entry("malformed JSON", `{"method":`, cpiError, "not a JSON document"),
-		Entry("an array", `[]`, cpiError, "not a JSON document"),
+		Entry("no input", ``, cpiError, "request: is empty"),
+		Entry("malformed JSON", `{"method":`, cpiError, "request: is not valid JSON"),
+		Entry("an array", `[]`, cpiError, "request must be a hash, not a list"),
 		Entry("an object without a method", `{}`, cpiError, "method"),
 		Entry("a method without arguments", `{"method":"has_vm"}`, cpiError, "arguments"),
 		Entry("an unknown method", `{"method":"make_coffee","arguments":[]}`, notImplemented, "make_coffee"),

@@ -213,7 +213,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
 			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, messages[0], "pods.helper_requests")),
-			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, messages[1], "set pods.helper_requests")),
+			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, messages[1], "pods.helper_requests")),
 		))
 		adapted := env.directorWithConfig("pods", map[string]any{"helper_requests": map[string]string{"memory": "256Mi"}, "helper_limits": map[string]string{"memory": "1Gi"}})
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, adapted).results }).WithContext(ctx).Should(And(
@@ -250,7 +250,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		Expect(env.annotatePod(ctx, detachingDisk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, detachingDisk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
 		Expect(runCheck(ctx, env.Director).results["attachments"]).To(And(
-			matchResult(preflight.Fails, "disks in use without an attachment Pod: "+unattachedDisk+" of VM "+vm, "-collect -confirm"),
+			matchResult(preflight.Fails, "disks in use without an attachment Pod: "+unattachedDisk+" of VM "+vm, "collect --confirm"),
 			matchResult(preflight.Fails, "disks in use with an attachment Pod that is being deleted: "+detachingDisk+" of VM "+vm, "")))
 		Expect(env.annotatePod(ctx, detachingDisk+"-attachment", "test/stays", nil)).To(Succeed())
 	})

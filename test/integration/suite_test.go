@@ -201,7 +201,7 @@ func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	kubeconfig, config := filepath.Join(sharedDir, namespace+".kubeconfig"), filepath.Join(sharedDir, namespace+".json")
 	Expect(proxy.WriteKubeconfig(kubeconfig, namespace)).To(Succeed())
 	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
-		"timeouts": map[string]any{"create_vm": "30s", "attach_disk": "30s", "detach_disk": "30s", "delete_vm": "30s", "request": "5s"},
+		"timeouts": map[string]any{"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "request": "5s"},
 	})).To(Succeed())
 	proxy.Reset(nil)
 	return testEnv{Director: &director.Director{CPI: cpiPath, Config: config}, namespace: namespace, proxy: proxy, diskStrategy: diskStrategies[""]}

@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"bosh-kubernetes-cpi/kube/document"
-
 	"github.com/containernetworking/cni/pkg/version"
+
+	"bosh-kubernetes-cpi/kube/document"
 )
 
 // ErrNoNetwork means that the node does not have a network configuration yet.

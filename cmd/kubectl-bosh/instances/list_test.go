@@ -17,7 +17,7 @@ func TestInstances(t *testing.T) {
 	ginkgo.RunSpecs(t, "instances")
 }
 
-var _ = ginkgo.Describe("attachmentState", func() {
+var _ = ginkgo.Describe("diskState", func() {
 	ginkgo.It("follows the readiness and the deletion of the attachment Pod", func() {
 		attachment := manifest.AttachmentPod{Pod: &corev1.Pod{}}
 		Expect(diskState(attachment)).To(Equal("Attaching"))

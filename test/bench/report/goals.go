@@ -93,12 +93,15 @@ func (n *Node) goals() []Goal {
 	if n == nil {
 		return nil
 	}
-	return []Goal{
+	goals := []Goal{
 		{"create_vm/client_start", n.Create.Median() / n.ClientStart.Median(), 1.05, ""},
 		{"client_start/init_start", n.ClientStart.Median() / n.InitStart.Median(), 1.25, ""},
-		{"boot_cpu_ms", n.BootCPU.Median(), 120, ""},
 		{"attach_disk/disk_pod_start", n.Attach.Median() / n.DiskPodStart.Median(), 1.15, ""},
 		{"detach_disk/disk_pod_end", n.Detach.Median() / n.DiskPodEnd.Median(), 0.6, kubeletFloor},
 		{"delete_vm/bare_end", n.Delete.Median() / n.BareEnd.Median(), 0.5, ""},
 	}
+	if len(n.BootCPU) > 0 {
+		goals = append(goals, Goal{"boot_cpu_ms", n.BootCPU.Median(), 120, ""})
+	}
+	return goals
 }
