@@ -238,7 +238,8 @@ func checkTLSFiles(config *rest.Config) error {
 	}
 	_, err := tls.LoadX509KeyPair(config.CertFile, config.KeyFile)
 	if _, isPath := errors.AsType[*fs.PathError](err); err != nil && !isPath {
-		return fmt.Errorf("client-certificate %s and client-key %s are not a certificate and its key in PEM format", config.CertFile, config.KeyFile)
+		return fmt.Errorf("client-certificate %s and client-key %s are not a certificate and its key in PEM format",
+			config.CertFile, config.KeyFile)
 	}
 	return err
 }

@@ -34,7 +34,8 @@ func ParseManifest(content []byte) (Manifest, error) {
 		if err != nil {
 			return manifest, invalid("stemcell.MF: %w", err)
 		}
-		return manifest, invalid("%w", document.Unmarshal("stemcell.MF", raw, &manifest))
+		err = document.Unmarshal("stemcell.MF", raw, &manifest)
+		return manifest, invalid("%w", err)
 	}
 	if _, isString := raw.Version.(string); !isString && raw.Version != nil {
 		return manifest, invalid("stemcell.MF: version is a number, which loses trailing zeros; quote it")

@@ -132,7 +132,8 @@ func (c *connection) explainUnreachable(err error) error {
 	if !errors.Is(err, kube.ErrUnreachable) && !errors.Is(err, kube.ErrNotServed) {
 		return err
 	}
-	return fmt.Errorf("cannot reach the API server of context %q: %w; check the server in %s, and the network", c.contextName(), err, c.files())
+	return fmt.Errorf("cannot reach the API server of context %q: %w; check the server in %s, and the network",
+		c.contextName(), err, c.files())
 }
 
 // contextName returns the name of the kubeconfig's context, or "" if there is none.

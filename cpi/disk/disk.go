@@ -44,8 +44,8 @@ func beingDeletedError(pvc manifest.DiskPVC) error {
 		pvc.Name, manifest.VMOf(pvc), pvc.Spec.VolumeName)
 }
 
-// CheckNotBeingDeleted returns an error if the data of a disk of a VM would be lost when its last Pod is deleted, because another client deleted
-// its PVC. BOSH requests the deletion of data only with delete_disk.
+// CheckNotBeingDeleted returns an error if the data of a disk of a VM would be lost when its last Pod is deleted, because another client
+// deleted its PVC. BOSH requests the deletion of data only with delete_disk.
 func (s *Session) CheckNotBeingDeleted(cid string) error {
 	pvc, err := s.read(cid)
 	if err != nil {

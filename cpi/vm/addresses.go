@@ -77,7 +77,8 @@ func (s *Session) addressInUseError(vm manifest.VM, existing manifest.VMPod) err
 		owner = fmt.Sprintf(" of another director, %s,", cmp.Or(strings.TrimSpace(director+" "+manifest.DirectorOf(existing)), "without a UUID"))
 		remedy = "choose another address, or delete that VM with its director"
 	case director == manifest.CreateEnvDirector:
-		remedy = "if the state file of create-env does not contain that VM, run `kubectl delete pod --namespace " + existing.Namespace + " " + existing.Name + "`"
+		remedy = fmt.Sprintf("if the state file of create-env does not contain that VM, run `kubectl delete pod --namespace %s %s`",
+			existing.Namespace, existing.Name)
 	}
 	return call.CodeAddressInUse.Errorf("cannot create VM %s with address %s: VM %s%s has it; %s",
 		vm.Name, strings.Join(vm.Addresses, ", "), existing.Describe(), owner, remedy)
