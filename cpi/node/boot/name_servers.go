@@ -15,8 +15,8 @@ import (
 )
 
 // saveNameServers keeps the Pod's name servers if the VM's networks have none. With resolvconf, the agent rewrites resolv.conf with the
-// name servers of the networks. saveFallbackNameServers does the same for systemd. The image's /run may contain the name servers of the host
-// on which the stemcell was built; on other VMs, /run is empty at boot.
+// name servers of the networks. saveFallbackNameServers does the same for systemd. The image's /run may contain the name servers of the
+// host on which the stemcell was built; on other VMs, /run is empty at boot.
 func (v *vm) saveNameServers(context.Context) error {
 	const tail = "/etc/resolvconf/resolv.conf.d/tail"
 	exists, err := files.IsDirectory(v.sys, filepath.Dir(tail))
