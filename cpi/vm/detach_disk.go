@@ -17,7 +17,7 @@ import (
 func (s *Session) Detach(vmCID, diskCID string) error {
 	attachment, err := s.getAttachment(diskCID)
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.VM() != vmCID) {
-		attachment, err = s.recreateLostAttachment(vmCID, diskCID)
+		attachment, err = s.restoreLostAttachment(vmCID, diskCID)
 	}
 	if err != nil {
 		return err
@@ -38,9 +38,9 @@ func (s *Session) Detach(vmCID, diskCID string) error {
 	return s.strategy(attachment.HasRecreateStrategy()).detachDisk(vmCID, attachment)
 }
 
-// recreateLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
+// restoreLostAttachment recreates and returns the attachment Pod of a disk that the VM uses, after another client deleted the Pod. It
 // fails if the disk is not attached to this VM, or if the disk or the VM does not exist.
-func (s *Session) recreateLostAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
+func (s *Session) restoreLostAttachment(vmCID, diskCID string) (manifest.AttachmentPod, error) {
 	pvc, err := s.diskSession().GetPVC(diskCID)
 	if err != nil {
 		return manifest.AttachmentPod{}, err
@@ -128,7 +128,7 @@ func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.Attachment
 		case err != nil || free:
 			return err
 		}
-		attachment, err = p.s.recreateLostAttachment(vmCID, diskCID)
+		attachment, err = p.s.restoreLostAttachment(vmCID, diskCID)
 		if call.DiskNotAttached.Is(err) { // detached by a concurrent detach_disk
 			return nil
 		}
