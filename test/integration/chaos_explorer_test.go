@@ -477,7 +477,7 @@ func (env *explorerTestEnv) expectStillConsistent(x interleaving, reached bool, 
 		return
 	}
 	Expect(x.second.check(env, now, second)).To(BeEmpty(), func() string {
-		return x.first.name + " failed, but undid the result of " + x.second.name + "\n" + env.describe(now)
+		return fmt.Sprintf("%s failed, but undid the result of %s: %v\n%s", x.first.name, x.second.name, first.Error, env.describe(now))
 	})
 }
 
