@@ -236,13 +236,15 @@ func checkContext(context json.RawMessage) error {
 // sectionWith returns the section of cpi.json that has a property of this name, if the name cannot be a key of a director's request
 // context.
 func sectionWith(key string) (section string, found bool) {
+	if key == keyRequest || key == keyOther { // timeouts with general names
+		return "", false
+	}
 	for _, candidate := range []struct {
 		section string
 		fields  any
 	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}},
 		{"network", network.Options{}}, {"disk", disk.Options{}}, {"pods", call.PodOptions{}}, {"timeouts", Timeouts{}}} {
-		isGeneral := key == keyRequest || key == keyOther // timeouts
-		if document.HasKey(candidate.fields, key) && !isGeneral {
+		if document.HasKey(candidate.fields, key) {
 			return candidate.section, true
 		}
 	}

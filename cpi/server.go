@@ -50,12 +50,10 @@ type request struct {
 func parseRequest(raw []byte) (request, error) {
 	var parsed request
 	var dispatched rpc.Request
-	err := document.Unmarshal("request", raw, &parsed)
-	if err == nil {
-		err = document.Unmarshal("request", raw, &dispatched)
-	}
-	if err != nil {
-		return parsed, err
+	for _, into := range []any{&parsed, &dispatched} {
+		if err := document.Unmarshal("request", raw, into); err != nil {
+			return parsed, err
+		}
 	}
 	switch {
 	case parsed.Method == "":

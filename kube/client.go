@@ -66,7 +66,7 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
-	if err := errors.Join(checkProxy(config), checkTLSFiles(config)); err != nil {
+	if err := errors.Join(checkProxy(config), checkClientCertificate(config)); err != nil {
 		return nil, err
 	}
 	clock := &serverClock{}
@@ -80,7 +80,7 @@ func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Durat
 	}
 	conn := client.connect("/api", corev1.SchemeGroupVersion, addCoreKinds)
 	if err := conn.retryPolicy.err; err != nil {
-		return nil, WithoutValues(err)
+		return nil, explainConnection(config, err)
 	}
 	client.Pods = newResource[corev1.Pod, corev1.PodList](conn, "Pod", "pods")
 	client.Secrets = newResource[corev1.Secret, corev1.SecretList](conn, "Secret", "secrets")

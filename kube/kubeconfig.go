@@ -222,17 +222,19 @@ func CheckContext(config *clientcmdapi.Config, name string) error {
 	return nil
 }
 
-// checkTLSFiles rejects files that are not PEM. client-go reports neither their names nor, for a client certificate, an error.
-func checkTLSFiles(config *rest.Config) error {
+// explainConnection returns why client-go rejects connection settings, without their values.
+func explainConnection(config *rest.Config, err error) error {
 	if config.CAFile != "" && len(config.CAData) == 0 {
-		content, err := os.ReadFile(config.CAFile)
-		if err != nil {
-			return err
-		}
-		if !x509.NewCertPool().AppendCertsFromPEM(content) {
+		content, readErr := os.ReadFile(config.CAFile)
+		if readErr == nil && !x509.NewCertPool().AppendCertsFromPEM(content) {
 			return fmt.Errorf("certificate-authority %s has no certificates in PEM format", config.CAFile)
 		}
 	}
+	return WithoutValues(err)
+}
+
+// checkClientCertificate rejects files that are not a certificate and its key, of which client-go reports no error.
+func checkClientCertificate(config *rest.Config) error {
 	if config.CertFile == "" || config.KeyFile == "" || len(config.CertData) > 0 || len(config.KeyData) > 0 {
 		return nil
 	}
@@ -287,12 +289,16 @@ func clusterProblem(cluster *clientcmdapi.Cluster) string {
 		return ""
 	}
 	proxy, err := url.Parse(cluster.ProxyURL)
-	if err != nil || proxy.Host == "" || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) ||
-		proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
+	if err != nil || !slices.Contains([]string{"http", "https", "socks5"}, proxy.Scheme) || !isOnlyHost(proxy) {
 		return "proxy-url must be a URL with http://, https:// or socks5://, a host and a port; " +
 			"percent-encode special characters of the user name and the password"
 	}
 	return ""
+}
+
+// isOnlyHost reports whether the URL has a host, and nothing after the port.
+func isOnlyHost(u *url.URL) bool {
+	return u.Host != "" && (u.Path == "" || u.Path == "/") && u.RawQuery == "" && u.Fragment == ""
 }
 
 func userProblem(user *clientcmdapi.AuthInfo) string {

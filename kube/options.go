@@ -69,16 +69,19 @@ func checkProxy(config *rest.Config) error {
 	if server.Scheme == "http" {
 		name, value = "HTTP_PROXY", environment.HTTPProxy
 	}
+	if value == "" {
+		return nil
+	}
 	const valid = "http://proxy"
 	used, err := (&httpproxy.Config{HTTPProxy: valid, HTTPSProxy: valid, NoProxy: environment.NoProxy}).ProxyFunc()(server)
-	if value == "" || used == nil || err != nil {
+	if used == nil || err != nil {
 		return err
 	}
 	if !strings.Contains(value, "://") {
 		value = "http://" + value
 	}
 	proxy, err := url.Parse(value)
-	if err != nil || proxy.Host == "" || proxy.Path != "" && proxy.Path != "/" || proxy.RawQuery != "" || proxy.Fragment != "" {
+	if err != nil || !isOnlyHost(proxy) {
 		return fmt.Errorf("the environment variable %s is not the URL of a proxy; use a scheme, a host and a port, and percent-encode special "+
 			"characters of the user name and the password", name)
 	}

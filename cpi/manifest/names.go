@@ -129,8 +129,8 @@ const (
 // CreateEnvDirector is the name of the director in the metadata of VMs that `bosh create-env` creates.
 const CreateEnvDirector = "bosh-init"
 
-// reservedKeys are the labels and annotations that the CPI itself uses; names_test.go checks that none is missing. Cloud
-// properties and the director's metadata cannot set them.
+// reservedKeys are the labels and annotations that the CPI itself uses; names_test.go checks that none is missing. Cloud properties
+// and the director's metadata cannot set them.
 var reservedKeys = []string{
 	LabelManagedBy,
 	LabelDirector,

@@ -10,8 +10,8 @@ import (
 )
 
 // The types in this file distinguish Pods and PVCs by their role in BOSH. Their methods return what the CPI recorded in labels and
-// annotations (names.go), or "" if there is no record. The zero value is an object that does not exist: only its
-// embedded object may be read.
+// annotations (names.go), or "" if there is no record. The zero value is an object that does not exist: only its embedded
+// object may be read.
 
 // A VMPod is the Pod of a VM. Its name is the VM's CID.
 type VMPod struct{ *corev1.Pod }

@@ -173,7 +173,8 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"limit to request ratio", "raise the ratio of the namespace's LimitRange; or set pods.helper_requests, and resources.requests of VMs, " +
 			"to the limits divided by the ratio in the message"},
 		{"maximum", "raise the maximum of the namespace's LimitRange; or lower pods.helper_limits, and resources.limits of VMs"},
-		{"minimum", "lower the minimum of the namespace's LimitRange; or raise pods.helper_requests, and resources.requests of VMs, to it"},
+		{"minimum", "lower the minimum of the namespace's LimitRange; or raise pods.helper_requests, and resources.requests of VMs, " +
+			"to this minimum"},
 		{"cannot create resource", "grant the permission: " +
 			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},

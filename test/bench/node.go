@@ -95,8 +95,8 @@ func newRealNode(ctx context.Context, dir string, programs benchenv.Programs) (*
 
 func appendRound(node, round *report.Node) {
 	for to, from := range map[*report.Distribution]report.Distribution{
-		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.InitStart: round.InitStart, &node.BootCPU: round.BootCPU, &node.ClientStart: round.ClientStart,
-		&node.DiskPodStart: round.DiskPodStart, &node.DiskPodEnd: round.DiskPodEnd, &node.Create: round.Create, &node.Pull: round.Pull,
+		&node.BareStart: round.BareStart, &node.BareEnd: round.BareEnd, &node.InitStart: round.InitStart,
+		&node.BootCPU: round.BootCPU, &node.ClientStart: round.ClientStart, &node.DiskPodStart: round.DiskPodStart, &node.DiskPodEnd: round.DiskPodEnd, &node.Create: round.Create, &node.Pull: round.Pull,
 		&node.Attach: round.Attach, &node.Detach: round.Detach, &node.Delete: round.Delete,
 	} {
 		*to = append(*to, from...)

@@ -19,10 +19,10 @@ func IsIn(text string) bool {
 		func(secret string) bool { return strings.Contains(text, secret) })
 }
 
-// Documents returns the document in JSON, whole, and broken in its syntax and by its Mutations. Values of printed keys are not secret, and
-// not changed.
+// Documents returns the document in JSON, whole and broken: in its syntax, and by the mutations. Values of printed keys are not
+// secret, and not changed.
 func Documents(document map[string]any, printed ...string) (documents []string) {
-	for _, mutation := range Mutations(document, printed...) {
+	for _, mutation := range mutations(document, printed...) {
 		raw, err := json.Marshal(mutation)
 		if err != nil {
 			panic(err) // a document has only types of JSON
@@ -34,8 +34,8 @@ func Documents(document map[string]any, printed ...string) (documents []string) 
 	return documents
 }
 
-// Mutations returns the document, and copies of it in which one value is removed, repeated, cut off or has another type.
-func Mutations(document map[string]any, printed ...string) []any {
+// mutations returns the document, and copies of it in which one value is removed, repeated, cut off or has another type.
+func mutations(document map[string]any, printed ...string) []any {
 	all := []any{document}
 	var visit func(value any, rebuild func(any) any)
 	visit = func(value any, rebuild func(any) any) {
