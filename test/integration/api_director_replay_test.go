@@ -116,13 +116,13 @@ var _ = Describe("A director", func() {
 		Expect(attachedDisks(ctx, env, recovered)).To(ConsistOf(disk))
 	})
 
-	It("creates and deletes 30 VMs with six workers", func(ctx context.Context) {
+	It("creates and deletes 12 VMs with six workers", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		run := func(method string, arguments func(n int) []any) {
 			GinkgoHelper()
 			var workers errgroup.Group
 			workers.SetLimit(6)
-			for n := range 30 {
+			for n := range 12 {
 				workers.Go(func() error {
 					response, err := env.Call(ctx, method, arguments(n)...)
 					if err == nil && response.Error != nil {

@@ -19,7 +19,7 @@ import (
 )
 
 // A run without CASES tries one in scenarioParts scenarios, and one in testCaseParts of their test cases. The seed selects them, so that
-// many runs together try all. In addition, each run kills the process after each request of the core scenarios.
+// many runs together try all. In addition, each run kills the process after one in killedCallParts requests of the core scenarios.
 const (
 	scenarioParts = 8
 	testCaseParts = 8
@@ -44,7 +44,7 @@ func (tc testCase) String() string {
 // selected reports whether this run tries the test case.
 func (tc testCase) selected() bool {
 	if chaos.Pattern == "" && tc.scenario.core && tc.name == killedAfter {
-		return true
+		return chaos.IsSelected(tc.String(), killedCallParts)
 	}
 	return (chaos.Pattern != "" || tc.scenario.selected) && chaos.IsSelected(tc.String(), testCaseParts)
 }

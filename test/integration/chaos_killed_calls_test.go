@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/test/chaos"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
 )
 
@@ -25,15 +26,20 @@ func (env testEnv) interruptCall(ctx context.Context, n int, method string, argu
 	return err != nil
 }
 
+// killedCallParts is the number of runs that together kill a call after each of its requests; with CASES, one run does.
+const killedCallParts = 3
+
 // forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that. It
-// expects that at least minRequests tries are interrupted.
+// expects that the call sends at least minRequests requests. For runs without CASES see killedCallParts.
 func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	GinkgoHelper()
-	n := 1
-	for try(n) {
-		n++
+	n, interrupted := 1, true
+	for ; interrupted; n++ {
+		if chaos.Pattern != "" || chaos.IsSelected(fmt.Sprintf("%s %d", CurrentSpecReport().FullText(), n), killedCallParts) {
+			interrupted = try(n)
+		}
 	}
-	Expect(n).To(BeNumerically(">", minRequests), "requests")
+	Expect(n-1).To(BeNumerically(">", minRequests), "requests")
 }
 
 // mustRetry retries an interrupted call. The call must succeed, or fail with the error that there is nothing to do.
@@ -47,7 +53,7 @@ func (env testEnv) mustRetry(ctx context.Context, doneError, method string, argu
 }
 
 // These checks are not part of the fault matrix.
-var _ = Describe("A call that is killed after any of its requests", func() {
+var _ = Describe("A call that is killed after any of its requests", Label("faults"), func() {
 	for name, strategy := range diskStrategies {
 		It("lets a disk of an interrupted detach_disk be attached again to a VM"+name, func(ctx context.Context) {
 			env := newTestEnv(ctx).withDiskStrategy(strategy)

@@ -36,7 +36,7 @@ func namedService(extra map[string]any) map[string]any {
 	return service
 }
 
-var _ = Describe("A Service", Label("each-version"), func() {
+var _ = Describe("A Service", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
@@ -188,7 +188,7 @@ var _ = Describe("A Service", Label("each-version"), func() {
 		Expect(env.getService(ctx, "vip-192-0-2-8").Spec).To(And(HaveField("Type", corev1.ServiceTypeLoadBalancer), HaveField("LoadBalancerIP", "192.0.2.8")))
 	})
 
-	It("is correct after a create_vm or delete_vm is killed after any request and retried", func(ctx context.Context) {
+	It("is correct after a create_vm or delete_vm is killed after any request and retried", Label("faults"), func(ctx context.Context) {
 		properties := servicesProperties(namedService(nil), map[string]any{"ports": []any{8443}})
 		env.createVMWithProperties(ctx, "first", properties, nil)
 		uid := env.getService(ctx, "web").UID

@@ -119,8 +119,8 @@ var _ = Describe("An instance group", func() {
 		Expect(env.getPDB(ctx, "another")).NotTo(BeNil())
 	})
 
-	It("of 30 VMs with disks is deployed, recreated and deleted by ten workers, and leaves nothing", func(ctx context.Context) {
-		const vms, workers = 30, 10
+	It("of 12 VMs with disks is deployed, recreated and deleted by six workers, and leaves nothing", func(ctx context.Context) {
+		const vms, workers = 12, 6
 		disks := make([]string, vms)
 		deploy := func(update func(n int)) {
 			GinkgoHelper()
@@ -237,14 +237,16 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(Equal(1))
 	})
 
-	It("has the correct PodDisruptionBudget after a create_vm was killed after any request and retried", func(ctx context.Context) {
+	It("has the correct PodDisruptionBudget after a create_vm was killed after any request and retried", Label("faults"), func(ctx context.Context) {
+		vms := 0
 		forEachRequest(6, func(n int) bool {
+			vms++
 			agent := fmt.Sprintf("killed-%d", n)
 			interrupted := env.interruptCall(ctx, n, "create_vm", agent, stemcellCID, maxOneUnavailable(), dynamicNetwork(), []string{}, groupEnv(groupName))
 			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
-			Expect(env.minAvailable(ctx)).To(Equal(n - 1))
-			Expect(env.getPDB(ctx, groupName).OwnerReferences).To(HaveLen(n))
-			Expect(env.getPDB(ctx, groupName+"-disks").OwnerReferences).To(HaveLen(n))
+			Expect(env.minAvailable(ctx)).To(Equal(vms - 1))
+			Expect(env.getPDB(ctx, groupName).OwnerReferences).To(HaveLen(vms))
+			Expect(env.getPDB(ctx, groupName+"-disks").OwnerReferences).To(HaveLen(vms))
 			return interrupted
 		})
 	})

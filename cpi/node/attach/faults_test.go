@@ -4,6 +4,7 @@ package attach_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -15,6 +16,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/attach"
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 	"bosh-kubernetes-cpi/test/harness/processtest"
 )
 
@@ -72,15 +74,16 @@ func runUntilKill(root string) error {
 	}), disk)
 }
 
-var _ = Describe("An attachment that is killed before any of its system calls", func() {
+var _ = Describe("An attachment that is killed before any of its system calls", Label("filesystems"), func() {
 	var f fixture
 	BeforeEach(func() { f = newFixture() })
 
-	// killEach kills attachments before each of their calls in turn, while they publish the disk or unpublish it. It prepares the disk before
+	// killEach kills attachments before some or all of their calls, one in each, while they publish the disk or unpublish it. It prepares the disk before
 	// each, and starts an attachment that is not killed after each.
 	killEach := func(prepare, afterKill func()) {
 		GinkgoHelper()
-		for n, killed := 1, true; killed; n++ {
+		stride := filesystems.CallStride()
+		for n, killed := 1+rand.IntN(stride), true; killed; n += stride {
 			prepare()
 			child := exec.Command(os.Args[0])
 			child.Env = append(os.Environ(), killRootEnv+"="+string(f.Root), fmt.Sprintf("%s=%d", killAtEnv, n))

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,11 +17,14 @@ import (
 	"golang.org/x/sys/unix"
 
 	"bosh-kubernetes-cpi/cpi/node/system"
+	"bosh-kubernetes-cpi/test/harness/filesystems"
 )
 
 // failEach boots VMs, and lets another call fail in each.
 func failEach(root fakeRoot, mode failureMode) (boots []failedBoot) {
 	GinkgoHelper()
+	mode.Stride = filesystems.CallStride()
+	mode.Offset = rand.IntN(mode.Stride)
 	if os.Geteuid() == 0 {
 		boots = failEachCallHere(root, mode)
 	} else { // in a user namespace, which only a new process can enter
@@ -30,7 +34,7 @@ func failEach(root fakeRoot, mode failureMode) (boots []failedBoot) {
 		Expect(c.wait()).To(Succeed(), c.output.String)
 		Expect(json.Unmarshal([]byte(root.read("boots")), &boots)).To(Succeed())
 	}
-	Expect(len(boots)).To(BeNumerically(">", 100))
+	Expect(len(boots) * mode.Stride).To(BeNumerically(">", 100))
 	for _, boot := range boots {
 		if boot.Error == "" {
 			Expect(boot.Effects).To(Equal(boots[0].Effects), "%+v", boot)
@@ -60,7 +64,7 @@ func (r fakeRoot) expectFiles() {
 }
 
 // An incomplete answer does not count: a VM must not start without its files because the kernel could not say whether it has some.
-var _ = Describe("If any system call fails once, a VM", func() {
+var _ = Describe("If any system call fails once, a VM", Label("filesystems"), func() {
 	It("that has files keeps them, or does not start", func() {
 		root := newUsedRoot()
 		for _, boot := range failEach(root, failureMode{}) {
@@ -87,7 +91,7 @@ var _ = Describe("If any system call fails once, a VM", func() {
 	})
 })
 
-var _ = Describe("After a start that was killed before any of its system calls, a VM", func() {
+var _ = Describe("After a start that was killed before any of its system calls, a VM", Label("filesystems"), func() {
 	It("that has files keeps them", func() {
 		root := newUsedRoot()
 		for _, boot := range failEach(root, failureMode{Kill: true}) {
@@ -109,6 +113,8 @@ var _ = Describe("After a start that was killed before any of its system calls, 
 type failureMode struct {
 	First bool // each boot is the first one of a VM
 	Kill  bool // at the call, the boot is killed, and a second one follows
+	// Stride is the distance between the calls, and Offset the number of the first one minus 1.
+	Stride, Offset int
 }
 
 // failedBoot is a boot in which a call failed, or the boot after one that was killed; the first one is without failure.
@@ -174,7 +180,7 @@ func failEachCall(sys system.System, mode failureMode) (boots []failedBoot, err 
 			return nil, err
 		}
 	}
-	for number := 0; ; number++ {
+	for number := 0; ; number += mode.Stride {
 		boot, failing := failedBoot{Errno: []unix.Errno{unix.EIO, unix.ENOMEM, unix.EINTR}[number%3]}, number
 		if mode.First {
 			if err := emptyDisk(sys); err != nil {
@@ -194,6 +200,9 @@ func failEachCall(sys system.System, mode failureMode) (boots []failedBoot, err 
 		boots = append(boots, boot)
 		if number > 0 && boot.Failed == "" {
 			return boots, nil
+		}
+		if number == 0 {
+			number = 1 + mode.Offset - mode.Stride
 		}
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -75,17 +74,6 @@ func killAfter(child *exec.Cmd, delay time.Duration) (killed bool) {
 	return killed
 }
 
-// kills returns the number of kills, by default 50.
-func kills() int {
-	GinkgoHelper()
-	if text := os.Getenv("KILLS"); text != "" {
-		number, err := strconv.Atoi(text)
-		Expect(err).NotTo(HaveOccurred())
-		return number
-	}
-	return 50
-}
-
 var _ = Describe("After a kill at a random moment,", Label("filesystems"), func() {
 	BeforeEach(filesystems.NeedsRoot)
 
@@ -112,7 +100,7 @@ var _ = Describe("After a kill at a random moment,", Label("filesystems"), func(
 
 	DescribeTable("the disk can be prepared, and its filesystem is valid:", func(disk api.Disk, part int, newVolume func() system.System) {
 		duration := time.Minute // of a child that is not killed
-		for killed, missed := 0, 0; killed < max(1, kills()/part); {
+		for killed, missed := 0, 0; killed < max(1, filesystems.Kills()/part); {
 			sys := newVolume()
 			delay := duration
 			if missed > 0 {

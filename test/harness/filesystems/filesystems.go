@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 
 	"github.com/onsi/ginkgo/v2"
@@ -36,6 +37,27 @@ func NeedsRoot() {
 	if os.Geteuid() != 0 {
 		ginkgo.Skip("needs root: mounts filesystems on loop devices")
 	}
+}
+
+// Kills returns the number of kills at random moments in a test: 10, or the number in the variable KILLS.
+func Kills() int {
+	ginkgo.GinkgoHelper()
+	text := os.Getenv("KILLS")
+	if text == "" {
+		return 10
+	}
+	number, err := strconv.Atoi(text)
+	gomega.Expect(err).NotTo(gomega.HaveOccurred())
+	return number
+}
+
+// CallStride returns the distance between the system calls at which a test injects a kill or an error: 4, or 1 if KILLS is set. The first
+// one is random.
+func CallStride() int {
+	if os.Getenv("KILLS") == "" {
+		return 4
+	}
+	return 1
 }
 
 // Run runs a program that must succeed, and returns its output.
