@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,6 +12,11 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
@@ -25,6 +31,7 @@ func TestShim(t *testing.T) {
 var (
 	program, pluginDir string
 	controlPlane       *embedded.ControlPlane
+	cluster            kubernetes.Interface
 	accountDir         string // directory with token and ca.crt, as mounted in a Pod
 )
 
@@ -43,6 +50,11 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() error { return controlPlane.Stop() })
 	Expect(controlPlane.Start(ctx)).To(Succeed())
+	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.Kubeconfig("admin"))
+	Expect(err).NotTo(HaveOccurred())
+	config.QPS = -1
+	cluster, err = kubernetes.NewForConfig(config)
+	Expect(err).NotTo(HaveOccurred())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())
 	// Without this Node, the controllers would delete its Pods after a while, and the tokens bound to the Pods would expire.
@@ -80,13 +92,15 @@ func readCA(plane *embedded.ControlPlane) string {
 
 // createPod creates a Pod that no node runs, and returns its UID.
 func createPod(ctx context.Context, name, annotations string) string {
-	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"`+name+`","namespace":"`+namespace+`","annotations":`+annotations+`},
-		"spec":{"nodeName":"nowhere","containers":[{"name":"c","image":"none"}]}}`)).To(Succeed())
-	DeferCleanup(func(ctx SpecContext) {
-		_, err := controlPlane.Kubectl(ctx, "delete", "pod", name, "--namespace", namespace, "--force", "--grace-period=0", "--ignore-not-found")
-		Expect(err).NotTo(HaveOccurred())
-	})
-	uid, err := controlPlane.Kubectl(ctx, "get", "pod", name, "--namespace", namespace, "-o", "jsonpath={.metadata.uid}")
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{NodeName: "nowhere", Containers: []corev1.Container{{Name: "c", Image: "none"}}}}
+	Expect(json.Unmarshal([]byte(annotations), &pod.Annotations)).To(Succeed())
+	pods := cluster.CoreV1().Pods(namespace)
+	pod, err := pods.Create(ctx, pod, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
-	return uid
+	DeferCleanup(func(ctx SpecContext) {
+		err := pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: new(int64(0))})
+		Expect(err).To(Or(BeNil(), Satisfy(apierrors.IsNotFound)))
+	})
+	return string(pod.UID)
 }
