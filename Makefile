@@ -14,9 +14,9 @@ go:
 	@bash -c '. scripts/environment; need_go'
 
 # Run unit and integration tests, without root and without a cluster. KUBERNETES=1.35 runs only tests with a control plane, with that
-# version. LABEL=each-version runs only those that depend most on the version.
+# version.
 test:
-	KUBERNETES=$(KUBERNETES) LABEL=$(LABEL) scripts/test
+	KUBERNETES=$(KUBERNETES) scripts/test
 
 # Run tests on the real node, as root. LABEL=disks selects a suite.
 e2e:

@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A VM", Label("each-version"), func() {
+var _ = Describe("A VM", func() {
 	var env testEnv
 	BeforeEach(func(ctx context.Context) { env = newTestEnv(ctx) })
 
@@ -110,7 +110,7 @@ var _ = Describe("A VM", Label("each-version"), func() {
 	})
 })
 
-var _ = Describe("A disk", Label("each-version"), func() {
+var _ = Describe("A disk", func() {
 	var (
 		env      testEnv
 		vm, disk string
