@@ -16,7 +16,7 @@ import (
 )
 
 // The steps are those of docs/guides/operations.md.
-var _ = Describe("A director that was restored from a backup", Label("director"), func() {
+var _ = Describe("A director that was restored from a backup", Label("director", "extended"), func() {
 	It("gets the address and the disk of a VM that it does not know after the operator deletes that VM", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		known, unknown := env.createVM(ctx), env.createVM(ctx)

@@ -91,7 +91,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		}).WithContext(ctx).Should(MatchRegexp(`^greeter \(.*\) - does not exist - restart$`))
 		vm.waitForJobState(ctx, "running")
 		Eventually(heartbeats).WithContext(ctx).Should(Receive())
-	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
+	}, NodeTimeout(longTest))
 
 	It("keeps its disk's data when the disk is migrated to a larger disk and attached to another VM", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
@@ -115,7 +115,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		otherVM := d.createInstance(ctx, large)
 		otherVM.attach(ctx, large)
 		Expect(otherVM.run(ctx, "cat /var/vcap/store/file")).To(Equal("kept"))
-	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
+	}, NodeTimeout(longTest))
 
 	It("accepts SSH logins of an operator, who can become root, until the director removes the account", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
@@ -148,7 +148,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 		vm.callAgent(ctx, "ssh", "cleanup", map[string]any{"user_regex": "^bosh_operator"})
 		_, err := ssh()
 		Expect(err).To(HaveOccurred())
-	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
+	}, NodeTimeout(longTest))
 
 	It("reconnects to the bus and starts its jobs after a reboot", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
@@ -162,7 +162,7 @@ var _ = DescribeTableSubtree("A VM that a director manages", Label("director"), 
 	}, Label("extended"), NodeTimeout(longTest))
 },
 	Entry("with runit", "E2E_STEMCELL"),
-	Entry("with systemd", withSystemd),
+	Entry("with systemd", withSystemd, Label("extended")),
 )
 
 // withSystemd is the environment variable with the path of the stemcell with systemd.

@@ -16,7 +16,7 @@ import (
 
 // These tests cover disks in addition to the disk at /var/vcap/store. Jobs format them themselves. Dynamic disks are requested by
 // clients of the director while the VM runs. An instance group can also have several persistent disks.
-var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(stemcell string) {
+var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director", "extended"), func(stemcell string) {
 	It("attaches disks concurrently, detaches them in any order, and keeps the other disks over a restart", func(ctx context.Context) {
 		d := newDirectorEnv(ctx, stemcell)
 		vm := d.createInstance(ctx)
@@ -77,7 +77,7 @@ var _ = DescribeTableSubtree("A VM with dynamic disks", Label("director"), func(
 			d.mustCall(ctx, "delete_disk", disk)
 		}
 		expectDisks()
-	}, extended(stemcell == withSystemd), NodeTimeout(longTest))
+	}, NodeTimeout(longTest))
 },
 	Entry("with runit", "E2E_STEMCELL"),
 	Entry("with systemd", withSystemd),

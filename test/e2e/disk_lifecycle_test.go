@@ -112,7 +112,7 @@ var _ = Describe("A disk", Label("disks"), func() {
 			It("keeps its data when the agent migrates it from a "+from+" PVC to a "+to+" PVC", func(ctx context.Context) {
 				env := newTestEnv(ctx)
 				env.expectMigration(ctx, env.createVM(ctx), old, successor)
-			}, extended(from == "Filesystem" || to == "Block"), NodeTimeout(longTest))
+			}, Label("extended"), NodeTimeout(longTest))
 		}
 	}
 
@@ -181,7 +181,7 @@ var _ = Describe("A disk", Label("disks"), func() {
 		env.mustCall(ctx, "delete_snapshot", snapshot)
 		env.mustCall(ctx, "delete_disk", restored)
 		env.mustCall(ctx, "delete_disk", disk)
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 })
 
 // diskSizeMiB returns the size of the disk's device in the VM.

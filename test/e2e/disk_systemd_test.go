@@ -12,7 +12,7 @@ import (
 )
 
 // Images with systemd have a different stop signal.
-var _ = Describe("A persistent disk of a VM with systemd", Label("disks"), Serial, func() {
+var _ = Describe("A persistent disk of a VM with systemd", Label("disks", "extended"), Serial, func() {
 	It("stays mounted until detach_disk when a user deletes its attachment Pod, and leaves no devices", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		vm := env.createVMFromStemcell(ctx, os.Getenv("E2E_STEMCELL_SYSTEMD"), map[string]any{})

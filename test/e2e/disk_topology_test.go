@@ -44,6 +44,7 @@ var _ = Describe("A disk with a volume that the VM's node cannot access", Label(
 				Expect(vm.identity(ctx)).To(Equal(previous))
 				env.mustCall(ctx, "delete_disk", disk)
 			},
+			extended(mode == "Filesystem"),
 			Entry("from the scheduler: the topology excludes the node", storagev1.StorageClass{AllowedTopologies: []corev1.TopologySelectorTerm{{
 				MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: embedded.CSITopologyKey, Values: []string{"node-9"}}},
 			}}}, "didn't find available persistent volumes to bind", NodeTimeout(longTest)),

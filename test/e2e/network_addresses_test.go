@@ -42,7 +42,7 @@ var _ = Describe("The address of a VM", Label("networks"), func() {
 		vm := env.createVMOnNetworks(ctx, dynamicNetwork())
 		vm.expectKeepsAddress(ctx, vm.killContainer)
 		vm.expectKeepsAddress(ctx, vm.killSandbox)
-	}, NodeTimeout(longTest))
+	}, Label("extended"), NodeTimeout(longTest))
 
 	It("can be assigned to another VM as soon as delete_vm returns, 20 times in a row", func(ctx context.Context) {
 		stemcell, address := env.createStemcell(ctx, os.Getenv("E2E_STEMCELL")), newAddress()

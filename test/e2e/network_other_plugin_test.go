@@ -21,7 +21,7 @@ import (
 
 // Uses a node with the network plugins bridge and host-local, which ignore annotations. The CPI must report that, and the shim must
 // assign the addresses. Calico's configuration stays on the node, with a lower priority.
-var _ = Describe("A network plugin that ignores annotations", Label("networks"), Ordered, Serial, func() {
+var _ = Describe("A network plugin that ignores annotations", Label("networks", "extended"), Ordered, Serial, func() {
 	var (
 		env    *testEnv
 		subnet = otherSubnet + ".0/24"

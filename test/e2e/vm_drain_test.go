@@ -10,7 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-var _ = Describe("A node drain", Label("vms"), Serial, func() {
+var _ = Describe("A node drain", Label("vms", "extended"), Serial, func() {
 	It("evicts one VM of a group at a time, with its attachment Pod, and leaves the other VM running", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		pdbProperties := map[string]any{"disruption_budget": map[string]any{"max_unavailable": 1}}

@@ -46,7 +46,7 @@ func (vm *testVM) memoryVitals(ctx context.Context) (usedMiB, percent float64) {
 // mountProcInContainer mounts procfs as an unprivileged container does, in new user and PID namespaces.
 const mountProcInContainer = "mkdir -p /tmp/proc && unshare --user --map-root-user --pid --fork --mount mount -t proc proc /tmp/proc"
 
-var _ = Describe("The resources that a VM sees", Label("vms", "garden", labelSharedKernel), Serial, func() {
+var _ = Describe("The resources that a VM sees", Label("vms", "garden", "extended", labelSharedKernel), Serial, func() {
 	DescribeTable("are its own if the node has lxcfs and the node's otherwise, and a change does not restart the VM",
 		func(ctx context.Context, stemcell string) {
 			node := embedded.NewCluster(os.Getenv("CLUSTER_DIR"), 1).Nodes[0]
@@ -86,5 +86,5 @@ var _ = Describe("The resources that a VM sees", Label("vms", "garden", labelSha
 			vm.killInit(ctx)
 			vm.waitForAgent(ctx)
 			Eventually(vm.readResources).WithContext(ctx).Should(Equal(visibleResources{384, 1}))
-		}, stemcellEntries("extended"))
+		}, stemcellEntries())
 })

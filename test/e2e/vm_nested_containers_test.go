@@ -64,5 +64,5 @@ var _ = Describe("A VM that runs containers", Label("vms", "garden"), func() {
 		func(ctx context.Context, stemcell string) {
 			newTestEnv(ctx).createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"memory": 768}).expectRunsContainers(ctx)
 		},
-		stemcellEntries())
+		stemcellEntries("extended"))
 })

@@ -12,7 +12,7 @@ import (
 )
 
 // Verifies the differences from a VM on another IaaS that docs/explanation/vms.md lists.
-var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
+var _ = Describe("The resource view of a VM", Label("vms", "extended"), Serial, func() {
 	const memory = 768 // MiB
 
 	DescribeTable("shows the node's resources and kernel, but its own cgroup limits and network settings",
@@ -53,5 +53,5 @@ var _ = Describe("The resource view of a VM", Label("vms"), Serial, func() {
 				Expect(vm.run(ctx, "echo $(($(cat /sys/fs/cgroup/cpu/cpu.cfs_quota_us) * 1000 / $(cat /sys/fs/cgroup/cpu/cpu.cfs_period_us)))")).To(Equal("500"))
 			}
 		},
-		stemcellEntries("extended"))
+		stemcellEntries())
 })

@@ -172,7 +172,7 @@ var _ = Describe("A VM restart", Label("vms"), func() {
 		func(ctx context.Context, stemcell string) {
 			newTestEnv(ctx).expectSurvivesRestarts(ctx, os.Getenv(stemcell))
 		},
-		stemcellEntries())
+		stemcellEntries("extended"))
 
 	It("fails in the middle of a migration between two disks, instead of using the wrong disk", func(ctx context.Context) {
 		env := newTestEnv(ctx)
