@@ -2,8 +2,11 @@ package main
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"os/exec"
+	"regexp"
 	"strings"
 	"time"
 
@@ -19,9 +22,10 @@ func newDescribeCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
-		Short: "Show an instance with its Pods, disks, Services and Events",
-		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), disks, PersistentVolumeClaims, attachment
-and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects.`,
+		Short: "Show an instance with its Pods, jobs, disks, Services and Events",
+		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), its jobs, disks, PersistentVolumeClaims, attachment
+and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects. The state of the jobs requires permission to create
+pods/exec.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),
@@ -35,17 +39,46 @@ and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects
 			if err != nil {
 				return err
 			}
-			return describe(command.OutOrStdout(), details)
+			return describe(command.OutOrStdout(), details, listJobs(command, details))
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
 	return command
 }
 
+// listJobs returns the processes of the instance's jobs with their states, as monit shows them, or the reason why they are unknown.
+func listJobs(command *cobra.Command, d instances.Details) (jobs []string) {
+	if d.VMPod.Status.Phase != corev1.PodRunning {
+		return []string{"<unknown>: the VM is not running"}
+	}
+	arguments := kubectlCommand(command, d.Pod, []string{"exec"}, "sh", "-c", "PATH=/var/vcap/bosh/bin:$PATH exec monit summary")
+	out, err := exec.CommandContext(command.Context(), arguments[0], arguments[1:]...).Output()
+	var exitErr *exec.ExitError
+	switch {
+	case errors.As(err, &exitErr):
+		return []string{"<unknown>: " + oneLine(string(exitErr.Stderr))}
+	case err != nil:
+		return []string{"<unknown>: " + err.Error()}
+	}
+	for _, process := range monitProcess.FindAllStringSubmatch(string(out), -1) {
+		jobs = append(jobs, process[1]+"\t"+process[2])
+	}
+	return jobs
+}
+
+// monitProcess matches a line of `monit summary` about a process.
+var monitProcess = regexp.MustCompile(`(?m)^Process '(.+)' +(.+?) *$`)
+
 // describe prints a section for each kind of object, like `kubectl describe`.
-func describe(to io.Writer, d instances.Details) error {
+func describe(to io.Writer, d instances.Details, jobs []string) error {
+	describeJobs := func(to io.Writer, _ instances.Details) {
+		fmt.Fprintln(to, "Jobs:"+noneIf(len(jobs) == 0))
+		for _, job := range jobs {
+			fmt.Fprintln(to, "  "+job)
+		}
+	}
 	for _, section := range []func(io.Writer, instances.Details){
-		describeInstance, describeContainers, describeDisks, describePVCs, describeHelpers, describeServices, describePDBs, describeEvents,
+		describeInstance, describeContainers, describeJobs, describeDisks, describePVCs, describeHelpers, describeServices, describePDBs, describeEvents,
 	} {
 		table := newTable(to)
 		section(table, d)

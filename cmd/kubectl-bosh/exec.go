@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -29,8 +30,8 @@ func newExecCommand(conn *connection) *cobra.Command {
 		Short: "Run a command as root in an instance's VM",
 		Long: "Run a command as root in an instance's VM with `kubectl exec`, and exit with the command's status. Requires permission to\n" +
 			"create pods/exec.",
-		Example: `  # Show the state of the instance's jobs
-  kubectl bosh exec -n bosh web/0 -- monit summary
+		Example: `  # Show the free space on the instance's persistent disk
+  kubectl bosh exec -n bosh web/0 -- df -h /var/vcap/store
 
   # Pass stdin to the command
   kubectl bosh exec -n bosh web/0 -i -- tar -xzf - -C /tmp <files.tgz`,
@@ -112,12 +113,18 @@ func runKubectl(
 	if err != nil {
 		return err
 	}
+	arguments = kubectlCommand(command, instance.Pod, arguments, remoteCommand...)
+	return runCommand(context.WithoutCancel(command.Context()), arguments) // kubectl receives signals itself
+}
+
+// kubectlCommand returns the command that runKubectl runs for a VM Pod.
+func kubectlCommand(command *cobra.Command, pod string, arguments []string, remoteCommand ...string) []string {
 	arguments = append(append([]string{"kubectl"}, arguments...), changedFlags(command.InheritedFlags())...)
-	arguments = append(arguments, instance.Pod, "--container", manifest.VMContainer)
+	arguments = append(arguments, pod, "--container", manifest.VMContainer)
 	if len(remoteCommand) > 0 {
 		arguments = append(append(arguments, "--"), remoteCommand...)
 	}
-	return runCommand(context.WithoutCancel(command.Context()), arguments) // kubectl receives signals itself
+	return arguments
 }
 
 // changedFlags returns the flags that are set.
@@ -137,24 +144,38 @@ func changedFlags(flags *pflag.FlagSet) (changed []string) {
 	return changed
 }
 
+// agentLog is the log of the BOSH agent in a VM.
+const agentLog = "/var/vcap/bosh/log/current"
+
 func newLogsCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
-	var follow, previous bool
+	var agent, follow, previous bool
 	var tail int64
 	var since time.Duration
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
 		Short: "Print the log of an instance's init process",
-		Long: `Print the log of the init process of an instance's VM. It shows how the VM booted, or why it did not boot. The BOSH agent and the
-jobs write their logs to files in the VM.`,
+		Long: `Print the log of the init process of an instance's VM. It shows how the VM booted, or why it did not boot. With --agent, print the log
+of the BOSH agent, which is a file in the VM; this requires permission to create pods/exec. The jobs write their logs to /var/vcap/sys/log.`,
 		Example: `  # Follow the boot of a VM
   kubectl bosh logs -n bosh web/0 -f
 
-  # Print the log of the BOSH agent
-  kubectl bosh exec -n bosh web/0 -- tail -n 100 /var/vcap/bosh/log/current`,
+  # Print the end of the log of the BOSH agent
+  kubectl bosh logs -n bosh web/0 --agent --tail 100`,
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
+			if agent {
+				lines := "+1" // from the first one
+				if command.Flags().Changed("tail") {
+					lines = strconv.FormatInt(tail, 10)
+				}
+				show := []string{"tail", "--lines=" + lines, agentLog}
+				if follow {
+					show = append(show, "-F") // also after a rotation
+				}
+				return runKubectl(command, conn, filter, args[0], []string{"exec"}, show...)
+			}
 			arguments := []string{"logs", fmt.Sprintf("--follow=%t", follow), fmt.Sprintf("--previous=%t", previous)}
 			if command.Flags().Changed("tail") {
 				arguments = append(arguments, fmt.Sprintf("--tail=%d", tail))
@@ -166,9 +187,12 @@ jobs write their logs to files in the VM.`,
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
+	command.Flags().BoolVar(&agent, "agent", false, "Print the log of the BOSH agent instead")
 	command.Flags().BoolVarP(&follow, "follow", "f", false, "Follow the log")
 	command.Flags().BoolVarP(&previous, "previous", "p", false, "Print the log of the previous container")
 	command.Flags().DurationVar(&since, "since", 0, "Print only lines newer than this `duration`, for example 10m (default: all)")
 	command.Flags().Int64Var(&tail, "tail", 0, "Number of `lines` to print from the end of the log (default: all)")
+	command.MarkFlagsMutuallyExclusive("agent", "previous")
+	command.MarkFlagsMutuallyExclusive("agent", "since")
 	return command
 }

@@ -74,6 +74,21 @@ var _ = Describe("An instance", func() {
 		Expect(env.mustRun("logs", "web/0", "--since", "1h")).To(BeEmpty(), "the lines are older")
 	})
 
+	It("shows the log of its BOSH agent by kubectl bosh logs --agent", func() {
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\necho $*\n"), 0o700)).To(Succeed())
+		logs := func(flags ...string) string {
+			GinkgoHelper()
+			command := exec.Command(program, append([]string{"logs", "web/0", "--agent", "--kubeconfig", env.kubeconfig}, flags...)...)
+			command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
+			session := startCommand(command)
+			Eventually(session).Should(gexec.Exit(0))
+			return strings.TrimPrefix(string(session.Out.Contents()), "exec --kubeconfig="+env.kubeconfig+" agent-old --container vm -- ")
+		}
+		Expect(logs()).To(Equal("tail --lines=+1 /var/vcap/bosh/log/current\n"))
+		Expect(logs("--tail", "5", "-f")).To(Equal("tail --lines=5 /var/vcap/bosh/log/current -F\n"))
+	})
+
 	It("is completed by the shell", func() {
 		Expect(env.mustRun("__complete", "exec", "we")).To(HavePrefix("web/0\tcf agent-old\n"))
 	})

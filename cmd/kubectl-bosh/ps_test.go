@@ -117,6 +117,7 @@ var _ = Describe("kubectl bosh describe", func() {
 		for _, line := range []string{
 			`Instance: +web/0`, `ID: +id-of-old`, `Deployment: +cf`, `Director: +my-director ` + director.UUID, `Pod: +agent-old`,
 			`State: +Running, ready`, `Addresses: +10\.9\.8\.7`, `Stemcell: +` + stemcellCID, `Container vm: +0 restarts`,
+			`Jobs:`, `  nats +running`, `  blobstore_nginx +Execution failed`,
 			`  ` + disk + ` +64Mi +attached, class ` + env.namespace + `, attachment Pod ` + disk + `-attachment on node-a`,
 			`  ` + disk + ` +1Gi +Bound, volume ` + env.namespace, `  ` + disk + `-attachment +Running +on node-a`,
 			`  front +ClusterIP +10\.246\.\d+\.\d+ +80→8080/TCP`, `  d-cf-web +\d of \d healthy, \d disruptions allowed`,
@@ -124,6 +125,19 @@ var _ = Describe("kubectl bosh describe", func() {
 		} {
 			Expect(shown).To(MatchRegexp(`(?m)^` + line + `$`))
 		}
+	})
+
+	It("shows why the state of the jobs is unknown", func(ctx SpecContext) {
+		env := newTestEnv(ctx)
+		env.createVM(ctx, "old", address, nil)
+		env.setMetadata(ctx, "old", "cf", "web", "0")
+		dir := GinkgoT().TempDir()
+		Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\necho pods/exec is\necho forbidden >&2\nexit 1\n"), 0o700)).To(Succeed())
+		command := exec.Command(program, "describe", "--kubeconfig", env.kubeconfig, "web/0")
+		command.Env = append(os.Environ(), "PATH="+dir)
+		session := startCommand(command)
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say(`\nJobs:\n  <unknown>: forbidden\n`))
 	})
 
 	DescribeTable("finds an instance by", func(ctx SpecContext, name string) {

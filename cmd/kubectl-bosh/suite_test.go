@@ -68,6 +68,15 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	go removeDeletedPods(suiteCtx)
 }, NodeTimeout(5*time.Minute))
 
+// monit is the program monit of VMs.
+const monit = `#!/bin/sh
+echo "The Monit daemon 5.2.5 uptime: 2m"
+echo
+echo "Process 'nats'                      running"
+echo "Process 'blobstore_nginx'           Execution failed"
+echo "System 'system_localhost'           running"
+`
+
 // startNode starts kwok and a node with a kubelet that serves requests.
 func startNode(ctx context.Context) {
 	GinkgoHelper()
@@ -76,7 +85,10 @@ func startNode(ctx context.Context) {
 	kubeletConfig := filepath.Join(dir, "kubelet.yaml")
 	Expect(os.WriteFile(kubeletConfig, []byte(kwokConfig()), 0o600)).To(Succeed())
 	pki := filepath.Join(controlPlane.Dir, "pki")
-	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Args: []string{
+	programs := filepath.Join(dir, "programs") // of VMs
+	Expect(os.Mkdir(programs, 0o700)).To(Succeed())
+	Expect(os.WriteFile(filepath.Join(programs, "monit"), []byte(monit), 0o700)).To(Succeed())
+	kwok := embedded.Process{Name: "kwok", Dir: dir, Child: true, Env: []string{"PATH=" + programs + ":" + os.Getenv("PATH")}, Args: []string{
 		"kwok", "--kubeconfig", controlPlane.Kubeconfig("admin"), "--manage-all-nodes",
 		"--config", "../../test/harness/simulated/kwok.yaml", "--config", kubeletConfig,
 		"--node-ip", "127.0.0.1", "--node-port", strconv.Itoa(port), "--server-address", "127.0.0.1:" + strconv.Itoa(port),
