@@ -33,7 +33,9 @@ var _ = Describe("The number of requests", func() {
 	const eventRequests = 1
 
 	// A wait that lasts longer on a busy machine also watches what may prevent its end.
-	isExplanation := func(verb string, openWatches int64) bool { return openWatches > 0 && (verb == "list" || verb == "watch") }
+	isExplanation := func(verb string, openWatches int64) bool {
+		return openWatches > 0 && (verb == "list" || verb == "watch")
+	}
 
 	// After a conflict with Kubernetes, which changes the status of PVCs at any time, a call reads at most two objects again, and repeats the
 	// patch.
