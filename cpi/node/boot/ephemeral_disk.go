@@ -90,6 +90,10 @@ func (v *vm) mountCertificates(ctx context.Context) error {
 	if err := mounts.Bind(v.sys, volume, trusted); err != nil {
 		return err
 	}
+	certificates, err := v.sys.ReadDir(trusted)
+	if err != nil || len(certificates) == 0 {
+		return err // the program would start other programs for each certificate of the stemcell
+	}
 	output, err := v.sys.Run(ctx, v.sys.Path(program))
 	if err == nil && output.Status != 0 {
 		v.log.Printf("cannot update the trusted certificates: %s", output.Stderr)

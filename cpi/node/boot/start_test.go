@@ -131,6 +131,14 @@ var _ = Describe("The start of a VM", func() {
 		Expect(root.read("etc/passwd")).To(HavePrefix("root:"), "the image")
 	})
 
+	It("updates no trusted certificates if there are none", func() {
+		root.remove("usr/local/share/ca-certificates/own.crt")
+		root.expectBoot()
+		root.restart()
+		root.expectBoot()
+		Expect(root.calls()).NotTo(ContainElement("update-ca-certificates"))
+	})
+
 	It("logs that trusted certificates cannot be updated", func() {
 		root.expectBoot()
 		root.write("bin/update-ca-certificates", "#!/bin/bash\necho no space >&2; exit 1\n")
