@@ -2,7 +2,7 @@ package main
 
 import (
 	"cmp"
-	"errors"
+	"context"
 	"fmt"
 	"io"
 	"os/exec"
@@ -22,10 +22,10 @@ func newDescribeCommand(conn *connection) *cobra.Command {
 	var filter instances.Filter
 	command := &cobra.Command{
 		Use:   "describe INSTANCE",
-		Short: "Show an instance with its Pods, jobs, disks, Services and Events",
-		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), its jobs, disks, PersistentVolumeClaims, attachment
-and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects. The state of the jobs requires permission to create
-pods/exec.`,
+		Short: "Show an instance with its Pods, processes, disks, Services and Events",
+		Long: `Show an instance and its objects: the VM Pod (with the reason if it is not ready), the processes of its jobs, disks,
+PersistentVolumeClaims, attachment and helper Pods, Services, PodDisruptionBudgets, and the Events of these objects. The state of
+processes requires permission to create pods/exec.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
 		Args:              cobra.ExactArgs(1),
@@ -39,46 +39,56 @@ pods/exec.`,
 			if err != nil {
 				return err
 			}
-			return describe(command.OutOrStdout(), details, listJobs(command, details))
+			return describe(command.OutOrStdout(), details, listProcesses(command, details))
 		},
 	}
 	addFilterFlags(command.Flags(), &filter)
 	return command
 }
 
-// listJobs returns the processes of the instance's jobs with their states, as monit shows them, or the reason why they are unknown.
-func listJobs(command *cobra.Command, d instances.Details) (jobs []string) {
+// monitTimeout limits the time for the state of processes: a lost node does not respond.
+const monitTimeout = 15 * time.Second
+
+// listProcesses returns the processes of the instance's jobs with their states, as monit shows them, or the reason why they are unknown.
+func listProcesses(command *cobra.Command, d instances.Details) (processes []string) {
 	if d.VMPod.Status.Phase != corev1.PodRunning {
 		return []string{"<unknown>: the VM is not running"}
 	}
+	ctx, cancel := context.WithTimeout(command.Context(), monitTimeout)
+	defer cancel()
 	arguments := kubectlCommand(command, d.Pod, []string{"exec"}, "sh", "-c", "PATH=/var/vcap/bosh/bin:$PATH exec monit summary")
-	out, err := exec.CommandContext(command.Context(), arguments[0], arguments[1:]...).Output()
-	var exitErr *exec.ExitError
+	kubectl := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+	var stderr strings.Builder
+	kubectl.Stderr = &stderr
+	out, err := kubectl.Output()
 	switch {
-	case errors.As(err, &exitErr):
-		return []string{"<unknown>: " + oneLine(string(exitErr.Stderr))}
+	case ctx.Err() != nil:
+		return []string{"<unknown>: no response within " + monitTimeout.String()}
+	case stderr.Len() > 0: // monit exits with 0 also if its daemon does not run
+		return []string{"<unknown>: " + oneLine(stderr.String())}
 	case err != nil:
 		return []string{"<unknown>: " + err.Error()}
 	}
 	for _, process := range monitProcess.FindAllStringSubmatch(string(out), -1) {
-		jobs = append(jobs, process[1]+"\t"+process[2])
+		processes = append(processes, process[1]+"\t"+process[2])
 	}
-	return jobs
+	return processes
 }
 
 // monitProcess matches a line of `monit summary` about a process.
 var monitProcess = regexp.MustCompile(`(?m)^Process '(.+)' +(.+?) *$`)
 
 // describe prints a section for each kind of object, like `kubectl describe`.
-func describe(to io.Writer, d instances.Details, jobs []string) error {
-	describeJobs := func(to io.Writer, _ instances.Details) {
-		fmt.Fprintln(to, "Jobs:"+noneIf(len(jobs) == 0))
-		for _, job := range jobs {
-			fmt.Fprintln(to, "  "+job)
+func describe(to io.Writer, d instances.Details, processes []string) error {
+	describeProcesses := func(to io.Writer, _ instances.Details) {
+		fmt.Fprintln(to, "Processes:"+noneIf(len(processes) == 0))
+		for _, process := range processes {
+			fmt.Fprintln(to, "  "+process)
 		}
 	}
 	for _, section := range []func(io.Writer, instances.Details){
-		describeInstance, describeContainers, describeJobs, describeDisks, describePVCs, describeHelpers, describeServices, describePDBs, describeEvents,
+		describeInstance, describeContainers, describeProcesses, describeDisks, describePVCs, describeHelpers, describeServices,
+		describePDBs, describeEvents,
 	} {
 		table := newTable(to)
 		section(table, d)

@@ -155,8 +155,9 @@ func newLogsCommand(conn *connection) *cobra.Command {
 	command := &cobra.Command{
 		Use:   "logs INSTANCE",
 		Short: "Print the log of an instance's init process",
-		Long: `Print the log of the init process of an instance's VM. It shows how the VM booted, or why it did not boot. With --agent, print the log
-of the BOSH agent, which is a file in the VM; this requires permission to create pods/exec. The jobs write their logs to /var/vcap/sys/log.`,
+		Long: `Print the log of the init process of an instance's VM. It shows how the VM booted, or why it did not boot. With --agent, print
+the log of the BOSH agent, which is a file in the VM; this requires permission to create pods/exec. The jobs write their logs to
+/var/vcap/sys/log.`,
 		Example: `  # Follow the boot of a VM
   kubectl bosh logs -n bosh web/0 -f
 

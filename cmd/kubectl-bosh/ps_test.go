@@ -117,7 +117,7 @@ var _ = Describe("kubectl bosh describe", func() {
 		for _, line := range []string{
 			`Instance: +web/0`, `ID: +id-of-old`, `Deployment: +cf`, `Director: +my-director ` + director.UUID, `Pod: +agent-old`,
 			`State: +Running, ready`, `Addresses: +10\.9\.8\.7`, `Stemcell: +` + stemcellCID, `Container vm: +0 restarts`,
-			`Jobs:`, `  nats +running`, `  blobstore_nginx +Execution failed`,
+			`Processes:`, `  nats +running`, `  blobstore_nginx +Execution failed`,
 			`  ` + disk + ` +64Mi +attached, class ` + env.namespace + `, attachment Pod ` + disk + `-attachment on node-a`,
 			`  ` + disk + ` +1Gi +Bound, volume ` + env.namespace, `  ` + disk + `-attachment +Running +on node-a`,
 			`  front +ClusterIP +10\.246\.\d+\.\d+ +80→8080/TCP`, `  d-cf-web +\d of \d healthy, \d disruptions allowed`,
@@ -127,7 +127,7 @@ var _ = Describe("kubectl bosh describe", func() {
 		}
 	})
 
-	It("shows why the state of the jobs is unknown", func(ctx SpecContext) {
+	It("shows why the state of processes is unknown", func(ctx SpecContext) {
 		env := newTestEnv(ctx)
 		env.createVM(ctx, "old", address, nil)
 		env.setMetadata(ctx, "old", "cf", "web", "0")
@@ -137,7 +137,7 @@ var _ = Describe("kubectl bosh describe", func() {
 		command.Env = append(os.Environ(), "PATH="+dir)
 		session := startCommand(command)
 		Eventually(session).Should(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`\nJobs:\n  <unknown>: forbidden\n`))
+		Expect(session.Out).To(gbytes.Say(`\nProcesses:\n  <unknown>: forbidden\n`))
 	})
 
 	DescribeTable("finds an instance by", func(ctx SpecContext, name string) {
