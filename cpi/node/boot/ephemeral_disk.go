@@ -90,9 +90,14 @@ func (v *vm) mountCertificates(ctx context.Context) error {
 	if err := mounts.Bind(v.sys, volume, trusted); err != nil {
 		return err
 	}
+	// The program starts several others for each certificate of the stemcell. If the director never trusted a certificate, nothing changed.
 	certificates, err := v.sys.ReadDir(trusted)
-	if err != nil || len(certificates) == 0 {
-		return err // the program would start other programs for each certificate of the stemcell
+	if err != nil {
+		return err
+	}
+	updated, err := files.IsDirectory(v.sys, ephemeralDisk+"/changes/etc/upper/ssl/certs")
+	if err != nil || len(certificates) == 0 && !updated {
+		return err
 	}
 	output, err := v.sys.Run(ctx, v.sys.Path(program))
 	if err == nil && output.Status != 0 {

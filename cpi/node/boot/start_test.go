@@ -139,6 +139,15 @@ var _ = Describe("The start of a VM", func() {
 		Expect(root.calls()).NotTo(ContainElement("update-ca-certificates"))
 	})
 
+	It("updates the trusted certificates after the last one was removed", func() {
+		root.remove("usr/local/share/ca-certificates/own.crt")
+		root.setInit(`mkdir -p "$root/etc/ssl/certs"; echo trusted >"$root/etc/ssl/certs/trusted.pem"`)
+		root.expectBoot()
+		root.restart()
+		root.expectBoot()
+		Expect(root.calls()).To(ContainElement("update-ca-certificates"))
+	})
+
 	It("logs that trusted certificates cannot be updated", func() {
 		root.expectBoot()
 		root.write("bin/update-ca-certificates", "#!/bin/bash\necho no space >&2; exit 1\n")
