@@ -146,7 +146,7 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 type existingAttachment struct {
 	session   *Session
 	vmPod     manifest.VMPod
-	unchecked types.UID // of a Pod that a check left as it was
+	unchecked types.UID // of a Pod with an exclusivity check that had no result
 }
 
 // decide returns whether the Pod attaches the disk to this VM. A Pod with which an attach_disk may have succeeded is shared.
@@ -175,9 +175,12 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 		// The Pod must be gone before a new one is created. That of another VM does not own the disk: CheckFreeFor found that out.
 		return s.DeletePodAndWait(existing)
 	case state.IsDeleted():
-		// Also that of this VM: it may exit at any time, and until it does, no other attachment Pod can be created.
-		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
-			attachment.Disk(), attachment.VM())
+		// The Pod may end at any time, so a VM cannot keep the disk with it. Until it ends, no other attachment Pod can be created.
+		message := "the previous attachment Pod of disk " + attachment.Disk() + " was not removed"
+		if state == disk.AttachmentWaiting {
+			message = fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there, or its jobs",
+				attachment.Disk(), attachment.VM())
+		}
 		return s.ExplainTimeout(call.CodeDiskBusy, existing, s.WaitForDeletion(existing), message)
 	case attachment.VM() != e.vmPod.Name:
 		if superseded, err := s.diskSession().DeleteSuperseded(attachment); superseded || err != nil {
