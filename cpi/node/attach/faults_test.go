@@ -4,7 +4,6 @@ package attach_test
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"strconv"
@@ -78,12 +77,12 @@ var _ = Describe("An attachment that is killed before any of its system calls", 
 	var f fixture
 	BeforeEach(func() { f = newFixture() })
 
-	// killEach kills attachments before some or all of their calls, one in each, while they publish the disk or unpublish it. It prepares the disk before
-	// each, and starts an attachment that is not killed after each.
+	// killEach kills one attachment before every call, or every fourth one, of those that publish or unpublish the disk. It prepares the
+	// disk before each, and starts an attachment that is not killed after each.
 	killEach := func(prepare, afterKill func()) {
 		GinkgoHelper()
-		stride := filesystems.CallStride()
-		for n, killed := 1+rand.IntN(stride), true; killed; n += stride {
+		first, stride := filesystems.Calls()
+		for n, killed := first, true; killed; n += stride {
 			prepare()
 			child := exec.Command(os.Args[0])
 			child.Env = append(os.Environ(), killRootEnv+"="+string(f.Root), fmt.Sprintf("%s=%d", killAtEnv, n))

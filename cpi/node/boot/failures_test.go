@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"log"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,8 +22,7 @@ import (
 // failEach boots VMs, and lets another call fail in each.
 func failEach(root fakeRoot, mode failureMode) (boots []failedBoot) {
 	GinkgoHelper()
-	mode.Stride = filesystems.CallStride()
-	mode.Offset = rand.IntN(mode.Stride)
+	mode.Start, mode.Stride = filesystems.Calls()
 	if os.Geteuid() == 0 {
 		boots = failEachCallHere(root, mode)
 	} else { // in a user namespace, which only a new process can enter
@@ -113,8 +111,8 @@ var _ = Describe("After a start that was killed before any of its system calls, 
 type failureMode struct {
 	First bool // each boot is the first one of a VM
 	Kill  bool // at the call, the boot is killed, and a second one follows
-	// Stride is the distance between the calls, and Offset the number of the first one minus 1.
-	Stride, Offset int
+	// Start is the number of the first call that fails, and Stride the distance to the next one.
+	Start, Stride int
 }
 
 // failedBoot is a boot in which a call failed, or the boot after one that was killed; the first one is without failure.
@@ -202,7 +200,7 @@ func failEachCall(sys system.System, mode failureMode) (boots []failedBoot, err 
 			return boots, nil
 		}
 		if number == 0 {
-			number = 1 + mode.Offset - mode.Stride
+			number = mode.Start - mode.Stride
 		}
 	}
 }

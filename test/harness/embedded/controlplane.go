@@ -137,7 +137,7 @@ func (c *ControlPlane) processes() []Process {
 	}
 }
 
-// env returns variables for all processes. In tests, the garbage collector needs less time and more memory: it would need a fifth of the time.
+// env returns variables for all processes. By default, garbage collection uses a fifth of the API server's CPU time in tests.
 func (c *ControlPlane) env() []string {
 	if c.Child {
 		return []string{"GOGC=400"}

@@ -51,13 +51,14 @@ func Kills() int {
 	return number
 }
 
-// CallStride returns the distance between the system calls at which a test injects a kill or an error: 4, or 1 if KILLS is set. The first
-// one is random.
-func CallStride() int {
-	if os.Getenv("KILLS") == "" {
-		return 4
+// Calls returns the number of the first system call at which a test injects a kill or an error, and the distance to the next one: every
+// fourth call, selected by the seed, or every call if KILLS is set.
+func Calls() (first, stride int) {
+	if os.Getenv("KILLS") != "" {
+		return 1, 1
 	}
-	return 1
+	stride = 4
+	return 1 + int(ginkgo.GinkgoRandomSeed())%stride, stride
 }
 
 // Run runs a program that must succeed, and returns its output.
