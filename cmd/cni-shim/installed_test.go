@@ -100,8 +100,8 @@ var _ = Describe("The installed shim", func() {
 	})
 })
 
-// mayAccess reports whether a service account in the namespace bosh-cni-shim may access a resource, or NAME/SUBRESOURCE of one, in a
-// namespace, or in all.
+// mayAccess reports whether a service account in the namespace bosh-cni-shim has a permission. The resource can be
+// RESOURCE/NAME/SUBRESOURCE. An empty namespace means all namespaces.
 func mayAccess(ctx context.Context, account, verb, namespace, resource string) bool {
 	GinkgoHelper()
 	attributes := &authorizationv1.ResourceAttributes{Verb: verb, Namespace: namespace, Resource: resource}

@@ -49,7 +49,8 @@ processes requires permission to create pods/exec.`,
 // monitTimeout limits the time for the state of processes: a lost node does not respond.
 const monitTimeout = 15 * time.Second
 
-// listProcesses returns the processes of the instance's jobs with their states, as monit shows them, or the reason why they are unknown.
+// listProcesses returns a line for each process of the instance's jobs, with its state as monit shows it, or one line with the reason why
+// the processes are unknown.
 func listProcesses(command *cobra.Command, d instances.Details) (processes []string) {
 	if d.VMPod.Status.Phase != corev1.PodRunning {
 		return []string{"<unknown>: the VM is not running"}
@@ -61,16 +62,17 @@ func listProcesses(command *cobra.Command, d instances.Details) (processes []str
 	var stderr strings.Builder
 	kubectl.Stderr = &stderr
 	out, err := kubectl.Output()
+	for _, process := range monitProcess.FindAllStringSubmatch(string(out), -1) {
+		processes = append(processes, process[1]+"\t"+process[2])
+	}
 	switch {
+	case len(processes) > 0: // kubectl may also have printed warnings
 	case ctx.Err() != nil:
 		return []string{"<unknown>: no response within " + monitTimeout.String()}
 	case stderr.Len() > 0: // monit exits with 0 also if its daemon does not run
 		return []string{"<unknown>: " + oneLine(stderr.String())}
 	case err != nil:
 		return []string{"<unknown>: " + err.Error()}
-	}
-	for _, process := range monitProcess.FindAllStringSubmatch(string(out), -1) {
-		processes = append(processes, process[1]+"\t"+process[2])
 	}
 	return processes
 }

@@ -1,9 +1,7 @@
 package main_test
 
 import (
-	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -28,12 +26,8 @@ var _ = Describe("An instance", func() {
 	})
 
 	It("passes kubectl's flags on to kubectl, and exits with kubectl's status", func() {
-		dir := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\necho $*\nexit 3\n"), 0o700)).To(Succeed())
-		command := exec.Command(program, "exec", "--kubeconfig", env.kubeconfig, "--namespace", env.namespace, "web/0", "--", "monit", "summary")
-		command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-		session := startCommand(command)
-		Eventually(session).Should(gexec.Exit(3))
+		session := env.runWithKubectl("echo $*\nexit 3\n", "exec", "--namespace", env.namespace, "web/0", "--", "monit", "summary")
+		Expect(session).To(gexec.Exit(3))
 		Expect(string(session.Out.Contents())).To(Equal(
 			"exec --kubeconfig=" + env.kubeconfig + " --namespace=" + env.namespace + " agent-old --container vm -- monit summary\n"))
 	})
@@ -75,14 +69,10 @@ var _ = Describe("An instance", func() {
 	})
 
 	It("shows the log of its BOSH agent by kubectl bosh logs --agent", func() {
-		dir := GinkgoT().TempDir()
-		Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\necho $*\n"), 0o700)).To(Succeed())
 		logs := func(flags ...string) string {
 			GinkgoHelper()
-			command := exec.Command(program, append([]string{"logs", "web/0", "--agent", "--kubeconfig", env.kubeconfig}, flags...)...)
-			command.Env = append(os.Environ(), "PATH="+dir+":"+os.Getenv("PATH"))
-			session := startCommand(command)
-			Eventually(session).Should(gexec.Exit(0))
+			session := env.runWithKubectl("echo $*\n", append([]string{"logs", "web/0", "--agent"}, flags...)...)
+			Expect(session).To(gexec.Exit(0))
 			return strings.TrimPrefix(string(session.Out.Contents()), "exec --kubeconfig="+env.kubeconfig+" agent-old --container vm -- ")
 		}
 		Expect(logs()).To(Equal("tail --lines=+1 /var/vcap/bosh/log/current\n"))

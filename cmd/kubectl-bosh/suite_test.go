@@ -68,7 +68,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	go removeDeletedPods(suiteCtx)
 }, NodeTimeout(5*time.Minute))
 
-// monit replaces the program of a VM.
+// monit is a script in place of the monit of VMs.
 const monit = `#!/bin/sh
 echo "The Monit daemon 5.2.5 uptime: 2m"
 echo

@@ -238,7 +238,22 @@ func (e testEnv) setMetadata(ctx context.Context, agent, deployment, group, inde
 // run runs kubectl bosh as the operator, and waits for it.
 func (e testEnv) run(args ...string) *gexec.Session {
 	GinkgoHelper()
-	session := startCommand(exec.Command(program, append(args[:1:1], append([]string{"--kubeconfig", e.kubeconfig}, args[1:]...)...)...))
+	return e.runWithPath(os.Getenv("PATH"), args...)
+}
+
+// runWithKubectl is run with a shell script in place of kubectl.
+func (e testEnv) runWithKubectl(script string, args ...string) *gexec.Session {
+	GinkgoHelper()
+	dir := GinkgoT().TempDir()
+	Expect(os.WriteFile(filepath.Join(dir, "kubectl"), []byte("#!/bin/sh\n"+script), 0o700)).To(Succeed())
+	return e.runWithPath(dir+":"+os.Getenv("PATH"), args...)
+}
+
+func (e testEnv) runWithPath(path string, args ...string) *gexec.Session {
+	GinkgoHelper()
+	command := exec.Command(program, append(args[:1:1], append([]string{"--kubeconfig", e.kubeconfig}, args[1:]...)...)...)
+	command.Env = append(os.Environ(), "PATH="+path)
+	session := startCommand(command)
 	Eventually(session).Should(gexec.Exit())
 	return session
 }

@@ -32,11 +32,6 @@ var _ = Describe("The number of requests", func() {
 	// Each call that changes something records an Event.
 	const eventRequests = 1
 
-	// A wait that lasts longer on a busy machine also watches what may prevent its end.
-	isExplanation := func(verb string, openWatches int64) bool {
-		return openWatches > 0 && (verb == "list" || verb == "watch")
-	}
-
 	// After a conflict with Kubernetes, which changes the status of PVCs at any time, a call reads at most two objects again, and repeats the
 	// patch.
 	const conflictRequests = 3
@@ -46,7 +41,8 @@ var _ = Describe("The number of requests", func() {
 		var conflicts, openWatches, explanations atomic.Int64
 		proxy.Reset(func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
 			verb, _, _ := apiproxy.ParseRequest(r)
-			if isExplanation(verb, openWatches.Load()) {
+			// A wait that takes longer, as on a busy machine, also watches what may prevent its end.
+			if openWatches.Load() > 0 && (verb == "list" || verb == "watch") {
 				explanations.Add(1)
 			}
 			switch verb {

@@ -26,11 +26,11 @@ func (env testEnv) interruptCall(ctx context.Context, n int, method string, argu
 	return err != nil
 }
 
-// killedCallParts is the number of runs that together kill a call after each of its requests; with CASES, one run does.
+// killedCallParts is the number of runs without CASES that together kill a call after each of its requests.
 const killedCallParts = 3
 
-// forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that. With
-// CASES, it expects more than minRequests tries; for other runs see killedCallParts.
+// forEachRequest tries a call that is killed after its first request, after its second, and so on, until the call returns before that. It
+// expects that the call sends at least minRequests requests. Without CASES, it tries some of them; see killedCallParts.
 func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	GinkgoHelper()
 	name, all := CurrentSpecReport().FullText(), chaos.Pattern != ""
@@ -39,10 +39,9 @@ func forEachRequest(minRequests int, try func(n int) (interrupted bool)) {
 	}
 	const maxRequests = 100
 	for n := 1; n < maxRequests; n++ {
-		if (all || chaos.IsSelected(fmt.Sprintf("%s %d", name, n), killedCallParts)) && !try(n) {
-			if all {
-				Expect(n).To(BeNumerically(">", minRequests), "requests")
-			}
+		selected := all || n == minRequests || chaos.IsSelected(fmt.Sprintf("%s %d", name, n), killedCallParts)
+		if selected && !try(n) {
+			Expect(n).To(BeNumerically(">", minRequests), "requests")
 			return
 		}
 	}

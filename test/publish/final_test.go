@@ -28,7 +28,7 @@ func readReleaseManifest(tarball string) string {
 	return string(out)
 }
 
-var _ = Describe("A final release", Ordered, func() {
+var _ = Describe("A final release", Label("releases"), Ordered, func() {
 	var (
 		first, second checkout
 		tarball       string

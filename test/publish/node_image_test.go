@@ -14,7 +14,7 @@ import (
 	"bosh-kubernetes-cpi/stemcell"
 )
 
-var _ = Describe("The image of bosh-node", Ordered, func() {
+var _ = Describe("The image of bosh-node", Label("releases"), Ordered, func() {
 	var (
 		c         checkout
 		sources   string // the unpacked package of the release

@@ -90,7 +90,7 @@ func (v *vm) mountCertificates(ctx context.Context) error {
 	if err := mounts.Bind(v.sys, volume, trusted); err != nil {
 		return err
 	}
-	// The program starts several others for each certificate of the stemcell. If the director never trusted a certificate, nothing changed.
+	// The program starts several others for each certificate of the stemcell, and has nothing to do if the director never trusted any.
 	certificates, err := v.sys.ReadDir(trusted)
 	if err != nil {
 		return err

@@ -178,7 +178,7 @@ func failEachCall(sys system.System, mode failureMode) (boots []failedBoot, err 
 			return nil, err
 		}
 	}
-	for number := 0; ; number += mode.Stride {
+	for number, next := 0, mode.Start; ; number, next = next, next+mode.Stride {
 		boot, failing := failedBoot{Errno: []unix.Errno{unix.EIO, unix.ENOMEM, unix.EINTR}[number%3]}, number
 		if mode.First {
 			if err := emptyDisk(sys); err != nil {
@@ -198,9 +198,6 @@ func failEachCall(sys system.System, mode failureMode) (boots []failedBoot, err 
 		boots = append(boots, boot)
 		if number > 0 && boot.Failed == "" {
 			return boots, nil
-		}
-		if number == 0 {
-			number = mode.Start - mode.Stride
 		}
 	}
 }
