@@ -84,7 +84,8 @@ func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
 }
 
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay.
+// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay. If the Pod was to replace a lost one, the
+// VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
 func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
 	if StateOf(attachment) != AttachmentGated {
 		return false, nil
@@ -102,7 +103,7 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted b
 	if errors.Is(err, kube.ErrConflict) {
 		return false, nil
 	}
-	if err == nil {
+	if err == nil && !attachment.IsReattached() {
 		_, err = s.ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord())
 	}
 	return err == nil, err

@@ -181,6 +181,25 @@ var _ = Describe("The owner of a disk", func() {
 		Expect(env.DeleteSuperseded(started)).To(BeFalse())
 	})
 
+	It("stays the VM of a lost attachment Pod whose replacement is deleted while it is recorded", func() {
+		lost := env.attach(cid, vm)
+		Expect(env.Pods.Delete(env.Ctx, lost.Pod)).To(Succeed())
+		replacement, err := env.Pods.Create(env.Ctx, manifest.Attachment{
+			Disk: cid, Mode: env.pvc(cid).VolumeMode(), VM: vm, Director: "director", Reattached: true,
+		}.Pod().Pod)
+		Expect(err).NotTo(HaveOccurred())
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodDelete {
+				env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+					pvc.Annotations[manifest.AnnotationOwner] = string(replacement.UID)
+				})
+			}
+			return false
+		}
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: replacement})).To(BeTrue())
+		Expect(env.OwningVM(env.pvc(cid))).To(Equal("vm-1"))
+	})
+
 	DescribeTable("has an attachment that is", func(change func(*manifest.VMPod, *manifest.AttachmentPod), lost, terminating bool) {
 		attachment := env.attach(cid, vm)
 		change(&vm, &attachment)
