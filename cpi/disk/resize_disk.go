@@ -25,10 +25,10 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	}
 	s.SetSubject(s.PVCs.Reference(pvc.PVC))
 	s.SetDetail(fmt.Sprintf("to %d MiB", sizeMiB))
-	if err := s.checkUnattached(pvc); err != nil {
+	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
 		return err
 	}
-	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
+	if err := s.checkUnattached(pvc); err != nil {
 		return err
 	}
 	currentMiB, err := RecordedSizeMiB(pvc)

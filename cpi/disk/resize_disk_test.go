@@ -2,6 +2,7 @@ package disk
 
 import (
 	"encoding/json"
+	"net/http"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -27,30 +28,50 @@ var _ = Describe("resize_disk", func() {
 		Expect(env.Resize(cid, 128)).To(Succeed(), "the size is the same")
 	})
 
-	DescribeTable("waits for the phase of a PVC that was bound just before", func(resize func(cid string) error) {
-		cid := env.createDisk(fast)
+	// resizeWhileBinding resizes a disk with a volume that is not bound yet, and binds it after the call has read the PVC, and after
+	// meanwhile.
+	resizeWhileBinding := func(resize func(cid string) error, meanwhile func(cid string)) (cid string, err error) {
+		cid = env.createDisk(fast)
 		simulate := env.api.Simulate
 		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
 			env.api.Simulate = nil
 			pvc.Annotations["pv.kubernetes.io/bind-completed"] = "yes"
 			pvc.Status.Phase = corev1.ClaimPending
 		})
-		result := make(chan error)
+		watching, result := make(chan bool, 10), make(chan error)
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.URL.Query().Get("watch") != "" {
+				watching <- true
+			}
+			return false
+		}
 		go func() { result <- resize(cid) }()
-		Eventually(env.api.Requests, "1m").Should(ContainElement(HaveSuffix("/pods/"+manifest.AttachmentName(cid))), "the call has read the PVC")
+		Eventually(watching, "1m").Should(Receive(), "the call has read the PVC")
+		meanwhile(cid)
 		env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
 			env.api.Simulate = simulate
 			pvc.Status.Phase = corev1.ClaimBound
 		})
-		Eventually(result, "1m").Should(Receive(Succeed()))
+		Eventually(result, "1m").Should(Receive(&err))
+		return cid, err
+	}
+	inResizeDisk := Entry("in resize_disk", func(cid string) error { return env.Resize(cid, 128) })
+	inUpdateDisk := Entry("in update_disk", func(cid string) error {
+		_, err := env.Update(cid, 128, json.RawMessage(fast))
+		return err
+	})
+
+	DescribeTable("waits for the phase of a PVC that was bound just before", func(resize func(cid string) error) {
+		cid, err := resizeWhileBinding(resize, func(string) {})
+		Expect(err).NotTo(HaveOccurred())
 		Expect(env.pvc(cid).RecordedSize()).To(Equal("128"))
-	},
-		Entry("in resize_disk", func(cid string) error { return env.Resize(cid, 128) }),
-		Entry("in update_disk", func(cid string) error {
-			_, err := env.Update(cid, 128, json.RawMessage(fast))
-			return err
-		}),
-	)
+	}, inResizeDisk, inUpdateDisk)
+
+	DescribeTable("changes nothing if a VM gets the disk before its PVC is bound", func(resize func(cid string) error) {
+		cid, err := resizeWhileBinding(resize, func(cid string) { env.attach(cid, env.createVM("vm-1")) })
+		Expect(err).To(haveCode(call.CodeDiskInUse))
+		Expect(env.pvc(cid).RecordedSize()).To(Equal("64"))
+	}, inResizeDisk, inUpdateDisk)
 
 	DescribeTable("changes nothing if", func(code call.Code, message, properties string, size int64, prepare func(cid string)) {
 		cid := env.createDisk(properties)

@@ -27,10 +27,10 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 		return "", err
 	}
 	s.SetSubject(s.PVCs.Reference(pvc.PVC))
-	if err := s.checkUnattached(pvc); err != nil {
+	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
 		return "", err
 	}
-	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
+	if err := s.checkUnattached(pvc); err != nil {
 		return "", err
 	}
 	currentMiB, err := RecordedSizeMiB(pvc)
