@@ -147,7 +147,7 @@ func (s *Session) flush(disk string) error {
 	if err != nil {
 		return err
 	}
-	if state := StateOf(attachment); !state.HasPublished() || state.IsDeleted() {
+	if state := StateOf(attachment); !state.HasPublished() {
 		return nil
 	}
 	nodeImage, err := s.NodeImageReference()

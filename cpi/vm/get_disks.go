@@ -11,7 +11,8 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 	}
 	for _, attachment := range attachments {
 		if state := disk.StateOf(attachment); state.IsDeleted() && !state.IsReleased() && vmPod.DeletionTimestamp == nil {
-			s.warnAttachmentTerminating(attachment)
+			s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
+				"disk", attachment.Disk(), "vm", attachment.VM())
 		}
 	}
 	return s.strategy(vmPod.HasRecreateStrategy()).restoreAndListDisks(vmPod, attachments)
