@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -142,36 +141,4 @@ func (a attachment) explain(numbers device.Numbers, err error) string {
 		return fmt.Sprintf("%s; its users are unknown: %s", err, usersErr)
 	}
 	return describe(users)
-}
-
-// users returns the processes of the node that have the device mounted, one for each mount namespace, and those of the VM that use it in
-// another way.
-func (a attachment) users(numbers device.Numbers) ([]api.User, error) {
-	table, err := process.Read(a.sys)
-	if err != nil {
-		return nil, err
-	}
-	users, err := table.Users(a.disk.VM, numbers.Dev())
-	if err != nil {
-		return nil, err
-	}
-	var others []api.User
-	for _, mounted := range table.Mounted(numbers.Dev()) {
-		if mounted.VM != a.disk.VM {
-			others = append(others, mounted.User)
-		}
-	}
-	return append(others, users...), nil
-}
-
-// describe lists the users in a message.
-func describe(users []api.User) string {
-	if len(users) == 0 {
-		return "this program sees no process that uses it"
-	}
-	texts := make([]string, len(users))
-	for i, user := range users {
-		texts[i] = user.String()
-	}
-	return strings.Join(texts, "\n")
 }

@@ -76,15 +76,6 @@ func (a attachment) publishedNumbers() (*device.Numbers, error) {
 	return nil, api.Errorf("disk-not-published", "the attachment of disk %s %w", a.disk.CID, ErrNotPublished)
 }
 
-// stillInUse returns the error with the users of the device.
-func (a attachment) stillInUse(numbers device.Numbers) error {
-	users, err := a.users(numbers)
-	if err != nil {
-		return err
-	}
-	return api.Errorf("disk-in-use", "%s", describe(users)).With(users)
-}
-
 // checkedDevice is the device that a check opens.
 type checkedDevice struct {
 	path    string // or "" if the image has no loop device any more: then nothing can use it

@@ -7,12 +7,10 @@ import (
 	"errors"
 	"io/fs"
 	"log/slog"
-	"slices"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/lock"
-	"bosh-kubernetes-cpi/cpi/node/process"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/cpi/node/volume"
 )
@@ -114,38 +112,6 @@ func (a attachment) isOwn(numbers device.Numbers) (bool, error) {
 		return false, err
 	}
 	return true, loop.Close()
-}
-
-// checkNotUsedByOthers fails if the device is in use, and not only by this VM. It retries, because other programs, such as an exclusivity
-// check, open the device exclusively for a moment.
-func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.Device) error {
-	return attempt(ctx, func() error {
-		file, err := device.OpenExclusive(a.sys, prepared.Path)
-		if err == nil {
-			return file.Close()
-		} else if !errors.Is(err, device.ErrBusy) {
-			return err
-		}
-		table, err := process.Read(a.sys)
-		if err != nil {
-			return err
-		}
-		mounted := table.Mounted(prepared.Numbers.Dev())
-		outside := func(user process.Mounted) bool { return user.VM != a.disk.VM }
-		if len(mounted) > 0 && !slices.ContainsFunc(mounted, outside) {
-			return nil
-		}
-		return a.inUse("cannot publish disk %s in VM %s", prepared.Numbers)
-	})
-}
-
-// inUse returns the error if the device is in use outside of the VM. The format is for the disk and the VM.
-func (a attachment) inUse(format string, numbers device.Numbers) error {
-	users, err := a.users(numbers)
-	if err != nil {
-		return err
-	}
-	return api.Errorf("disk-in-use", format+": it is in use outside of the VM: %s", a.disk.CID, a.disk.VM, describe(users)).With(users)
 }
 
 // unpublish waits until the device is free, and removes its node, then the loop device, and then the lock: until then, an exclusivity check

@@ -1,0 +1,88 @@
+//go:build linux
+
+package attach
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+
+	"bosh-kubernetes-cpi/cpi/node/api"
+	"bosh-kubernetes-cpi/cpi/node/device"
+	"bosh-kubernetes-cpi/cpi/node/process"
+	"bosh-kubernetes-cpi/cpi/node/volume"
+)
+
+// checkNotUsedByOthers fails if the device is in use, and not only by this VM. It retries, because other programs, such as an exclusivity
+// check, open the device exclusively for a moment.
+func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.Device) error {
+	return attempt(ctx, func() error {
+		file, err := device.OpenExclusive(a.sys, prepared.Path)
+		if err == nil {
+			return file.Close()
+		} else if !errors.Is(err, device.ErrBusy) {
+			return err
+		}
+		table, err := process.Read(a.sys)
+		if err != nil {
+			return err
+		}
+		mounted := table.Mounted(prepared.Numbers.Dev())
+		outside := func(user process.Mounted) bool { return user.VM != a.disk.VM }
+		if len(mounted) > 0 && !slices.ContainsFunc(mounted, outside) {
+			return nil
+		}
+		return a.inUse("cannot publish disk %s in VM %s", prepared.Numbers)
+	})
+}
+
+// inUse returns the error if the device is in use outside of the VM. The format is for the disk and the VM.
+func (a attachment) inUse(format string, numbers device.Numbers) error {
+	users, err := a.users(numbers)
+	if err != nil {
+		return err
+	}
+	return api.Errorf("disk-in-use", format+": it is in use outside of the VM: %s", a.disk.CID, a.disk.VM, describe(users)).With(users)
+}
+
+// stillInUse returns the error with the users of the device.
+func (a attachment) stillInUse(numbers device.Numbers) error {
+	users, err := a.users(numbers)
+	if err != nil {
+		return err
+	}
+	return api.Errorf("disk-in-use", "%s", describe(users)).With(users)
+}
+
+// users returns the processes of the node that have the device mounted, one for each mount namespace, and those of the VM that use it in
+// another way.
+func (a attachment) users(numbers device.Numbers) ([]api.User, error) {
+	table, err := process.Read(a.sys)
+	if err != nil {
+		return nil, err
+	}
+	users, err := table.Users(a.disk.VM, numbers.Dev())
+	if err != nil {
+		return nil, err
+	}
+	var others []api.User
+	for _, mounted := range table.Mounted(numbers.Dev()) {
+		if mounted.VM != a.disk.VM {
+			others = append(others, mounted.User)
+		}
+	}
+	return append(others, users...), nil
+}
+
+// describe lists the users in a message.
+func describe(users []api.User) string {
+	if len(users) == 0 {
+		return "this program sees no process that uses it"
+	}
+	texts := make([]string, len(users))
+	for i, user := range users {
+		texts[i] = user.String()
+	}
+	return strings.Join(texts, "\n")
+}
