@@ -87,7 +87,7 @@ func orNone(label string) string { return cmp.Or(label, "(no label)") }
 // reasons why VM Pods are not admitted.
 func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
 	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
-	return waitForEffect(ctx, func(ctx context.Context) bool {
+	return cluster.WaitForEffect(ctx, func(ctx context.Context) bool {
 		_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
 		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity")
 	})

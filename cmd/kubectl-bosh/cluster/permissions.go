@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"bosh-kubernetes-cpi/kube"
 )
@@ -63,4 +64,26 @@ func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (s
 			"; an administrator can apply the output of `kubectl bosh up --print-permissions`", nil
 	}
 	return "sufficient", nil
+}
+
+// WaitForPermissions waits until the API server applies the new RBAC objects, which takes a moment. It returns nil if permissions are
+// still missing after 10 seconds, because the preflight checks report them.
+func WaitForPermissions(ctx context.Context, client *kube.Client) error {
+	reviewer := client.Reviewer()
+	return WaitForEffect(ctx, func(ctx context.Context) bool {
+		for _, permission := range []kube.Permission{{Resource: "pods", Verb: "create"}, {Resource: "nodes", Verb: "list", ClusterScoped: true}} {
+			if allowed, err := reviewer.IsAllowed(ctx, permission); err != nil || !allowed {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// WaitForEffect waits until a change takes effect in the API server, but for at most 10 seconds. Only the end of the context is an error.
+func WaitForEffect(ctx context.Context, hasEffect func(context.Context) bool) error {
+	_ = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		return hasEffect(ctx), nil
+	})
+	return ctx.Err()
 }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/cpi"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/preflight"
+	"bosh-kubernetes-cpi/kube"
+)
+
+// runPreflight runs the preflight checks with the CPI's permissions and this image, and prints the failed ones. For a new director with
+// in-cluster credentials, it also checks whether a Pod reaches the API server. If image is "", it uses another image, and omits this check.
+func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
+	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
+	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
+	if err != nil {
+		return err
+	}
+	if err := cluster.WaitForPermissions(ctx, client); err != nil {
+		return err
+	}
+	if r.relabeled {
+		if err := waitForPodSecurity(ctx, client); err != nil {
+			return err
+		}
+	}
+	results := preflight.Run(ctx, preflightConfig(), client, image)
+	if preflight.Passed(results) {
+		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
+		return r.checkAPIAccess(ctx, client, image)
+	}
+	if err := r.writeFailed(results); err != nil {
+		return err
+	}
+	return errors.New("preflight checks failed in namespace " + r.settings.Namespace + "; see the remedies above and " +
+		"docs/reference/preflight.md, or skip the checks with --no-check")
+}
+
+// preflightConfig returns the CPI's configuration for preflight checks, with the image of bosh-node that was published with this program.
+func preflightConfig() cpi.Config {
+	config := cpi.DefaultConfig()
+	config.NodeImage = publishedNodeImage
+	return config
+}
+
+// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The
+// other deep checks are not printed, unless no Pod runs, because the director's manifest may have settings that make them succeed.
+func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client, image string) error {
+	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
+		r.settings.Credentials != environment.CredentialsInCluster {
+		return err
+	}
+	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
+	results := preflight.RunDeep(ctx, preflightConfig(), client, image)
+	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
+	switch access := results[index]; access.Verdict {
+	case preflight.OK:
+		return nil
+	case preflight.Fails:
+		if err := r.writeFailed([]preflight.Result{access}); err != nil {
+			return err
+		}
+		return errors.New("VMs in namespace " + r.settings.Namespace + " cannot reach the API server, which a director with in-cluster " +
+			"credentials requires; see the remedy above, or skip the checks with --no-check")
+	}
+	r.report("check", "whether VMs reach the API server is not known; continuing")
+	return r.writeFailed(results)
+}
+
+// writeFailed prints the failed results, if there are any.
+func (r *environmentRun) writeFailed(results []preflight.Result) error {
+	failed := preflight.Failed(results)
+	if len(failed) == 0 {
+		return nil
+	}
+	return writeResults(r.command.OutOrStdout(), failed, false)
+}
