@@ -25,10 +25,10 @@ var _ = Describe("detach_disk", func() {
 	})
 
 	It("keeps a disk that is in use attached, and names its users", func() {
-		env.check.exitCode, env.check.message = 2, "mounted on /var/vcap/store"
-		Expect(env.Detach(vm, cid)).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("mounted on /var/vcap/store"))))
+		env.check.findInUse()
+		Expect(env.Detach(vm, cid)).To(And(haveCode(call.CodeDiskInUse), MatchError(ContainSubstring("mounted at /var/vcap/store"))))
 		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
-		env.check.exitCode = 0
+		env.check = checkResult{}
 		Expect(env.Detach(vm, cid)).To(Succeed())
 	})
 
@@ -63,14 +63,14 @@ var _ = Describe("detach_disk", func() {
 
 	It("recreates an attachment Pod that another client deleted, to check the disk", func() {
 		env.deletePod(manifest.AttachmentName(cid))
-		env.check.exitCode = 2
+		env.check.findInUse()
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 	})
 
 	It("recreates an attachment Pod that was evicted, to check the disk", func() {
 		evicted := env.evictAttachment(cid)
-		env.check.exitCode = 2
+		env.check.findInUse()
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		Expect(env.pod(manifest.AttachmentName(cid)).UID).NotTo(Equal(evicted))
 	})
@@ -90,7 +90,7 @@ var _ = Describe("detach_disk", func() {
 			}
 			return false
 		}
-		env.check.exitCode, env.check.message = 2, "mounted on /var/vcap/store"
+		env.check.findInUse()
 		Expect(env.Detach(vm, cid)).To(haveCode(call.CodeDiskInUse))
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner.VM).To(Equal(vm))
@@ -138,7 +138,7 @@ var _ = Describe("detach_disk", func() {
 	})
 
 	It("runs no exclusivity check if the VM Pod finished", func() {
-		env.check.exitCode = 2
+		env.check.findInUse()
 		env.updatePod(vm, func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) { pod.Status.Phase = corev1.PodFailed })
 		Expect(env.Detach(vm, cid)).To(Succeed())

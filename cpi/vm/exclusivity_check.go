@@ -42,8 +42,8 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod
 var errDiskNotPublished = errors.New("the attachment Pod has not published the disk")
 
 // evaluateExclusivityCheck reports whether the exclusivity check in the container containerName passed. With an empty
-// containerName, no check is possible, and the result is true. If the disk is in use, the error lists its users. If the container
-// was killed, or has no result, the error is call.ErrResultLost.
+// containerName, no check is possible, and the result is true. If the disk is in use, the error lists its users. Any other failure has
+// the code of the program on the node. If the container was killed, or has no result, the error is call.ErrResultLost.
 func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName string) (bool, error) {
 	if containerName == "" {
 		return true, nil
@@ -62,9 +62,9 @@ func evaluateExclusivityCheck(attachment manifest.AttachmentPod, containerName s
 			attachment.Name, cmp.Or(manifest.TerminationMessage(terminated), terminated.Reason))
 	}
 	result := manifest.NodeResult(terminated)
-	if result.Code == call.CodeDiskCheckFailed.Name {
+	if result.Code != call.CodeDiskInUse.Name {
 		return false, call.CodeDiskCheckFailed.Errorf("cannot detach disk %s from VM %s: the exclusivity check failed: %s",
-			attachment.Disk(), attachment.VM(), result.Message)
+			attachment.Disk(), attachment.VM(), cmp.Or(result.String(), fmt.Sprintf("exit status %d", terminated.ExitCode)))
 	}
 	return false, call.CodeDiskInUse.Errorf("cannot detach disk %s: it is still in use in VM %s: %s",
 		attachment.Disk(), attachment.VM(), result.Message)

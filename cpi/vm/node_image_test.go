@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"encoding/json"
 	"strings"
 	"time"
 
@@ -141,7 +140,7 @@ var _ = Describe("The image of bosh-node", func() {
 		_, err := env.Attach(vm, disk)
 		Expect(err).NotTo(HaveOccurred())
 		env.NodeImage.Configured = strings.Replace(stemcells.NodeImageReference, "abcdef", "fedcba", 1)
-		env.check.exitCode = api.ExitFailed
+		env.check.findInUse()
 		Expect(env.Detach(vm, disk)).To(haveCode(call.CodeDiskInUse))
 		pod := env.pod(manifest.AttachmentName(disk))
 		Expect(pod.Spec.EphemeralContainers).To(ConsistOf(HaveField("Image", env.NodeImage.Configured)))
@@ -156,13 +155,6 @@ var _ = Describe("The result of bosh-node", func() {
 		env = newTestEnv()
 		vm, disk = env.createVM(`{}`), env.createDisk(`{}`)
 	})
-	encoded := func(result api.Result) string {
-		result.Version = api.Version
-		raw, err := json.Marshal(result)
-		Expect(err).NotTo(HaveOccurred())
-		return string(raw)
-	}
-
 	It("is the error of attach_disk, with the code closest to the cause", func() {
 		simulate := env.api.Simulate
 		env.api.Simulate = func(obj *object) bool {
@@ -172,7 +164,7 @@ var _ = Describe("The result of bosh-node", func() {
 				memoryapi.FromObject(obj, &pod)
 				pod.Status.Conditions = nil
 				pod.Status.ContainerStatuses[0].State = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
-					ExitCode: api.ExitFailed, Message: encoded(api.Result{Code: "volume-not-blank", Message: "the volume of disk " + disk + " has other content"}),
+					ExitCode: api.ExitFailed, Message: encodeResult(api.Result{Code: "volume-not-blank", Message: "the volume of disk " + disk + " has other content"}),
 				}}
 				obj.Object = memoryapi.ToObject(&pod).Object
 			}
@@ -181,23 +173,6 @@ var _ = Describe("The result of bosh-node", func() {
 		_, err := env.newSession(time.Minute).Attach(vm, disk)
 		Expect(call.AsBOSHError(err).WithCode()).To(MatchError(
 			"cannot attach disk " + disk + ": the volume of disk " + disk + " has other content [volume-not-blank]"))
-	})
-
-	It("is the error of detach_disk, with the processes that use the disk and one code", func() {
-		_, err := env.Attach(vm, disk)
-		Expect(err).NotTo(HaveOccurred())
-		users := []api.User{{Process: 12, Name: "postgres", Path: "/var/vcap/store", Mounted: true}}
-		env.check.exitCode, env.check.message = api.ExitFailed, encoded(api.Result{Code: "disk-in-use", Message: users[0].String(), Users: users})
-		Expect(call.AsBOSHError(env.Detach(vm, disk)).WithCode()).To(MatchError("cannot detach disk " + disk + ": it is still in use in VM " + vm +
-			": process 12 (postgres) has it mounted at /var/vcap/store [disk-in-use]"))
-	})
-
-	It("is the error of detach_disk if the check failed, which does not mean that the disk is in use", func() {
-		_, err := env.Attach(vm, disk)
-		Expect(err).NotTo(HaveOccurred())
-		env.check.exitCode, env.check.message = api.ExitFailed, encoded(api.Result{Code: "disk-check-failed", Message: "open /dev/volume: input/output error"})
-		Expect(call.AsBOSHError(env.Detach(vm, disk)).WithCode()).To(MatchError("cannot detach disk " + disk + " from VM " + vm +
-			": the exclusivity check failed: open /dev/volume: input/output error [disk-check-failed]"))
 	})
 })
 

@@ -18,6 +18,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
@@ -47,11 +48,29 @@ type testEnv struct {
 	api *memoryapi.Server
 	// startVM is called with the status of each VM Pod that starts.
 	startVM func(status *corev1.PodStatus)
-	// check is the result of exclusivity checks.
-	check struct {
-		exitCode int32
-		message  string
-	}
+	check   checkResult
+}
+
+// checkResult is the result of exclusivity checks.
+type checkResult struct {
+	exitCode int32
+	message  string
+}
+
+// encodeResult returns the termination message with this result.
+func encodeResult(result api.Result) string {
+	GinkgoHelper()
+	result.Version = api.Version
+	encoded, err := result.Encode()
+	Expect(err).NotTo(HaveOccurred())
+	return string(encoded)
+}
+
+// findInUse makes the checks find a disk that is in use.
+func (c *checkResult) findInUse() {
+	GinkgoHelper()
+	users := []api.User{{Process: 12, Name: "postgres", Path: "/var/vcap/store", Mounted: true}}
+	*c = checkResult{api.ExitFailed, encodeResult(api.Result{Code: "disk-in-use", Message: users[0].String(), Users: users})}
 }
 
 func newTestEnv() *testEnv {
