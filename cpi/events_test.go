@@ -50,7 +50,8 @@ var _ = Describe("Event reasons", func() {
 
 	It("distinguish a rejection from a failure, also for wrapped errors", func() {
 		rejected := call.CodeDiskInUse.Errorf("the cause")
-		for _, err := range []error{rejected, fmt.Errorf("more: %w", rejected), errors.Join(rejected, errors.New("of the rollback"))} {
+		ofNode := call.CodeDiskAttachFailed.Errorf("cannot attach disk: it is in use outside of the VM [disk-in-use]")
+		for _, err := range []error{rejected, fmt.Errorf("more: %w", rejected), errors.Join(rejected, errors.New("of the rollback")), ofNode} {
 			Expect(methods["detach_disk"].event.forResult(err)).To(Equal("DetachRejected"))
 			Expect(call.AsBOSHError(err).Type()).To(BeEquivalentTo(call.CloudError))
 		}
