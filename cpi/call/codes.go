@@ -33,7 +33,7 @@ func (c Code) Is(err error) bool {
 	return errors.As(err, &typed) && typed.code == c.Name
 }
 
-// Codes lists all codes in the order of their declaration.
+// Codes lists the codes of the CPI in the order of their declaration. Programs on nodes have more: see api.Errorf in cpi/node/api.
 var Codes []Code
 
 func newCode(name string, kind ErrorKind) Code {
