@@ -60,9 +60,8 @@ func (s AttachmentState) IsUnstarted() bool { return s == AttachmentGated || s =
 // IsGuarded reports whether the VM cannot have the disk with this Pod, or the program runs, and waits until it does not. In other states,
 // the VM may have the disk, unless the program failed in its first run, before it published the disk.
 func (s AttachmentState) IsGuarded() bool {
-	return slices.Contains([]AttachmentState{
-		AttachmentAbsent, AttachmentGated, AttachmentPending, AttachmentPreparing, AttachmentPublished, AttachmentChecking, AttachmentChecked,
-		AttachmentRejected, AttachmentCanceled, AttachmentCanceling, AttachmentWaiting, AttachmentReleasing, AttachmentReleased, AttachmentExited,
+	return !slices.Contains([]AttachmentState{
+		AttachmentFailed, AttachmentKilled, AttachmentUnready, AttachmentLost, AttachmentStopped,
 	}, s)
 }
 

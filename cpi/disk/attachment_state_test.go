@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -134,10 +135,41 @@ var _ = Describe("Each state of an attachment Pod", func() {
 		}
 	})
 
-	It("is guarded, unless the VM may have the disk and no program runs", func() {
-		unguarded := []AttachmentState{AttachmentFailed, AttachmentKilled, AttachmentUnready, AttachmentLost, AttachmentStopped}
-		for _, state := range declaredStates() {
-			Expect(state.IsGuarded()).To(Equal(!slices.Contains(unguarded, state)), string(state))
+	It("has an answer to each question by which calls decide", func() {
+		questions := []struct {
+			word string
+			is   func(AttachmentState) bool
+		}{
+			{"unstarted", AttachmentState.IsUnstarted}, {"checking", AttachmentState.IsChecking}, {"finished", AttachmentState.IsFinished},
+			{"deleted", AttachmentState.IsDeleted}, {"published", AttachmentState.HasPublished}, {"guarded", AttachmentState.IsGuarded},
+			{"released", AttachmentState.IsReleased}, {"exited", AttachmentState.HasExited}, {"ended", AttachmentState.HasEnded},
 		}
+		answers := map[AttachmentState]string{}
+		for _, state := range declaredStates() {
+			for _, question := range questions {
+				if question.is(state) {
+					answers[state] = strings.TrimSpace(answers[state] + " " + question.word)
+				}
+			}
+		}
+		Expect(answers).To(Equal(map[AttachmentState]string{
+			AttachmentAbsent:    "guarded",
+			AttachmentGated:     "unstarted guarded",
+			AttachmentPending:   "unstarted guarded",
+			AttachmentPreparing: "guarded",
+			AttachmentPublished: "published guarded",
+			AttachmentChecking:  "checking published guarded",
+			AttachmentUnready:   "checking",
+			AttachmentChecked:   "published guarded",
+			AttachmentLost:      "finished ended",
+			AttachmentRejected:  "finished guarded ended",
+			AttachmentCanceled:  "deleted guarded",
+			AttachmentCanceling: "deleted guarded",
+			AttachmentWaiting:   "deleted guarded",
+			AttachmentStopped:   "deleted",
+			AttachmentReleasing: "deleted guarded released",
+			AttachmentReleased:  "deleted guarded released exited ended",
+			AttachmentExited:    "deleted guarded exited ended",
+		}), "a new state needs a row, except for states that answer no to all questions: Failed and Killed")
 	})
 })
