@@ -111,7 +111,7 @@ func (a AttachmentPod) IsDirectory() bool {
 	return a.HasRecreateStrategy() && len(OwnContainer(a.Pod).VolumeDevices) == 0
 }
 
-// IsReattached reports whether the Pod replaces a lost one: the VM already had the disk.
+// IsReattached reports whether the VM already had the disk: see AnnotationReattached.
 func (a AttachmentPod) IsReattached() bool {
 	return a.Annotations[AnnotationReattached] == strconv.FormatBool(true)
 }

@@ -165,7 +165,7 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 }
 
 // clear waits until a Pod that does not attach the disk to this VM is gone, and deletes it if no VM uses the disk with it. It fails if the
-// Pod attaches the disk to another VM.
+// Pod attaches the disk to another VM. It does not release the disk, because the new Pod was built for the owner on the PVC (IsReattached).
 func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	s, attachment := e.session, manifest.AttachmentPod{Pod: existing}
 	switch state := disk.StateOf(attachment); {
