@@ -181,7 +181,7 @@ var _ = Describe("The owner of a disk", func() {
 		Expect(env.DeleteSuperseded(started)).To(BeFalse())
 	})
 
-	It("stays the VM of a lost attachment Pod whose replacement is deleted while it is recorded", func() {
+	It("stays the same VM if the replacement of a lost attachment Pod is deleted while it is recorded", func() {
 		lost := env.attach(cid, vm)
 		Expect(env.Pods.Delete(env.Ctx, lost.Pod)).To(Succeed())
 		replacement, err := env.Pods.Create(env.Ctx, manifest.Attachment{

@@ -43,8 +43,8 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	return cid, s.update(pvc, currentMiB, sizeMiB, desired)
 }
 
-// checkUpdatable checks that the PVC can be changed to the requested size and properties in place. Without a requested StorageClass or
-// VolumeAttributesClass, the PVC keeps its class.
+// checkUpdatable checks that the PVC can be changed to the requested size and properties in place. Without a requested StorageClass,
+// VolumeAttributesClass or filesystem, the disk keeps its own.
 func (s *Session) checkUpdatable(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
 	for _, property := range []struct{ name, current, desired string }{
 		{"storage_class", pvc.StorageClass(), cmp.Or(desired.StorageClass, pvc.StorageClass())},

@@ -3,6 +3,8 @@ package manifest_test
 import (
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -124,6 +126,21 @@ var _ = Describe("A disk", func() {
 		Expect(manifest.Disk{Name: "disk-1", Preallocate: true}.PVC().IsPreallocated()).To(BeTrue())
 		attachment := manifest.Attachment{Disk: "disk-1", Preallocate: true, VM: runningPod(testVM())}.Pod()
 		Expect(attachment.Spec.Containers[0].Command).To(ContainElement("--preallocate"))
+	})
+
+	It("has an attachment Pod with all arguments of bosh-node, which the admission policy permits", func() {
+		command := manifest.Attachment{
+			Disk: "disk-1", SizeMiB: 64, Filesystem: "xfs", Formatted: true, Preallocate: true, VM: runningPod(testVM()),
+		}.Pod().Spec.Containers[0].Command
+		passed, err := api.ParseDisk(command[2], command[3:])
+		Expect(err).NotTo(HaveOccurred())
+		for field, value := range reflect.ValueOf(passed).Fields() {
+			Expect(value.IsZero()).To(BeFalse(), field.Name)
+		}
+		policy, err := os.ReadFile("../../manifests/admission-policy.yaml")
+		Expect(err).NotTo(HaveOccurred())
+		permitted := regexp.MustCompile(` --size-mib[^|']*`).FindString(string(policy))
+		Expect(strings.Join(command, " ")).To(MatchRegexp(permitted + "$"))
 	})
 
 	It("requests its exact size with volumeMode Block", func() {

@@ -106,7 +106,8 @@ func (s sampleObjects) buildDiskPVC() manifest.DiskPVC {
 
 func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) manifest.AttachmentPod {
 	desired := manifest.Attachment{
-		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
+		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Formatted: true, Preallocate: true,
+		Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
 		NodeImage: s.nodeImage, PriorityClass: s.config.Disk.AttachmentPriorityClass,
 	}
 	return manifest.AttachmentPod{Pod: s.config.Pods.ApplyToHelperPod(desired.Pod().Pod)}
