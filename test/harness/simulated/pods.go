@@ -27,10 +27,9 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 		if err := reportTermination(ctx, cluster, pod); err != nil {
 			return err
 		}
-		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		return cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 		})
-		return nil
 	})
 }
 
@@ -44,7 +43,7 @@ func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev
 	return err == nil && vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
 }
 
-// reportTermination sets the status of the Pod's containers to terminated. It ignores errors of the API server.
+// reportTermination sets the status of the Pod's containers to terminated.
 func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
 	killed := pod.Annotations["test/killed"] != ""
 	var terminated []corev1.ContainerStatus
@@ -68,6 +67,6 @@ func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *c
 	if err != nil {
 		return err
 	}
-	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return nil
+	_, err = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }

@@ -114,9 +114,9 @@ func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any
 	if err != nil {
 		return err
 	}
-	_, _ = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
+	_, err = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
 		status, metav1.PatchOptions{}, "status")
-	return nil
+	return err
 }
 
 // snapshotStatus returns the status that the snapshot controller sets. The VolumeSnapshotClass "none" does not exist.
@@ -131,12 +131,13 @@ func snapshotStatus(snapshot any) map[string]any {
 }
 
 // servePVC creates the volume of a PVC after the scheduler selected a node, expands the volume, and applies its VolumeAttributesClass. It
-// ignores errors of the API server, because it may get the same PVC several times.
+// may get the same PVC several times.
 func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
 	case pvc.Status.Phase == corev1.ClaimPending && (selectedNode(pvc) != "" || hasStorageClass(pvc, immediateClass)):
-		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
+		_, err := cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
+		return err
 	case pvc.Status.Phase == corev1.ClaimBound && requested.Cmp(capacity) > 0:
 		return patchStatus(ctx, cluster, pvc, expansionStatus(pvc, requested))
 	case pvc.Status.Phase == corev1.ClaimBound && pvc.Spec.VolumeAttributesClassName != nil:
@@ -153,8 +154,8 @@ func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.
 		return err
 	}
 	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
-	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return nil
+	_, err = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 // modificationStatus returns the status of a PVC that requests the VolumeAttributesClass, or nil if the status is up to date.
