@@ -63,6 +63,17 @@ var _ = Describe("An API server that cannot be used", func() {
 		}
 	}
 
+	rejectOnce := func(next http.HandlerFunc) http.HandlerFunc {
+		var rejected atomic.Bool
+		return func(w http.ResponseWriter, r *http.Request) {
+			if rejected.CompareAndSwap(false, true) {
+				statusHandler(http.StatusUnauthorized)(w, r)
+				return
+			}
+			next(w, r)
+		}
+	}
+
 	DescribeTable("makes ADD fail with the cause and without credentials if", func(server func() endpoint, timeout string, code int, message string) {
 		c := newCall("ADD", "1.1.0", "pod")
 		c.Kubeconfig, c.Timeout = server().kubeconfig(c.dir), timeout
@@ -77,7 +88,8 @@ var _ = Describe("An API server that cannot be used", func() {
 		Entry("it does not respond", faultyEndpoint(hang), "2s", 11, "did not respond within 2s"),
 		Entry("it is unavailable", faultyEndpoint(statusHandler(http.StatusServiceUnavailable)), "2s", 11, "did not respond within 2s"),
 		Entry("a proxy responds with a bad gateway", faultyEndpoint(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>", http.StatusBadGateway) }), "2s", 11, "did not respond within 2s"),
-		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "2s", 11, "still rejects the credentials"),
+		Entry("it rejects the token", faultyEndpoint(statusHandler(http.StatusUnauthorized)), "5s", 11, "still rejects the credentials"),
+		Entry("it rejects the token, and then does not respond", faultyEndpoint(rejectOnce(hang)), "5s", 11, "still rejects the credentials"),
 		Entry("it denies access", faultyEndpoint(statusHandler(http.StatusForbidden)), "1m", 102, "permission to get pods"),
 	)
 

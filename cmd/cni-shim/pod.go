@@ -64,19 +64,25 @@ func (c config) requestedAddresses(name podName) ([]netip.Addr, error) {
 	return addresses, nil
 }
 
+// getPod waits for another token while the API server rejects the credentials. If it then does not respond, the error is the rejection.
 func (c config) getPod(ctx context.Context, name podName) (*corev1.Pod, error) {
+	var rejection error
 	for {
 		client, err := c.newClient(name.namespace)
 		if err != nil {
 			return nil, err
 		}
 		pod, err := client.Pods.Get(ctx, name.name)
-		if !errors.Is(err, kube.ErrUnauthorized) {
+		switch {
+		case err != nil && ctx.Err() != nil && rejection != nil:
+			return nil, rejection
+		case !errors.Is(err, kube.ErrUnauthorized):
 			return pod, err
 		}
+		rejection = err
 		select {
 		case <-ctx.Done():
-			return nil, err
+			return nil, rejection
 		case <-time.After(unauthorizedRetryInterval):
 		}
 	}
