@@ -36,20 +36,6 @@ func (s *Session) Create(image string, properties json.RawMessage) (string, erro
 	return cid, stemcellError(err)
 }
 
-// checkInfrastructure rejects a stemcell for the virtual machines of another IaaS. Their cloud properties have other types.
-func checkInfrastructure(properties json.RawMessage) error {
-	var stemcell struct {
-		Infrastructure string `json:"infrastructure"`
-	}
-	_ = json.Unmarshal(properties, &stemcell) // Create reports invalid JSON
-	switch stemcell.Infrastructure {
-	case "alicloud", "aws", "azure", "cloudstack", "google", "openstack", "softlayer", "vcloud", "virtualbox", "vsphere":
-		return call.CodeInvalidStemcell.Errorf("the stemcell is for virtual machines of %s (cloud_properties.infrastructure); "+
-			"upload one for containers: docker-light or warden", stemcell.Infrastructure)
-	}
-	return nil
-}
-
 // checkImage rejects a stemcell without an image: its cloud properties have no reference, and its image file is missing or empty.
 func checkImage(path string) error {
 	stat, err := os.Stat(path)

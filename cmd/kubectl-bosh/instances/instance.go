@@ -37,19 +37,6 @@ type Instance struct {
 	vmPod manifest.VMPod
 }
 
-// Disk is a persistent disk of an instance.
-type Disk struct {
-	CID          string `json:"cid"` // name of the PVC
-	Size         string `json:"size"`
-	StorageClass string `json:"class,omitempty"`
-	// State is Terminating while the PVC is being deleted; Attached; Attaching until the attachment Pod is ready; Detaching while that Pod
-	// is being deleted; Lost if that Pod is finished, for example after an eviction; or Unattached without an attachment Pod.
-	State string `json:"state"`
-	// Attachment is the name of the attachment Pod, and Node is its node.
-	Attachment string `json:"attachment,omitempty"`
-	Node       string `json:"node,omitempty"`
-}
-
 // Name returns GROUP/INDEX, or GROUP/ID as in `bosh vms`, or the name of the Pod if the director did not name the instance.
 func (i Instance) Name() string {
 	switch {

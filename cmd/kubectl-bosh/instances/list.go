@@ -9,10 +9,8 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
 
-	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -107,52 +105,6 @@ func listVMs(ctx context.Context, client *kube.Client, filter Filter) (vmList, e
 func indexNumber(index string) int {
 	n, _ := strconv.Atoi(index)
 	return n
-}
-
-// disksOf returns the disks of the VM: PVCs with the VM's label, and PVCs with an attachment Pod for the VM.
-func disksOf(vm manifest.VMPod, pods []*corev1.Pod, pvcs []*corev1.PersistentVolumeClaim) []Disk {
-	var found []Disk
-	for _, pvc := range pvcs {
-		role := manifest.RoleOf(pvc)
-		attachment := manifest.FindAttachment(pods, pvc.Name)
-		owned := manifest.VMOf(pvc) == vm.Name || attachment.Pod != nil && attachment.VM() == vm.Name
-		if pvc.Namespace != vm.Namespace || role != manifest.RoleDisk || !owned {
-			continue
-		}
-		shown := Disk{CID: pvc.Name, Size: diskSize(pvc), State: "Unattached"}
-		if pvc.Spec.StorageClassName != nil {
-			shown.StorageClass = *pvc.Spec.StorageClassName
-		}
-		if attachment.Pod != nil {
-			shown.Attachment, shown.Node, shown.State = attachment.Name, attachment.Spec.NodeName, diskState(attachment)
-		}
-		if pvc.DeletionTimestamp != nil {
-			shown.State = "Terminating"
-		}
-		found = append(found, shown)
-	}
-	return found
-}
-
-// diskState returns the state of a disk with this attachment Pod.
-func diskState(attachment manifest.AttachmentPod) string {
-	switch state := disk.StateOf(attachment); {
-	case state.IsFinished():
-		return "Lost"
-	case state.IsDeleted():
-		return "Detaching"
-	case state.HasPublished():
-		return "Attached"
-	}
-	return "Attaching"
-}
-
-// diskSize returns the size requested by the director. The volume may be larger.
-func diskSize(pvc *corev1.PersistentVolumeClaim) string {
-	if mib, err := strconv.ParseInt(manifest.SizeOf(pvc), 10, 64); err == nil {
-		return resource.NewQuantity(mib<<20, resource.BinarySI).String()
-	}
-	return pvc.Spec.Resources.Requests.Storage().String()
 }
 
 func selects(service *corev1.Service, vmPod manifest.VMPod) bool {
