@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"cmp"
 	"slices"
 	"strconv"
 
@@ -164,50 +163,4 @@ func (h HelperPod) Finished() (finished, succeeded bool) {
 	}
 	succeeded = h.Status.Phase == corev1.PodSucceeded
 	return succeeded || h.Status.Phase == corev1.PodFailed, succeeded
-}
-
-// PVC is a short name for the embedded object.
-type PVC = corev1.PersistentVolumeClaim
-
-// A DiskPVC is the PVC of a disk. Its name is the disk's CID.
-type DiskPVC struct{ *PVC }
-
-// NewDiskPVCs returns the PVCs of disks.
-func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
-	disks := make([]DiskPVC, len(pvcs))
-	for i, pvc := range pvcs {
-		disks[i] = DiskPVC{pvc}
-	}
-	return disks
-}
-
-// RecordedSize returns the size of the disk in MiB, in decimal.
-func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
-
-// defaultFilesystem is the filesystem of a disk if neither its cloud properties nor the VM's env select one. It is also the agent's
-// default.
-const defaultFilesystem = "ext4"
-
-// FilesystemFor returns the filesystem that is created on the disk if it is blank and attached to the VM.
-func (d DiskPVC) FilesystemFor(vmPod VMPod) string {
-	return cmp.Or(d.Annotations[AnnotationFilesystem], vmPod.Annotations[AnnotationFilesystem], defaultFilesystem)
-}
-
-// Filesystem returns the filesystem in the cloud properties of the disk, or "".
-func (d DiskPVC) Filesystem() string { return d.Annotations[AnnotationFilesystem] }
-
-// Deployment returns the name of the deployment that uses the disk, from set_disk_metadata.
-func (d DiskPVC) Deployment() string { return d.Annotations[AnnotationDeployment] }
-
-// StorageClass returns the StorageClass of the PVC, or "".
-func (d DiskPVC) StorageClass() string { return valueOf(d.Spec.StorageClassName) }
-
-// AttributesClass returns the VolumeAttributesClass that the PVC requests, or "". The volume may still have another one.
-func (d DiskPVC) AttributesClass() string { return valueOf(d.Spec.VolumeAttributesClassName) }
-
-func valueOf(name *string) string {
-	if name == nil {
-		return ""
-	}
-	return *name
 }
