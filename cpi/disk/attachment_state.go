@@ -65,10 +65,9 @@ func (s AttachmentState) IsGuarded() bool {
 	}, s)
 }
 
-// HasPublished reports whether the program published the disk and still runs, and the Pod is not being deleted: an attach_disk may have
-// succeeded with the Pod.
+// HasPublished reports whether the program published the disk and still runs: an attach_disk may have succeeded with the Pod.
 func (s AttachmentState) HasPublished() bool {
-	return slices.Contains([]AttachmentState{AttachmentPublished, AttachmentChecking, AttachmentChecked}, s)
+	return slices.Contains([]AttachmentState{AttachmentPublished, AttachmentChecking, AttachmentChecked, AttachmentWaiting}, s)
 }
 
 // IsReleased reports whether an exclusivity check passed before the Pod was deleted: detach_disk has released the disk.

@@ -147,7 +147,7 @@ func (s *Session) flush(disk string) error {
 	if err != nil {
 		return err
 	}
-	if state := StateOf(attachment); !state.HasPublished() {
+	if state := StateOf(attachment); !state.HasPublished() || state.IsDeleted() {
 		return nil
 	}
 	nodeImage, err := s.NodeImageReference()

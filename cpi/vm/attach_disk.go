@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -101,7 +102,7 @@ func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, again bo
 	if attachment.Pod == nil {
 		return attachment, false, err
 	}
-	if err == nil {
+	if err == nil && attachment.DeletionTimestamp == nil {
 		dependencies := append(s.WatchNode(vmPod.Spec.NodeName), s.diskSession().WatchProvisioning(pvc)...)
 		err = s.waitForAttachment(attachment, append(dependencies, s.watchNodeCapacity(attachment)))
 	}
@@ -144,21 +145,24 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 
 // existingAttachment is the Pod that already has the name of the attachment Pod.
 type existingAttachment struct {
-	session   *Session
-	vmPod     manifest.VMPod
-	unchecked types.UID // of a Pod with an exclusivity check that had no result
+	session *Session
+	vmPod   manifest.VMPod
+	stays   types.UID // of a Pod that stays although another client deleted it, or that a check left as it was
 }
 
 // decide returns whether the Pod attaches the disk to this VM. A Pod with which an attach_disk may have succeeded is shared.
 func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 	attachment := manifest.AttachmentPod{Pod: existing}
 	state := disk.StateOf(attachment)
-	switch {
-	case attachment.VM() != e.vmPod.Name, state.IsDeleted(), state.IsFinished():
-		return call.Replace
-	case existing.UID != e.unchecked && (state.IsChecking() || state == disk.AttachmentChecked):
-		return call.Replace
-	case mayHaveSucceeded(attachment, state):
+	if existing.UID != e.stays {
+		switch {
+		case attachment.VM() != e.vmPod.Name, state.IsDeleted():
+			return call.Replace
+		case state.IsChecking(), state == disk.AttachmentChecked, state.IsFinished():
+			return call.Replace
+		}
+	}
+	if mayHaveSucceeded(attachment, state) {
 		return call.Share
 	}
 	return call.Adopt
@@ -168,21 +172,20 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 // Pod attaches the disk to another VM. It does not release the disk, because the new Pod was built for the owner on the PVC (IsReattached).
 func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	s, attachment := e.session, manifest.AttachmentPod{Pod: existing}
+	own := attachment.VM() == e.vmPod.Name
 	switch state := disk.StateOf(attachment); {
 	case state.IsReleased(), state == disk.AttachmentExited:
 		return s.diskSession().WaitForRemoval(attachment)
 	case state.IsFinished():
 		// The Pod must be gone before a new one is created. That of another VM does not own the disk: CheckFreeFor found that out.
 		return s.DeletePodAndWait(existing)
+	case state.IsDeleted() && own:
+		return e.waitWhileInUse(attachment)
 	case state.IsDeleted():
-		// The Pod may end at any time, so a VM cannot keep the disk with it. Until it ends, no other attachment Pod can be created.
-		message := "the previous attachment Pod of disk " + attachment.Disk() + " was not removed"
-		if state == disk.AttachmentWaiting {
-			message = fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there, or its jobs",
-				attachment.Disk(), attachment.VM())
-		}
+		message := fmt.Sprintf("disk %s is being detached, but is still in use in VM %s; stop the processes that use it there",
+			attachment.Disk(), attachment.VM())
 		return s.ExplainTimeout(call.CodeDiskBusy, existing, s.WaitForDeletion(existing), message)
-	case attachment.VM() != e.vmPod.Name:
+	case !own:
 		if superseded, err := s.diskSession().DeleteSuperseded(attachment); superseded || err != nil {
 			return err
 		}
@@ -191,11 +194,43 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(attachment)
 		if errors.Is(err, call.ErrResultLost) {
-			e.unchecked, err = existing.UID, nil
+			e.stays, err = existing.UID, nil
 		}
 		return err
 	}
 	return s.DeletePodAndWait(existing) // an interrupted detach_disk left it after a check that passed
+}
+
+// attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free.
+const attachmentExitTimeout = 10 * time.Second
+
+// waitWhileInUse waits for the end of an attachment Pod that is being deleted by another client. The Pod stays if the VM uses the disk;
+// while it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
+func (e *existingAttachment) waitWhileInUse(attachment manifest.AttachmentPod) error {
+	s := e.session
+	bounded, cancel := s.withTimeout(attachmentExitTimeout)
+	defer cancel()
+	err := bounded.WaitForDeletion(attachment.Pod)
+	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
+		return err
+	}
+	current, err := s.getAttachment(attachment.Disk())
+	switch {
+	case errors.Is(err, kube.ErrNotFound) || err == nil && current.UID != attachment.UID:
+		return nil
+	case err != nil:
+		return err
+	case disk.StateOf(current) != disk.AttachmentWaiting:
+		return s.WaitForDeletion(current.Pod)
+	}
+	s.warnAttachmentTerminating(current)
+	e.stays = current.UID
+	return nil
+}
+
+func (s *Session) warnAttachmentTerminating(attachment manifest.AttachmentPod) {
+	s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
+		"disk", attachment.Disk(), "vm", attachment.VM())
 }
 
 // buildAttachment returns the attachment of the disk to the VM, with the disk's properties from its PVC.

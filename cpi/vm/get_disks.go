@@ -11,8 +11,7 @@ func (s *Session) GetDisks(vmCID string) ([]string, error) {
 	}
 	for _, attachment := range attachments {
 		if state := disk.StateOf(attachment); state.IsDeleted() && !state.IsReleased() && vmPod.DeletionTimestamp == nil {
-			s.Log.Warn("the attachment Pod is being deleted by another client; it stays until the disk is free",
-				"disk", attachment.Disk(), "vm", attachment.VM())
+			s.warnAttachmentTerminating(attachment)
 		}
 	}
 	return s.strategy(vmPod.HasRecreateStrategy()).restoreAndListDisks(vmPod, attachments)
