@@ -84,8 +84,8 @@ func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
 }
 
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay. If the Pod was to replace a lost one, the
-// VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
+// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay. If the Pod was to replace a lost one,
+// the VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
 func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
 	if StateOf(attachment) != AttachmentGated {
 		return false, nil

@@ -135,7 +135,7 @@ var _ = Describe("Each state of an attachment Pod", func() {
 		}
 	})
 
-	It("has an answer to each question by which calls decide", func() {
+	It("has the expected result of each method", func() {
 		questions := []struct {
 			word string
 			is   func(AttachmentState) bool
@@ -165,7 +165,7 @@ var _ = Describe("Each state of an attachment Pod", func() {
 			AttachmentRejected:  "finished guarded ended",
 			AttachmentCanceled:  "deleted guarded",
 			AttachmentCanceling: "deleted guarded",
-			AttachmentWaiting:   "deleted guarded",
+			AttachmentWaiting:   "deleted published guarded",
 			AttachmentStopped:   "deleted",
 			AttachmentReleasing: "deleted guarded released",
 			AttachmentReleased:  "deleted guarded released exited ended",

@@ -129,13 +129,17 @@ func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity
 }
 
 // patchUnattached applies the patch that build returns for the PVC, unless the patch is nil. The patch must require the PVC's
-// resourceVersion. After a conflict, patchUnattached checks again that no VM has the disk, and calls build again.
+// resourceVersion, so that no VM gets the disk before the change. After a conflict, patchUnattached checks again that no VM has the disk, and
+// calls build again.
 func (s *Session) patchUnattached(
 	pvc manifest.DiskPVC, build func(current manifest.DiskPVC) ([]byte, error)) (manifest.DiskPVC, error) {
 
 	for {
 		patch, err := build(pvc)
 		if patch == nil || err != nil {
+			return pvc, err
+		}
+		if err := s.CheckFreeFor(pvc, ""); err != nil { // the PVC may have changed since the last check
 			return pvc, err
 		}
 		patched, err := s.patch(pvc.Name, patch)

@@ -73,6 +73,21 @@ var _ = Describe("resize_disk", func() {
 		Expect(env.pvc(cid).RecordedSize()).To(Equal("64"))
 	}, inResizeDisk, inUpdateDisk)
 
+	It("changes no size if a VM gets the disk while update_disk changes its labels", func() {
+		cid := env.createDisk(fast)
+		attached := false
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPatch && !attached {
+				attached = true
+				env.attach(cid, env.createVM("vm-1"))
+			}
+			return false
+		}
+		_, err := env.Update(cid, 128, json.RawMessage(`{"storage_class": "fast", "labels": {"team": "a"}}`))
+		Expect(err).To(haveCode(call.CodeDiskInUse))
+		Expect(env.pvc(cid).RecordedSize()).To(Equal("64"))
+	})
+
 	DescribeTable("changes nothing if", func(code call.Code, message, properties string, size int64, prepare func(cid string)) {
 		cid := env.createDisk(properties)
 		prepare(cid)
