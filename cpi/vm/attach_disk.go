@@ -169,7 +169,8 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 }
 
 // clear waits until a Pod that does not attach the disk to this VM is gone, and deletes it if no VM uses the disk with it. It fails if the
-// Pod attaches the disk to another VM. It does not release the disk, because the new Pod was built for the owner on the PVC (IsReattached).
+// Pod attaches the disk to another VM. It does not release a disk that
+// the VM has, because the new Pod was built for the owner on the PVC (IsReattached).
 func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	s, attachment := e.session, manifest.AttachmentPod{Pod: existing}
 	own := attachment.VM() == e.vmPod.Name
@@ -201,8 +202,8 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	return s.DeletePodAndWait(existing) // an interrupted detach_disk left it after a check that passed
 }
 
-// attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free.
-const attachmentExitTimeout = 10 * time.Second
+// attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free, also on a slow node.
+const attachmentExitTimeout = 30 * time.Second
 
 // waitWhileInUse waits for the end of an attachment Pod that is being deleted by another client. The Pod stays if the VM uses the disk;
 // while it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.

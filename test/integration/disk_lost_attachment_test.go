@@ -172,7 +172,7 @@ var _ = Describe("An attachment Pod that another client is deleting", func() {
 	})
 
 	It("does not block an attach_disk to the same VM while the disk is in use", func(ctx context.Context) {
-		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "1m"})
+		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "3m"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.getPVC(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
