@@ -218,8 +218,7 @@ func (d *diskWorker) verifyRecovery(ctx context.Context) {
 	}
 }
 
-// ensureCounting creates a VM for the disk if necessary, attaches the disk and starts the counter. It reports whether that succeeded. Like a
-// director, it does not attach a disk that is mounted: with an attachment Pod that another client deleted, it would wait until the disk is not.
+// ensureCounting creates a VM for the disk if necessary, attaches the disk and starts the counter. It reports whether that succeeded.
 func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 	if d.vm != "" {
 		response, err := d.callUnreliably(ctx, "has_vm", d.vm)
@@ -230,11 +229,8 @@ func (d *diskWorker) ensureCounting(ctx context.Context) bool {
 			return false
 		}
 	}
-	switch {
-	case d.vm == "" && !d.createVM(ctx):
+	if d.vm == "" && !d.createVM(ctx) {
 		return false
-	case d.checkCounter(ctx):
-		return d.StartCounter(ctx, d.vm, d.cid) == nil
 	}
 	if _, err := d.callUnreliably(ctx, "attach_disk", d.vm, d.cid); err != nil {
 		if d.random.IntN(3) == 0 {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -21,8 +22,11 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil ||
-			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
+			pod.Annotations["test/stays"] != "" {
 			return nil
+		}
+		if mounted, err := isDiskMounted(ctx, cluster, pod); mounted || err != nil {
+			return err
 		}
 		if err := reportTermination(ctx, cluster, pod); err != nil {
 			return err
@@ -35,12 +39,15 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 
 // isDiskMounted reports whether the Pod is the attachment Pod of a mounted disk, according to the VM Pod's annotation test/mounted. It
 // returns false for a Pod with the annotation test/killed, which terminates anyway.
-func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
+func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) (bool, error) {
 	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
-		return false
+		return false, nil
 	}
 	vmPod, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
-	return err == nil && vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk], err
 }
 
 // reportTermination sets the status of the Pod's containers to terminated.

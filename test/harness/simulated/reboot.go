@@ -26,16 +26,17 @@ func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
 		if !isPod || event.Type == watch.Deleted || rebootPod.Status.Phase != corev1.PodSucceeded || restarted[rebootPod.UID] {
 			return nil
 		}
-		restarted[rebootPod.UID] = true
-		return restartContainer(ctx, cluster.CoreV1().Pods(rebootPod.Namespace), rebootPod.OwnerReferences[0].Name)
+		err := restartContainer(ctx, cluster.CoreV1().Pods(rebootPod.Namespace), rebootPod.OwnerReferences[0].Name)
+		restarted[rebootPod.UID] = err == nil
+		return err
 	})
 }
 
-// restartContainer increments the restart count of the VM's container. It ignores errors of the API server.
+// restartContainer increments the restart count of the VM's container.
 func restartContainer(ctx context.Context, pods typedcorev1.PodInterface, vm string) error {
 	vmPod, err := pods.Get(ctx, vm, metav1.GetOptions{})
 	if err != nil || vmPod.Annotations["test/reboots"] == "" {
-		return nil //nolint:nilerr // the VM was deleted
+		return err
 	}
 	statuses := vmPod.DeepCopy().Status.ContainerStatuses
 	statuses[0].RestartCount++
@@ -43,6 +44,6 @@ func restartContainer(ctx context.Context, pods typedcorev1.PodInterface, vm str
 	if err != nil {
 		return err
 	}
-	_, _ = pods.Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return nil
+	_, err = pods.Patch(ctx, vm, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }

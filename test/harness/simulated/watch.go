@@ -11,10 +11,9 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchUntilDone calls handle for each existing object and each change, until the context is canceled. The API server closes a watch after
-// some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing objects. It also does
-// that a second after a request of handle failed, for example on a busy machine. A request that the API server rejects is not repeated: the
-// object changed or is gone since the event.
+// watchUntilDone calls handle for each existing object and each change, until the context is canceled or handle fails repeatedly. The API
+// server closes a watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing
+// objects.
 func watchUntilDone(
 	ctx context.Context,
 	startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error),
@@ -22,32 +21,52 @@ func watchUntilDone(
 ) error {
 	for ctx.Err() == nil {
 		stream, err := startWatch(ctx, metav1.ListOptions{})
-		if err == nil {
-			err = handleEvents(stream, handle)
-		}
-		if err == nil {
+		if err != nil {
+			pause(ctx)
 			continue
 		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
-}
-
-func handleEvents(stream watch.Interface, handle func(watch.Event) error) error {
-	defer stream.Stop()
-	for event := range stream.ResultChan() {
-		if err := handle(event); err != nil && !isRejected(err) {
+		if err := handleEvents(ctx, stream, handle); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
+func handleEvents(ctx context.Context, stream watch.Interface, handle func(watch.Event) error) error {
+	defer stream.Stop()
+	for event := range stream.ResultChan() {
+		if err := handleWithRetry(ctx, event, handle); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// handleWithRetry calls handle again if a request failed, for example on a busy machine. A request that the API server rejects is not
+// repeated, and no error: the object changed or is gone since the event.
+func handleWithRetry(ctx context.Context, event watch.Event, handle func(watch.Event) error) error {
+	const attempts = 10
+	for attempt := 1; ; attempt++ {
+		err := handle(event)
+		switch {
+		case err == nil, isRejected(err), ctx.Err() != nil:
+			return nil
+		case attempt == attempts:
+			return err
+		}
+		pause(ctx)
+	}
+}
+
 // isRejected reports whether the API server answered the request, and would answer it again with an error.
 func isRejected(err error) bool {
 	status, ok := errors.AsType[*apierrors.StatusError](err)
 	return ok && status.ErrStatus.Code < http.StatusInternalServerError && status.ErrStatus.Code != http.StatusTooManyRequests
+}
+
+func pause(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
 }
