@@ -46,8 +46,8 @@ func (c *Call) WaitForDeletion(pod *corev1.Pod) error {
 	})
 }
 
-// DeletePodAndWait deletes exactly this Pod, by UID, and waits until its node stops it. If the decision to delete it depends on its state, use
-// DeleteInState of kube.Resource, because the state may have changed.
+// DeletePodAndWait deletes exactly this Pod, by UID, and waits until its node stops it. If the decision to delete it depends on its state,
+// use DeleteInState of kube.Resource, because the state may have changed.
 func (c *Call) DeletePodAndWait(pod *corev1.Pod) error {
 	if err := c.Pods.Delete(c.Ctx, pod); err != nil {
 		return err

@@ -164,8 +164,8 @@ const exclusivityCheckPrefix = "exclusivity-check-"
 // exclusively, and removes the device node while it has the device open. Its program is always the CPI's, in a container of its own
 // image, whatever version the attachment Pod has.
 //
-// The container exits with 0 if the VM no longer has the disk, with api.ExitFailed if the disk is in use (the termination message lists
-// the users), or with api.ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
+// The container exits with 0 if the VM no longer has the disk, with api.ExitFailed and a result (the users of the disk, or why the
+// check failed), or with api.ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
 func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment.Pod)
 	isNodeImage := func(mount corev1.VolumeMount) bool { return mount.Name == nodeImageVolume }

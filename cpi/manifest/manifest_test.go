@@ -140,6 +140,7 @@ var _ = Describe("A disk", func() {
 		policy, err := os.ReadFile("../../manifests/admission-policy.yaml")
 		Expect(err).NotTo(HaveOccurred())
 		permitted := regexp.MustCompile(` --size-mib[^|']*`).FindString(string(policy))
+		Expect(permitted).NotTo(BeEmpty())
 		Expect(strings.Join(command, " ")).To(MatchRegexp(permitted + "$"))
 	})
 
