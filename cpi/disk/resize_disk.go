@@ -129,8 +129,8 @@ func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity
 }
 
 // patchUnattached applies the patch that build returns for the PVC, unless the patch is nil. The patch must require the PVC's
-// resourceVersion, so that no VM gets the disk before the change. After a conflict, patchUnattached checks again that no VM has the disk, and
-// calls build again.
+// resourceVersion, so that no VM gets the disk before the change. After a conflict, patchUnattached checks again that no VM has the disk,
+// and calls build again.
 func (s *Session) patchUnattached(
 	pvc manifest.DiskPVC, build func(current manifest.DiskPVC) ([]byte, error)) (manifest.DiskPVC, error) {
 

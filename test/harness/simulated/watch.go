@@ -12,8 +12,8 @@ import (
 )
 
 // watchUntilDone calls handle for each existing object and each change, until the context is canceled or handle fails repeatedly. The API
-// server closes a watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing
-// objects.
+// server closes a watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the
+// existing objects.
 func watchUntilDone(
 	ctx context.Context,
 	startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error),
