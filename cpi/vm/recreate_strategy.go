@@ -202,15 +202,16 @@ func (r recreateStrategy) changeTemplate(
 // publishDisk recreates the VM Pod with the disk, which has an attachment Pod. If that fails and this call owns the attachment Pod,
 // publishDisk recreates the VM Pod without the disk. That may take as long as an attachment.
 func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error {
-	template, err := r.changeTemplate(vmPod.Name, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
-		return manifest.TemplateChange{AddDisk: pvc}, r.checkOwner(attachment)
+	template, err := r.changeTemplate(vmPod.Name, func(*corev1.PodTemplate) (_ manifest.TemplateChange, err error) {
+		pvc, err = r.getOwnedPVC(attachment)
+		return manifest.TemplateChange{AddDisk: pvc}, err
 	})
 	if err != nil {
 		return err
 	}
 	vmPod, err = r.ensurePodReady(template)
 	if err == nil {
-		_, _, _, err := r.s.ensureAttachment(pvc, vmPod) // a concurrent detach_disk may have deleted it
+		_, _, _, err := r.s.ensureAttachment(pvc, vmPod) // another client may have deleted it
 		return err
 	}
 	if !owned {
@@ -225,16 +226,16 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 	return errors.Join(err, recreateStrategy{cleanup}.removeDisk(template.Name, attachment))
 }
 
-// checkOwner fails if the attachment Pod no longer owns its disk.
-func (r recreateStrategy) checkOwner(attachment manifest.AttachmentPod) error {
+// getOwnedPVC returns the PVC of the attachment Pod's disk. It fails if the Pod no longer owns the disk.
+func (r recreateStrategy) getOwnedPVC(attachment manifest.AttachmentPod) (manifest.DiskPVC, error) {
 	pvc, err := r.s.diskSession().GetPVC(attachment.Disk())
 	if err != nil {
-		return err
+		return pvc, err
 	}
 	if owner, _ := pvc.Owner(); owner != attachment.OwnerRecord() {
-		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
+		return pvc, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
 	}
-	return nil
+	return pvc, nil
 }
 
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk

@@ -112,6 +112,19 @@ var _ = Describe("The PodTemplate of a VM with disk_strategy: recreate", func() 
 		Expect(disks()).To(BeEmpty())
 	})
 
+	It("gets a disk although another client deletes its attachment Pod while attach_disk changes it", func() {
+		interceptPatch(func(http.ResponseWriter, *http.Request) bool {
+			env.deletePod(manifest.AttachmentName(cid))
+			return false
+		})
+		attach(vm)
+		Expect(disks()).To(Equal([]string{cid}))
+		attachment := manifest.AttachmentPod{Pod: env.pod(manifest.AttachmentName(cid))}
+		Expect(attachment.IsGated()).To(BeFalse())
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(Equal(attachment.OwnerRecord()))
+	})
+
 	It("keeps a disk that was attached again while detach_disk changed it", func() {
 		attach(vm)
 		interceptPatch(func(http.ResponseWriter, *http.Request) bool { detach(vm); attach(vm); return false })
