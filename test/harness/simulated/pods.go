@@ -17,9 +17,9 @@ import (
 // TerminatePods terminates deleted Pods as a kubelet does, until the context is canceled. It reports the exit code of the containers (0,
 // or 137 with the annotation test/killed), and deletes the Pod by its UID. A Pod with the annotation test/stays and the attachment Pod of
 // a mounted disk keep running.
-func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
+func TerminatePods(ctx context.Context, cluster kubernetes.Interface) {
 	pods := cluster.CoreV1().Pods("")
-	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
+	watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil ||
 			pod.Annotations["test/stays"] != "" {

@@ -16,12 +16,12 @@ import (
 
 // RestartVMs restarts the containers of VMs with the annotation test/reboots, as a kubelet does after their reboot Pod succeeded. It runs
 // until the context is canceled.
-func RestartVMs(ctx context.Context, cluster kubernetes.Interface) error {
+func RestartVMs(ctx context.Context, cluster kubernetes.Interface) {
 	restarted := map[types.UID]bool{}
 	watchRebootPods := func(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
 		return cluster.CoreV1().Pods("").Watch(ctx, metav1.ListOptions{LabelSelector: manifest.LabelRole + "=" + manifest.RoleReboot})
 	}
-	return watchUntilDone(ctx, watchRebootPods, func(event watch.Event) error {
+	watchUntilDone(ctx, watchRebootPods, func(event watch.Event) error {
 		rebootPod, isPod := event.Object.(*corev1.Pod)
 		if !isPod || event.Type == watch.Deleted || rebootPod.Status.Phase != corev1.PodSucceeded || restarted[rebootPod.UID] {
 			return nil

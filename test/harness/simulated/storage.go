@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"sync"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,22 +86,22 @@ parameters: {iops: "0"}
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
 // ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context is canceled.
-func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
-	var group errgroup.Group
-	group.Go(func() error {
-		return watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
+func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) {
+	var controllers sync.WaitGroup
+	controllers.Go(func() {
+		watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
 			if pvc, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
 				return servePVC(ctx, cluster, pvc)
 			}
 			return nil
 		})
 	})
-	group.Go(func() error {
-		return watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
+	controllers.Go(func() {
+		watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
 			return serveSnapshot(ctx, extensions, event.Object)
 		})
 	})
-	return group.Wait()
+	controllers.Wait()
 }
 
 // serveSnapshot sets the status of a VolumeSnapshot, unless it has the annotation bosh.cloudfoundry.org/fails.

@@ -11,50 +11,35 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// watchUntilDone calls handle for each existing object and each change, until the context is canceled or handle fails repeatedly. The API
-// server closes a watch after some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the
-// existing objects.
+// watchUntilDone calls handle for each existing object and each change, until the context is canceled. The API server closes a watch after
+// some time, or if the client is too slow. watchUntilDone then starts a new watch, which begins with the existing objects.
 func watchUntilDone(
 	ctx context.Context,
 	startWatch func(context.Context, metav1.ListOptions) (watch.Interface, error),
 	handle func(watch.Event) error,
-) error {
+) {
 	for ctx.Err() == nil {
 		stream, err := startWatch(ctx, metav1.ListOptions{})
 		if err != nil {
 			pause(ctx)
 			continue
 		}
-		if err := handleEvents(ctx, stream, handle); err != nil {
-			return err
-		}
+		handleEvents(ctx, stream, handle)
 	}
-	return nil
 }
 
-func handleEvents(ctx context.Context, stream watch.Interface, handle func(watch.Event) error) error {
+// handleEvents calls handle for each event, again if a request failed, for example on a busy machine. After three attempts it goes on: a
+// webhook of a test may fail for longer. A request that the API server rejects is not repeated: the object changed or is gone since the
+// event.
+func handleEvents(ctx context.Context, stream watch.Interface, handle func(watch.Event) error) {
 	defer stream.Stop()
 	for event := range stream.ResultChan() {
-		if err := handleWithRetry(ctx, event, handle); err != nil {
-			return err
+		for range 3 {
+			if err := handle(event); err == nil || isRejected(err) || ctx.Err() != nil {
+				break
+			}
+			pause(ctx)
 		}
-	}
-	return nil
-}
-
-// handleWithRetry calls handle again if a request failed, for example on a busy machine. A request that the API server rejects is not
-// repeated, and no error: the object changed or is gone since the event.
-func handleWithRetry(ctx context.Context, event watch.Event, handle func(watch.Event) error) error {
-	const attempts = 10
-	for attempt := 1; ; attempt++ {
-		err := handle(event)
-		switch {
-		case err == nil, isRejected(err), ctx.Err() != nil:
-			return nil
-		case attempt == attempts:
-			return err
-		}
-		pause(ctx)
 	}
 }
 
@@ -67,6 +52,6 @@ func isRejected(err error) bool {
 func pause(ctx context.Context) {
 	select {
 	case <-ctx.Done():
-	case <-time.After(time.Second):
+	case <-time.After(500 * time.Millisecond):
 	}
 }
