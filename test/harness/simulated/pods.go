@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -17,40 +16,35 @@ import (
 // TerminatePods terminates deleted Pods as a kubelet does, until the context is canceled. It reports the exit code of the containers (0,
 // or 137 with the annotation test/killed), and deletes the Pod by its UID. A Pod with the annotation test/stays and the attachment Pod of
 // a mounted disk keep running.
-func TerminatePods(ctx context.Context, cluster kubernetes.Interface) {
+func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
 	pods := cluster.CoreV1().Pods("")
-	watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
+	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil ||
-			pod.Annotations["test/stays"] != "" {
+			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
 			return nil
-		}
-		if mounted, err := isDiskMounted(ctx, cluster, pod); mounted || err != nil {
-			return err
 		}
 		if err := reportTermination(ctx, cluster, pod); err != nil {
 			return err
 		}
-		return cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
+		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 		})
+		return nil
 	})
 }
 
 // isDiskMounted reports whether the Pod is the attachment Pod of a mounted disk, according to the VM Pod's annotation test/mounted. It
 // returns false for a Pod with the annotation test/killed, which terminates anyway.
-func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) (bool, error) {
+func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) bool {
 	if pod.Labels[manifest.LabelRole] != manifest.RoleAttachment || pod.Annotations["test/killed"] != "" {
-		return false, nil
+		return false
 	}
 	vmPod, err := cluster.CoreV1().Pods(pod.Namespace).Get(ctx, pod.Labels[manifest.LabelVM], metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return false, nil
-	}
-	return vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk], err
+	return err == nil && vmPod.Annotations["test/mounted"] == pod.Labels[manifest.LabelDisk]
 }
 
-// reportTermination sets the status of the Pod's containers to terminated.
+// reportTermination sets the status of the Pod's containers to terminated. It ignores errors of the API server.
 func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
 	killed := pod.Annotations["test/killed"] != ""
 	var terminated []corev1.ContainerStatus
@@ -74,6 +68,6 @@ func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *c
 	if err != nil {
 		return err
 	}
-	_, err = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return nil
 }

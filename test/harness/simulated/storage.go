@@ -4,8 +4,8 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"sync"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,22 +86,22 @@ parameters: {iops: "0"}
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
 // ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context is canceled.
-func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) {
-	var controllers sync.WaitGroup
-	controllers.Go(func() {
-		watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
+func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
+	var group errgroup.Group
+	group.Go(func() error {
+		return watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
 			if pvc, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
 				return servePVC(ctx, cluster, pvc)
 			}
 			return nil
 		})
 	})
-	controllers.Go(func() {
-		watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
+	group.Go(func() error {
+		return watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
 			return serveSnapshot(ctx, extensions, event.Object)
 		})
 	})
-	controllers.Wait()
+	return group.Wait()
 }
 
 // serveSnapshot sets the status of a VolumeSnapshot, unless it has the annotation bosh.cloudfoundry.org/fails.
@@ -114,9 +114,9 @@ func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any
 	if err != nil {
 		return err
 	}
-	_, err = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
+	_, _ = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
 		status, metav1.PatchOptions{}, "status")
-	return err
+	return nil
 }
 
 // snapshotStatus returns the status that the snapshot controller sets. The VolumeSnapshotClass "none" does not exist.
@@ -131,13 +131,12 @@ func snapshotStatus(snapshot any) map[string]any {
 }
 
 // servePVC creates the volume of a PVC after the scheduler selected a node, expands the volume, and applies its VolumeAttributesClass. It
-// may get the same PVC several times.
+// ignores errors of the API server, because it may get the same PVC several times.
 func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
 	case pvc.Status.Phase == corev1.ClaimPending && (selectedNode(pvc) != "" || hasStorageClass(pvc, immediateClass)):
-		_, err := cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
-		return err
+		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
 	case pvc.Status.Phase == corev1.ClaimBound && requested.Cmp(capacity) > 0:
 		return patchStatus(ctx, cluster, pvc, expansionStatus(pvc, requested))
 	case pvc.Status.Phase == corev1.ClaimBound && pvc.Spec.VolumeAttributesClassName != nil:
@@ -154,8 +153,8 @@ func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.
 		return err
 	}
 	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
-	_, err = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return err
+	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return nil
 }
 
 // modificationStatus returns the status of a PVC that requests the VolumeAttributesClass, or nil if the status is up to date.
