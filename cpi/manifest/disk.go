@@ -73,6 +73,21 @@ func (d Disk) PVC() DiskPVC {
 	return DiskPVC{pvc}
 }
 
+// PVC is a short name for the embedded object.
+type PVC = corev1.PersistentVolumeClaim
+
+// A DiskPVC is the PVC of a disk. Its name is the disk's CID.
+type DiskPVC struct{ *PVC }
+
+// NewDiskPVCs returns the PVCs of disks.
+func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
+	disks := make([]DiskPVC, len(pvcs))
+	for i, pvc := range pvcs {
+		disks[i] = DiskPVC{pvc}
+	}
+	return disks
+}
+
 // IsDynamic reports whether the disk is a dynamic disk.
 func (d DiskPVC) IsDynamic() bool {
 	_, dynamic := d.Annotations[LabelDynamicDisk]
@@ -164,21 +179,6 @@ func RecordSizePatch(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},
 	})
-}
-
-// PVC is a short name for the embedded object.
-type PVC = corev1.PersistentVolumeClaim
-
-// A DiskPVC is the PVC of a disk. Its name is the disk's CID.
-type DiskPVC struct{ *PVC }
-
-// NewDiskPVCs returns the PVCs of disks.
-func NewDiskPVCs(pvcs []*corev1.PersistentVolumeClaim) []DiskPVC {
-	disks := make([]DiskPVC, len(pvcs))
-	for i, pvc := range pvcs {
-		disks[i] = DiskPVC{pvc}
-	}
-	return disks
 }
 
 // RecordedSize returns the size of the disk in MiB, in decimal.
