@@ -122,15 +122,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 
 // createSmallQuota creates a ResourceQuota that is too small for a VM.
 func createSmallQuota(ctx context.Context, env testEnv) {
-	small := &corev1.ResourceQuota{ObjectMeta: metav1.ObjectMeta{Name: "small"},
-		Spec: corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Mi")}}}
-	_, err := cluster.CoreV1().ResourceQuotas(env.namespace).Create(ctx, small, metav1.CreateOptions{})
-	Expect(err).NotTo(HaveOccurred())
-	Eventually(func(g Gomega) {
-		found, err := cluster.CoreV1().ResourceQuotas(env.namespace).Get(ctx, "small", metav1.GetOptions{})
-		g.Expect(err).NotTo(HaveOccurred())
-		g.Expect(found.Status.Hard).NotTo(BeEmpty())
-	}).WithContext(ctx).Should(Succeed())
+	env.createQuota(ctx, corev1.ResourceList{corev1.ResourceLimitsMemory: resource.MustParse("1Mi")})
 }
 
 // enforceRestricted sets the Pod Security label of the namespace to restricted.
