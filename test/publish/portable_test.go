@@ -48,7 +48,7 @@ var _ = Describe("A script that also runs on macOS", func() {
 func portableToolsDir() string {
 	GinkgoHelper()
 	busybox, err := exec.LookPath("busybox")
-	Expect(err).NotTo(HaveOccurred(), "scripts/e2e installs it")
+	Expect(err).NotTo(HaveOccurred(), "scripts/test installs it")
 	dir := GinkgoT().TempDir()
 	tools := "awk basename cat chmod cp cut dirname env find grep head ln ls mkdir mktemp mv printf rm sed sort tail tar xargs"
 	for name := range strings.FieldsSeq(tools) {
