@@ -31,7 +31,7 @@ func (r eventReasons) forResult(callErr error) string {
 	switch {
 	case callErr == nil:
 		return r.success
-	case call.CodeDiskInUse.Is(call.AsBOSHError(callErr).WithCode()): // also if a program on the node found out
+	case call.CodeDiskInUse.Is(call.AsBOSHError(callErr).WithCode()): // a program on the node may have returned the code
 		return r.action + "Rejected"
 	}
 	return r.action + "Failed"

@@ -136,7 +136,7 @@ var _ = Describe("Each state of an attachment Pod", func() {
 	})
 
 	It("has the expected result of each method", func() {
-		questions := []struct {
+		methods := []struct {
 			word string
 			is   func(AttachmentState) bool
 		}{
@@ -144,23 +144,27 @@ var _ = Describe("Each state of an attachment Pod", func() {
 			{"deleted", AttachmentState.IsDeleted}, {"published", AttachmentState.HasPublished}, {"guarded", AttachmentState.IsGuarded},
 			{"released", AttachmentState.IsReleased}, {"exited", AttachmentState.HasExited}, {"ended", AttachmentState.HasEnded},
 		}
-		answers := map[AttachmentState]string{}
+		results := map[AttachmentState]string{}
 		for _, state := range declaredStates() {
-			for _, question := range questions {
-				if question.is(state) {
-					answers[state] = strings.TrimSpace(answers[state] + " " + question.word)
+			var words []string
+			for _, method := range methods {
+				if method.is(state) {
+					words = append(words, method.word)
 				}
 			}
+			results[state] = strings.Join(words, " ")
 		}
-		Expect(answers).To(Equal(map[AttachmentState]string{
+		Expect(results).To(Equal(map[AttachmentState]string{
 			AttachmentAbsent:    "guarded",
 			AttachmentGated:     "unstarted guarded",
 			AttachmentPending:   "unstarted guarded",
 			AttachmentPreparing: "guarded",
+			AttachmentFailed:    "",
 			AttachmentPublished: "published guarded",
 			AttachmentChecking:  "checking published guarded",
 			AttachmentUnready:   "checking",
 			AttachmentChecked:   "published guarded",
+			AttachmentKilled:    "",
 			AttachmentLost:      "finished ended",
 			AttachmentRejected:  "finished guarded ended",
 			AttachmentCanceled:  "deleted guarded",
@@ -170,6 +174,6 @@ var _ = Describe("Each state of an attachment Pod", func() {
 			AttachmentReleasing: "deleted guarded released",
 			AttachmentReleased:  "deleted guarded released exited ended",
 			AttachmentExited:    "deleted guarded exited ended",
-		}), "a new state needs a row, except for states that answer no to all questions: Failed and Killed")
+		}))
 	})
 })

@@ -93,8 +93,8 @@ const (
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
 	// AnnotationFormatted is on a disk once a VM had it. Its value is FormattedDevice or FormattedDirectory.
 	AnnotationFormatted = Prefix + "formatted"
-	// AnnotationReattached is "true" on an attachment Pod for a disk that the VM already had, according to the PVC when the Pod was built: for
-	// example, it replaces a lost one.
+	// AnnotationReattached is "true" on an attachment Pod for a disk that the VM already had, according to the PVC when the Pod was built. For
+	// example, the Pod replaces a lost one.
 	AnnotationReattached = Prefix + "reattached"
 	// AnnotationOwner is the UID of the Pod that may open a disk's volume: see DiskOwner.
 	AnnotationOwner = Prefix + "owner-uid"

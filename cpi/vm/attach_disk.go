@@ -169,8 +169,8 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 }
 
 // clear waits until a Pod that does not attach the disk to this VM is gone, and deletes it if no VM uses the disk with it. It fails if the
-// Pod attaches the disk to another VM. It does not release a disk that
-// the VM has, because the new Pod was built for the owner on the PVC (IsReattached).
+// Pod attaches the disk to another VM. It does not release a disk that the VM has, because the new Pod was built for the owner on the PVC
+// (IsReattached).
 func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	s, attachment := e.session, manifest.AttachmentPod{Pod: existing}
 	own := attachment.VM() == e.vmPod.Name

@@ -155,6 +155,7 @@ var _ = Describe("The result of bosh-node", func() {
 		env = newTestEnv()
 		vm, disk = env.createVM(`{}`), env.createDisk(`{}`)
 	})
+
 	It("is the error of attach_disk, with the code closest to the cause", func() {
 		simulate := env.api.Simulate
 		env.api.Simulate = func(obj *object) bool {

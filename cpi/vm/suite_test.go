@@ -42,8 +42,8 @@ const (
 
 type object = memoryapi.Object
 
-// testEnv is an API server in memory, on which Pods start, volumes are bound, and helper Pods succeed at once, with a session for one call:
-// a second call needs another session (newSession).
+// testEnv is an API server in memory, on which Pods start, volumes are bound, and helper Pods succeed at once, with a session for one call.
+// A second call requires another session (newSession).
 type testEnv struct {
 	*Session
 	api *memoryapi.Server

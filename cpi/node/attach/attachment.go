@@ -10,7 +10,6 @@ package attach
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"runtime/debug"
 	"time"
@@ -129,16 +128,4 @@ func (a attachment) insist(numbers device.Numbers, do func() error) error {
 		}
 		<-time.After(wait)
 	}
-}
-
-// explain returns the users of the device if it is busy, or the error.
-func (a attachment) explain(numbers device.Numbers, err error) string {
-	if !errors.Is(err, device.ErrBusy) {
-		return err.Error()
-	}
-	users, usersErr := a.users(numbers)
-	if usersErr != nil {
-		return fmt.Sprintf("%s; its users are unknown: %s", err, usersErr)
-	}
-	return describe(users)
 }

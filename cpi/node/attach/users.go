@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -53,6 +54,18 @@ func (a attachment) stillInUse(numbers device.Numbers) error {
 		return err
 	}
 	return api.Errorf("disk-in-use", "%s", describe(users)).With(users)
+}
+
+// explain returns the users of the device if it is busy, or the error.
+func (a attachment) explain(numbers device.Numbers, err error) string {
+	if !errors.Is(err, device.ErrBusy) {
+		return err.Error()
+	}
+	users, usersErr := a.users(numbers)
+	if usersErr != nil {
+		return fmt.Sprintf("%s; its users are unknown: %s", err, usersErr)
+	}
+	return describe(users)
 }
 
 // users returns the processes of the node that have the device mounted, one for each mount namespace, and those of the VM that use it in
