@@ -21,22 +21,30 @@ import (
 
 // Config is the content of cpi.json, documented in docs/reference/configuration.md.
 type Config struct {
-	Kubernetes kube.Options          `json:"kubernetes"`
-	Agent      agentsettings.Options `json:"agent"`
-	Network    network.Options       `json:"network"`
-	Disk       disk.Options          `json:"disk"`
-	Stemcell   stemcell.Options      `json:"stemcell"`
-	Pods       call.PodOptions       `json:"pods"`
-	Timeouts   Timeouts              `json:"timeouts"`
-	Log        LogOptions            `json:"log"`
-	Events     EventOptions          `json:"events"`
-	CPIConfig  ConfigOptions         `json:"cpi_config"`
+	KubernetesOptions `json:"kubernetes"`
+	Agent             agentsettings.Options `json:"agent"`
+	// NodeImageLayout is the directory with the image of bosh-node, or "".
+	NodeImageLayout string `json:"-"`
+}
+
+// KubernetesOptions are the settings of the CPI itself. Those for agents are next to them, as directors set them for all CPIs.
+type KubernetesOptions struct {
+	Cluster
+	Network   network.Options  `json:"network"`
+	Disk      disk.Options     `json:"disk"`
+	Stemcell  stemcell.Options `json:"stemcell"`
+	Pods      call.PodOptions  `json:"pods"`
+	Timeouts  Timeouts         `json:"timeouts"`
+	Log       LogOptions       `json:"log"`
+	Events    EventOptions     `json:"events"`
+	CPIConfig ConfigOptions    `json:"cpi_config"`
 	// NodeImage is the reference of the image of bosh-node, with a digest. The default is the image of this version of the CPI, in the
 	// registry for heavy stemcells, or as it was published with the release.
 	NodeImage string `json:"node_image"`
-	// NodeImageLayout is the directory with this image, or "".
-	NodeImageLayout string `json:"-"`
 }
+
+// Cluster is the cluster, and the credentials for it.
+type Cluster = kube.Options
 
 // ConfigOptions limits the access of a cpi-config's kubeconfig to the host of the CPI. By default, it has none: otherwise a user
 // who may change a cpi-config could run programs on that host as the CPI's user, and send its files to any server.
@@ -52,13 +60,15 @@ func (o ConfigOptions) checkHostAccess(access kube.HostAccess) error {
 	for _, command := range access.Commands {
 		if !slices.Contains(o.AllowedCommands, command.Name) {
 			return fmt.Errorf("cpi-config: %s must not run program %q; put a token or a certificate into the kubeconfig "+
-				"(token, client-certificate-data), or list the program in cpi_config.allowed_commands of cpi.json", command.Field, command.Name)
+				"(token, client-certificate-data), or list the program in kubernetes.cpi_config.allowed_commands of cpi.json",
+				command.Field, command.Name)
 		}
 	}
 	for _, file := range access.Files {
 		if !slices.Contains(o.AllowedFiles, file.Name) {
 			return fmt.Errorf("cpi-config: %s must not refer to file %q of this host; use its content "+
-				"(kubeconfig, token, …-data), or list the file in cpi_config.allowed_files of cpi.json", file.Field, file.Name)
+				"(kubeconfig, token, …-data), or list the file in kubernetes.cpi_config.allowed_files of cpi.json",
+				file.Field, file.Name)
 		}
 	}
 	return nil
@@ -72,13 +82,13 @@ type LogOptions struct {
 
 // DefaultConfig returns the defaults for keys that cpi.json omits.
 func DefaultConfig() Config {
-	return Config{
+	return Config{KubernetesOptions: KubernetesOptions{
 		Network:  network.DefaultOptions(),
 		Pods:     call.DefaultPodOptions(),
 		Timeouts: defaultTimeouts(),
 		Log:      LogOptions{Level: "info"},
 		Events:   EventOptions{Enabled: true},
-	}
+	}}
 }
 
 // LoadConfig reads and validates cpi.json.
@@ -107,7 +117,7 @@ func LoadConfig(path string) (Config, error) {
 // Validate returns the first error in the configuration.
 func (c Config) Validate() error {
 	for _, check := range []func() error{
-		c.Kubernetes.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
+		c.Cluster.Validate, c.Agent.Validate, c.Network.Validate, c.Disk.Validate, c.Stemcell.Validate,
 		c.Pods.Validate, c.Timeouts.Validate, c.NodeImageStore(nil).Validate,
 	} {
 		if err := check(); err != nil {
@@ -142,7 +152,7 @@ func (c Config) NodeImageStore(log *slog.Logger) stemcell.NodeImage {
 func (l LogOptions) level() (slog.Level, error) {
 	var level slog.Level
 	if err := level.UnmarshalText([]byte(l.Level)); err != nil {
-		return level, fmt.Errorf("log.level %q is not valid; use debug, info, warn or error", l.Level)
+		return level, fmt.Errorf("kubernetes.log.level %q is not valid; use debug, info, warn or error", l.Level)
 	}
 	return level, nil
 }
@@ -152,13 +162,6 @@ func (l LogOptions) level() (slog.Level, error) {
 type overrides struct {
 	Kubernetes json.RawMessage `json:"kubernetes"`
 	Agent      json.RawMessage `json:"agent"`
-	Network    json.RawMessage `json:"network"`
-	Disk       json.RawMessage `json:"disk"`
-	Stemcell   json.RawMessage `json:"stemcell"`
-	Pods       json.RawMessage `json:"pods"`
-	Timeouts   json.RawMessage `json:"timeouts"`
-	Events     json.RawMessage `json:"events"`
-	NodeImage  json.RawMessage `json:"node_image"`
 }
 
 // withOverrides returns the configuration for a request with this context.
@@ -170,34 +173,27 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	if err := checkContext(context); err != nil {
 		return c, err
 	}
-	if isSet(overriding.Kubernetes) {
-		c.Kubernetes = kube.Options{} // the settings of this cluster do not apply to another
-		c.Disk = disk.Options{}       // it names PriorityClasses of this cluster
+	settings := jsonKeys(overriding.Kubernetes)
+	otherCluster := slices.ContainsFunc(slices.Collect(maps.Keys(settings)), func(key string) bool {
+		return isSet(settings[key]) && document.HasKey(Cluster{}, key)
+	})
+	if otherCluster {
+		c.Cluster = Cluster{}   // the settings of this cluster do not apply to another
+		c.Disk = disk.Options{} // it names PriorityClasses of this cluster
 	}
-	if isSet(overriding.Stemcell) {
+	if isSet(settings["stemcell"]) {
 		c.Stemcell = stemcell.Options{} // including the credentials of this registry
 		c.NodeImage = ""                // it may be in this registry
 	}
 	c.clearOverridden(overriding)
-	for _, part := range []struct {
-		name string
-		raw  json.RawMessage
-		into any
-	}{
-		{"kubernetes", overriding.Kubernetes, &c.Kubernetes}, {"agent", overriding.Agent, &c.Agent},
-		{"network", overriding.Network, &c.Network}, {"disk", overriding.Disk, &c.Disk}, {"stemcell", overriding.Stemcell, &c.Stemcell},
-		{"pods", overriding.Pods, &c.Pods}, {"timeouts", overriding.Timeouts, &c.Timeouts},
-		{"events", overriding.Events, &c.Events}, {"node_image", overriding.NodeImage, &c.NodeImage},
-	} {
-		if !isSet(part.raw) {
-			continue
-		}
-		if err := document.Decode("the cpi-config's property "+part.name, part.raw, part.into); err != nil {
-			return c, err
-		}
+	if err := document.Decode("the cpi-config's property kubernetes", overriding.Kubernetes, &c.KubernetesOptions); err != nil {
+		return c, err
 	}
-	if isSet(overriding.Kubernetes) {
-		access, err := c.Kubernetes.HostAccess()
+	if err := document.Decode("the cpi-config's property agent", overriding.Agent, &c.Agent); err != nil {
+		return c, err
+	}
+	if otherCluster {
+		access, err := c.HostAccess()
 		if err != nil {
 			return c, err
 		}
@@ -208,11 +204,18 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 	return c, c.Validate()
 }
 
-// checkContext rejects a cpi-config with the keys of this CPI at the wrong place, or misspelled: its calls would use the job's cluster.
+// checkContext rejects a cpi-config with settings of the job, and with keys of this CPI at the wrong place, or misspelled: its calls would
+// use the job's cluster.
 func checkContext(context json.RawMessage) error {
 	keys := jsonKeys(context)
+	settings := jsonKeys(keys["kubernetes"])
+	for _, key := range []string{"log", "cpi_config"} {
+		if isSet(settings[key]) {
+			return fmt.Errorf("cpi-config: property kubernetes.%s is only for the job kubernetes_cpi; move it there", key)
+		}
+	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if isSet(keys[key]) && (key == "log" || key == "env" || key == "cpi_config") {
+		if key == "env" && isSet(keys[key]) {
 			return fmt.Errorf("cpi-config: property %s is only for the job kubernetes_cpi; move it there", key)
 		}
 		if section, found := sectionWith(key); found {
@@ -242,8 +245,9 @@ func sectionWith(key string) (section string, found bool) {
 	for _, candidate := range []struct {
 		section string
 		fields  any
-	}{{"kubernetes", kube.Options{}}, {"agent", agentsettings.Options{}}, {"stemcell", stemcell.Options{}},
-		{"network", network.Options{}}, {"disk", disk.Options{}}, {"pods", call.PodOptions{}}, {"timeouts", Timeouts{}}} {
+	}{{"kubernetes", KubernetesOptions{}}, {"agent", agentsettings.Options{}}, {"kubernetes.stemcell", stemcell.Options{}},
+		{"kubernetes.network", network.Options{}}, {"kubernetes.disk", disk.Options{}}, {"kubernetes.pods", call.PodOptions{}},
+		{"kubernetes.timeouts", Timeouts{}}} {
 		if document.HasKey(candidate.fields, key) {
 			return candidate.section, true
 		}
@@ -254,27 +258,24 @@ func sectionWith(key string) (section string, found bool) {
 // clearOverridden clears the overridden blobstore, lists and maps. They are replaced as a whole, but decoding would merge them with
 // their current content.
 func (c *Config) clearOverridden(overriding overrides) {
-	if hasKey(overriding.Agent, "blobstore") {
+	if isSet(jsonKeys(overriding.Agent)["blobstore"]) {
 		c.Agent.Blobstore = agentsettings.Blobstore{}
 	}
-	if hasKey(overriding.Network, "address_annotations") {
+	settings := jsonKeys(overriding.Kubernetes)
+	if isSet(jsonKeys(settings["network"])["address_annotations"]) {
 		c.Network.AddressAnnotations = nil
 	}
-	if hasKey(overriding.Pods, "labels") {
-		c.Pods.Labels = nil
-	}
-	if hasKey(overriding.Pods, "annotations") {
-		c.Pods.Annotations = nil
-	}
-	if hasKey(overriding.Pods, "helper_requests") {
-		c.Pods.HelperRequests = nil
-	}
-	if hasKey(overriding.Pods, "helper_limits") {
-		c.Pods.HelperLimits = nil
+	for key, reset := range map[string]func(){
+		"labels":          func() { c.Pods.Labels = nil },
+		"annotations":     func() { c.Pods.Annotations = nil },
+		"helper_requests": func() { c.Pods.HelperRequests = nil },
+		"helper_limits":   func() { c.Pods.HelperLimits = nil },
+	} {
+		if isSet(jsonKeys(settings["pods"])[key]) {
+			reset()
+		}
 	}
 }
-
-func hasKey(part json.RawMessage, key string) bool { return isSet(jsonKeys(part)[key]) }
 
 // isSet reports whether a value is neither missing nor null.
 func isSet(raw json.RawMessage) bool { return raw != nil && string(raw) != "null" }

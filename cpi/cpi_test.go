@@ -43,7 +43,7 @@ var _ = Describe("A cpi-config", func() {
 		changed, err := config.withOverrides([]byte(`{"agent": {"blobstore": {"provider": "s3", "options": {"bucket_name": "b"}}}}`))
 		Expect(err).To(MatchError(ContainSubstring("agent.mbus")), "the result is validated as a whole")
 		Expect(changed.Agent.Blobstore.Options).To(Equal(map[string]any{"bucket_name": "b"}))
-		_, err = config.withOverrides([]byte(`{"network": {"address_annotations": [{"name": "example.org/address"}]}}`))
+		_, err = config.withOverrides([]byte(`{"kubernetes": {"network": {"address_annotations": [{"name": "example.org/address"}]}}}`))
 		Expect(err).To(HaveOccurred())
 	})
 	It("replaces the image of bosh-node, and resets it with the registries", func() {
@@ -53,14 +53,14 @@ var _ = Describe("A cpi-config", func() {
 		for overrides, expected := range map[string]string{
 			`{}`: image, `{"stemcell": {}}`: "", `{"node_image": "` + other + `"}`: other, `{"stemcell": {}, "node_image": "` + other + `"}`: other,
 		} {
-			changed, err := config.withOverrides([]byte(overrides))
+			changed, err := config.withOverrides([]byte(`{"kubernetes": ` + overrides + `}`))
 			Expect(err).NotTo(HaveOccurred())
 			Expect(changed.NodeImage).To(Equal(expected), overrides)
 		}
-		_, err := config.withOverrides([]byte(`{"node_image": "b.test/bosh-node:1"}`))
+		_, err := config.withOverrides([]byte(`{"kubernetes": {"node_image": "b.test/bosh-node:1"}}`))
 		Expect(err).To(MatchError(ContainSubstring("requires a repository and a digest")))
-		_, err = config.withOverrides([]byte(`{"node_image": 1}`))
-		Expect(err).To(MatchError(ContainSubstring("the cpi-config's property node_image")))
+		_, err = config.withOverrides([]byte(`{"kubernetes": {"node_image": 1}}`))
+		Expect(err).To(MatchError(ContainSubstring("the cpi-config's property kubernetes.node_image")))
 	})
 	DescribeTable("cannot access the host of the CPI unless cpi.json allows it", func(kubernetes map[string]any, message string, allowed ConfigOptions) {
 		config := DefaultConfig()
@@ -96,19 +96,19 @@ var _ = Describe("A cpi-config", func() {
 	It("cannot extend its own access to the host", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
-		_, err := config.withOverrides([]byte(`{"cpi_config": {"allowed_files": ["/k"]}, "kubernetes": {"kubeconfig_path": "/k"}}`))
-		Expect(err).To(MatchError(ContainSubstring("property cpi_config is only for the job")))
+		_, err := config.withOverrides([]byte(`{"kubernetes": {"cpi_config": {"allowed_files": ["/k"]}, "kubeconfig_path": "/k"}}`))
+		Expect(err).To(MatchError(ContainSubstring("property kubernetes.cpi_config is only for the job")))
 	})
 
 	It("replaces Pod labels as a whole, and keeps Pod annotations", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
-		changed, err := config.withOverrides([]byte(`{"pods": {"labels": {"kuma.io/sidecar-injection": "disabled"}}}`))
+		changed, err := config.withOverrides([]byte(`{"kubernetes": {"pods": {"labels": {"kuma.io/sidecar-injection": "disabled"}}}}`))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(changed.Pods.Labels).To(Equal(map[string]string{"kuma.io/sidecar-injection": "disabled"}))
 		Expect(changed.Pods.Annotations).To(Equal(config.Pods.Annotations))
-		_, err = config.withOverrides([]byte(`{"pods": {"labels": {"bosh.cloudfoundry.org/role": "x"}}}`))
-		Expect(err).To(MatchError(ContainSubstring("pods.labels.bosh.cloudfoundry.org/role is reserved for the CPI")))
+		_, err = config.withOverrides([]byte(`{"kubernetes": {"pods": {"labels": {"bosh.cloudfoundry.org/role": "x"}}}}`))
+		Expect(err).To(MatchError(ContainSubstring("kubernetes.pods.labels.bosh.cloudfoundry.org/role is reserved for the CPI")))
 	})
 
 	DescribeTable("cannot have keys at a place where they would be ignored", func(cpiConfig, message string) {
@@ -119,9 +119,12 @@ var _ = Describe("A cpi-config", func() {
 	},
 		Entry("outside of a section", `{"kubeconfig": "x", "namespace": "other"}`, "property kubeconfig must be in the hash kubernetes"),
 		Entry("outside of the section agent", `{"mbus": "nats://x:1"}`, "property mbus must be in the hash agent"),
-		Entry("outside of the section pods", `{"helper_limits": {}}`, "property helper_limits must be in the hash pods"),
-		Entry("outside of the section timeouts", `{"unschedulable": "5m"}`, "property unschedulable must be in the hash timeouts"),
-		Entry("for the job only", `{"log": {"level": "debug"}}`, "property log is only for the job kubernetes_cpi"),
+		Entry("outside of the section kubernetes", `{"stemcell": {"registry": {}}}`, "property stemcell must be in the hash kubernetes"),
+		Entry("outside of the section pods", `{"helper_limits": {}}`, "property helper_limits must be in the hash kubernetes.pods"),
+		Entry("outside of the section timeouts", `{"unschedulable": "5m"}`, "property unschedulable must be in the hash kubernetes.timeouts"),
+		Entry("for the job only", `{"kubernetes": {"log": {"level": "debug"}}}`, "property kubernetes.log is only for the job kubernetes_cpi"),
+		Entry("that are variables of the job's environment", `{"env": {"no_proxy": "a"}}`, "property env is only for the job kubernetes_cpi"),
+		Entry("misspelled", `{"kubernetes": {"name_space": "b"}}`, `property kubernetes: unknown key "name_space" (did you mean "namespace"?)`),
 		Entry("in a hash of the job's name", `{"kubernetes_cpi": {"kubernetes": {}}}`, "property kubernetes must not be in the hash kubernetes_cpi"),
 		Entry("in an unknown section", `{"cluster": {"kubeconfig": "x"}}`, "property kubeconfig must not be in the hash cluster"),
 		Entry("in a misspelled section", `{"kubernets": {"kubeconfig": "x"}}`, `unknown property kubernets (did you mean "kubernetes"?)`),
@@ -130,7 +133,7 @@ var _ = Describe("A cpi-config", func() {
 	It("may have nulls, which change nothing", func() {
 		config := DefaultConfig()
 		config.Agent.Mbus = "nats://10.0.0.6:4222"
-		changed, err := config.withOverrides([]byte(`{"kubernetes": null, "node_image": null, "pods": {"labels": null}}`))
+		changed, err := config.withOverrides([]byte(`{"agent": null, "kubernetes": {"namespace": null, "node_image": null, "pods": {"labels": null}}}`))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(changed.Pods.Labels).To(Equal(config.Pods.Labels))
 	})
@@ -145,7 +148,7 @@ var _ = Describe("A cpi-config", func() {
 	It("keeps settings that it does not contain", func() {
 		config := DefaultConfig()
 		config.Agent = agentsettings.Options{Mbus: "nats://10.0.0.6:4222", Blobstore: agentsettings.Blobstore{Provider: "local"}}
-		changed, err := config.withOverrides([]byte(`{"agent": {"ntp": ["10.0.0.1"]}, "network": {"keep_dynamic_addresses": false}}`))
+		changed, err := config.withOverrides([]byte(`{"agent": {"ntp": ["10.0.0.1"]}, "kubernetes": {"network": {"keep_dynamic_addresses": false}}}`))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(changed.Agent.Blobstore).To(Equal(config.Agent.Blobstore))
 		Expect(changed.Network.AddressAnnotations).To(Equal(config.Network.AddressAnnotations))
@@ -156,13 +159,15 @@ var _ = It("cpi.json and a cpi-config show no secret in an error, however they a
 	kubeconfig := `{"current-context": "it", "contexts": [{"name": "it", "context": {"cluster": "k", "user": "u"}}],
 		"clusters": [{"name": "k", "cluster": {"server": "https://u:canary@10.0.0.1:6443"}}], "users": [{"name": "u", "user": {"token": "canary"}}]}`
 	document := map[string]any{
-		"kubernetes": map[string]any{"kubeconfig": kubeconfig},
 		"agent": map[string]any{"mbus": "nats://nats:canary@10.0.0.6:4222", "blobstore": map[string]any{"provider": "dav", "options": map[string]any{
 			"endpoint": "http://u:canary@10.0.0.6:25250", "user": "agent", "password": "canary"}}},
-		"stemcell": map[string]any{
-			"registry": map[string]any{"repository": "u:canary@registry.test/stemcells", "pull_repository": "u:canary@registry.test/stemcells", "username": "u",
-				"password": "canary", "token": "canary", "ca": "canary", "pull_secret": map[string]any{"name": "s", "username": "u", "password": "canary"}},
-			"registry_mirrors": map[string]any{"registry.test": "u:canary@mirror.test"},
+		"kubernetes": map[string]any{
+			"kubeconfig": kubeconfig,
+			"stemcell": map[string]any{
+				"registry": map[string]any{"repository": "u:canary@registry.test/stemcells", "pull_repository": "u:canary@registry.test/stemcells", "username": "u",
+					"password": "canary", "token": "canary", "ca": "canary", "pull_secret": map[string]any{"name": "s", "username": "u", "password": "canary"}},
+				"registry_mirrors": map[string]any{"registry.test": "u:canary@mirror.test"},
+			},
 		},
 	}
 	broken := 0

@@ -139,7 +139,7 @@ func (s *requestSession) ensureClient() (err error) {
 	if s.Client != nil {
 		return nil
 	}
-	options := s.config.Kubernetes
+	options := s.config.Cluster
 	options.OnWarning = func(text string) { s.Log.Warn("warning of the API server", "warning", text) }
 	s.Client, err = kube.New(options, manifest.ManagedBy, s.config.Timeouts.Request.Duration)
 	if err != nil {

@@ -55,7 +55,7 @@ func newRejectingServer(f *testing.F) *rejectingServer {
 func (r *rejectingServer) config() Config {
 	config := DefaultConfig()
 	config.Agent.Mbus = "nats://nats.test:4222"
-	config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: strings.ReplaceAll(`
+	config.Cluster = kube.Options{Namespace: "bosh", Kubeconfig: strings.ReplaceAll(`
 apiVersion: v1
 kind: Config
 current-context: c
@@ -147,10 +147,11 @@ func FuzzConfig(f *testing.F) {
 	}
 	f.Add(complete)
 	for _, part := range []string{
-		``, `[]`, `{"agent":{"mbus":"nats://a:1"}}`, `{"kubernetes":{"kubeconfig":"apiVersion: v1"}}`, `{"timeouts":{"create_vm":"-1s"}}`,
-		`{"network":{"address_annotations":{"a/b":"{{index .IPs 0}}"}}}`, `{"stemcell":{"registry":{"repository":"r/s","password":"p"}}}`,
-		`{"agent":{"mbus":"nats://a:1"},"node_image":"r.test/bosh-node@sha256:` + digest + `"}`,
-		`{"pods":{"labels":{"a":"b"},"helper_limits":{"cpu":"1"}}}`,
+		``, `[]`, `{"agent":{"mbus":"nats://a:1"}}`, `{"kubernetes":{"kubeconfig":"apiVersion: v1"}}`, `{"kubernetes":{"timeouts":{"create_vm":"-1s"}}}`,
+		`{"kubernetes":{"network":{"address_annotations":{"a/b":"{{index .IPs 0}}"}}}}`,
+		`{"kubernetes":{"stemcell":{"registry":{"repository":"r/s","password":"p"}}}}`,
+		`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"node_image":"r.test/bosh-node@sha256:` + digest + `"}}`,
+		`{"kubernetes":{"pods":{"labels":{"a":"b"},"helper_limits":{"cpu":"1"}}}}`,
 	} {
 		f.Add([]byte(part))
 	}

@@ -18,7 +18,7 @@ import (
 type method struct {
 	// needsCluster reports whether the method needs a client for the cluster. Other methods work without an API server.
 	needsCluster bool
-	// timeout limits the calls of the method. Without it, timeouts.other does.
+	// timeout limits the calls of the method. Without it, kubernetes.timeouts.other does.
 	timeout methodTimeout
 	// event has the reasons of the Events that calls create. Methods that only read or only change metadata create no Events. Neither do
 	// methods for stemcells, which are not in the cluster.

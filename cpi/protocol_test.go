@@ -55,7 +55,7 @@ func newUnreachableCPI() *unreachableCPI {
 	u := &unreachableCPI{config: DefaultConfig()}
 	u.config.Agent.Mbus, u.config.NodeImage = "nats://nats.test:4222", stemcells.NodeImageReference
 	u.config.Timeouts.Request = metav1.Duration{Duration: time.Millisecond}
-	u.config.Kubernetes = kube.Options{Namespace: "bosh", Kubeconfig: `
+	u.config.Cluster = kube.Options{Namespace: "bosh", Kubeconfig: `
 apiVersion: v1
 kind: Config
 current-context: c

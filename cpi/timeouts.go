@@ -78,10 +78,10 @@ func defaultTimeouts() (t Timeouts) {
 func (t Timeouts) Validate() error {
 	for _, row := range t.table() {
 		if row.value.Duration < 0 && row.key == keyUnschedulable {
-			return fmt.Errorf("timeouts.%s must be at least 0; \"0s\" disables the wait", row.key)
+			return fmt.Errorf("kubernetes.timeouts.%s must be at least 0; \"0s\" disables the wait", row.key)
 		}
 		if row.value.Duration <= 0 && row.key != keyUnschedulable {
-			return fmt.Errorf("timeouts.%s must be greater than 0, for example \"5m\"", row.key)
+			return fmt.Errorf("kubernetes.timeouts.%s must be greater than 0, for example \"5m\"", row.key)
 		}
 	}
 	return nil

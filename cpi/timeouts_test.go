@@ -63,6 +63,6 @@ var _ = Describe("The timeout table", func() {
 	It("reports the first timeout that is not positive", func() {
 		t := defaultTimeouts()
 		t.DeleteVM, t.CreateVM = metav1.Duration{}, metav1.Duration{}
-		Expect(t.Validate()).To(MatchError(ContainSubstring("timeouts.create_vm")))
+		Expect(t.Validate()).To(MatchError(ContainSubstring("kubernetes.timeouts.create_vm")))
 	})
 })

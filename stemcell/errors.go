@@ -64,21 +64,21 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: timed out (%w); check the network and the registry, or raise timeouts.create_stemcell or timeouts.other",
+		return fmt.Errorf("%s: timed out (%w); check the network and the registry, or raise kubernetes.timeouts.create_stemcell or .other",
 			action, err)
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", action, err)
 	case errors.As(err, &untrusted):
 		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
-			"set stemcell.registry.ca to the CA certificate that signed it")
+			"set kubernetes.stemcell.registry.ca to the CA certificate that signed it")
 	case isPlainHTTPError(err):
 		return wrap(ErrUntrusted, "registry "+registry+" does not serve TLS; "+
-			"install a certificate there, or set stemcell.registry.insecure to true if the network to it is trusted")
+			"install a certificate there, or set kubernetes.stemcell.registry.insecure to true if the network to it is trusted")
 	case errors.As(err, &response):
 		return explainResponse(wrap, registry, response, fmt.Errorf("%s: %w", action, err))
 	case errors.Is(err, errPlainHTTP):
 		return wrap(ErrUntrusted, "registry "+registry+" serves, or redirects to, plain HTTP; "+
-			"correct its address or its configuration, or set stemcell.registry.insecure to true")
+			"correct its address or its configuration, or set kubernetes.stemcell.registry.insecure to true")
 	}
 	if isConnectionLost(err) {
 		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly: %w; "+
@@ -90,10 +90,11 @@ func explain(action, registry string, err error) error {
 func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {
 	switch response.StatusCode {
 	case http.StatusUnauthorized:
-		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check stemcell.registry.username and password, or token")
+		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check kubernetes.stemcell.registry.username and "+
+			"password, or token")
 	case http.StatusForbidden:
 		return wrap(ErrDenied, "registry "+registry+" denied access; "+
-			"grant the account of stemcell.registry permission to pull, push and delete in that repository")
+			"grant the account of kubernetes.stemcell.registry permission to pull, push and delete in that repository")
 	case http.StatusNotFound:
 		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
 	case http.StatusInsufficientStorage:
@@ -102,8 +103,8 @@ func explainResponse(wrap func(error, string) error, registry string, response *
 		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads; "+
 			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return wrap(ErrDenied, "registry "+registry+" rejects changes, for example because it is a mirror; set stemcell.registry.repository "+
-			"to a repository that accepts them")
+		return wrap(ErrDenied, "registry "+registry+" rejects changes, for example because it is a mirror; set "+
+			"kubernetes.stemcell.registry.repository to a repository that accepts them")
 	}
 	if strings.Contains(response.Error(), "no space left") {
 		return wrap(ErrFull, "the disk of registry "+registry+" is full; free space there, and retry")

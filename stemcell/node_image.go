@@ -45,16 +45,16 @@ func (n NodeImage) Validate() error {
 	}
 	configured, err := name.NewDigest(n.Configured)
 	if err != nil {
-		return fmt.Errorf("node_image %q is not valid; it requires a repository and a digest, as in registry.example.com/bosh-node@sha256:…",
-			n.Configured)
+		return fmt.Errorf("kubernetes.node_image %q is not valid; it requires a repository and a digest, as in "+
+			"registry.example.com/bosh-node@sha256:…", n.Configured)
 	}
 	if n.Layout == "" {
 		return nil
 	}
 	built, _, err := n.read()
 	if err == nil && built.DigestStr() != configured.DigestStr() {
-		err = fmt.Errorf("node_image %s is not the image of this version of the CPI; push that image, and set node_image to %s@%s",
-			n.Configured, configured.Context(), built.DigestStr())
+		err = fmt.Errorf("kubernetes.node_image %s is not the image of this version of the CPI; push that image, and set "+
+			"kubernetes.node_image to %s@%s", n.Configured, configured.Context(), built.DigestStr())
 	}
 	return err
 }
@@ -78,7 +78,7 @@ func (n NodeImage) Reference() (string, error) {
 // read returns the image in the layout, and its published reference.
 func (n NodeImage) read() (name.Digest, v1.ImageIndex, error) {
 	if n.Layout == "" {
-		return name.Digest{}, nil, fmt.Errorf("%w: the program of the CPI has no directory node-image next to it; set node_image",
+		return name.Digest{}, nil, fmt.Errorf("%w: the program of the CPI has no directory node-image next to it; set kubernetes.node_image",
 			ErrNoNodeImage)
 	}
 	fail := func(err error) (name.Digest, v1.ImageIndex, error) {
@@ -133,7 +133,7 @@ func (n NodeImage) Ensure(ctx context.Context) error {
 }
 
 // Push pushes the image to the repository from which nodes pull it, and returns its reference there. Credentials are those of
-// stemcell.registry for the same registry, otherwise those in Docker's configuration.
+// kubernetes.stemcell.registry for the same registry, otherwise those in Docker's configuration.
 func (n NodeImage) Push(ctx context.Context) (string, error) {
 	_, image, err := n.read()
 	if err != nil {

@@ -79,7 +79,7 @@ var _ = Describe("The image of bosh-node", func() {
 		image.Layout = ""
 		_, err := image.Reference()
 		Expect(err).To(MatchError(stemcell.ErrNoNodeImage))
-		Expect(err).To(MatchError(ContainSubstring("set node_image")))
+		Expect(err).To(MatchError(ContainSubstring("set kubernetes.node_image")))
 	})
 
 	It("has no reference if the directory is damaged", func() {
@@ -98,7 +98,7 @@ var _ = Describe("The image of bosh-node", func() {
 
 	It("must not be configured with the digest of another version", func() {
 		image.Configured = "own.test/bosh-node@sha256:" + strings.Repeat("0", 64)
-		Expect(image.Validate()).To(MatchError(HaveSuffix("set node_image to own.test/bosh-node@" + digest)))
+		Expect(image.Validate()).To(MatchError(HaveSuffix("set kubernetes.node_image to own.test/bosh-node@" + digest)))
 		image.Layout = ""
 		Expect(image.Validate()).To(Succeed())
 	})

@@ -83,9 +83,9 @@ func (o Options) Validate() error {
 		const forms = "use a registry (registry.example.com:5000) or a registry with a path (ghcr.io/cloudfoundry)"
 		switch {
 		case !isImagePrefix(from):
-			return errors.New("stemcell.registry_mirrors has a key that is not valid; " + forms)
+			return errors.New("kubernetes.stemcell.registry_mirrors has a key that is not valid; " + forms)
 		case !isImagePrefix(o.RegistryMirrors[from]):
-			return fmt.Errorf("stemcell.registry_mirrors[%q] is not valid; %s", from, forms)
+			return fmt.Errorf("kubernetes.stemcell.registry_mirrors[%q] is not valid; %s", from, forms)
 		}
 	}
 	return o.Registry.validate()
@@ -106,22 +106,24 @@ func (r Registry) validate() error {
 		return nil
 	}
 	if r.Repository == "" {
-		return errors.New("stemcell.registry.repository is missing; the other properties of stemcell.registry require it")
+		return errors.New("kubernetes.stemcell.registry.repository is missing; the other properties of kubernetes.stemcell.registry require it")
 	}
 	for _, setting := range []struct{ key, value string }{{"repository", r.Repository}, {"pull_repository", r.PullRepository}} {
 		if setting.value != "" && !(strings.Contains(setting.value, "/") && isImagePrefix(setting.value)) {
-			return fmt.Errorf("stemcell.registry.%s is not valid; use a registry and a repository without a scheme, account or tag, "+
+			return fmt.Errorf("kubernetes.stemcell.registry.%s is not valid; use a registry and a repository without a scheme, account or tag, "+
 				"for example registry.example.com/bosh/stemcells", setting.key)
 		}
 	}
 	switch {
 	case r.Token != "" && (r.Username != "" || r.Password != ""):
-		return errors.New("stemcell.registry.token and stemcell.registry.username are mutually exclusive; remove one")
+		return errors.New("kubernetes.stemcell.registry.token and kubernetes.stemcell.registry.username are mutually exclusive; remove one")
 	case (r.Username == "") != (r.Password == ""):
-		return errors.New("stemcell.registry.username and stemcell.registry.password must be set together; set both or neither")
+		return errors.New("kubernetes.stemcell.registry.username and kubernetes.stemcell.registry.password must be set together; " +
+			"set both or neither")
 	}
 	if r.CA != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(r.CA)) {
-		return errors.New("stemcell.registry.ca contains no certificate; set it to a PEM-encoded certificate (-----BEGIN CERTIFICATE-----…)")
+		return errors.New("kubernetes.stemcell.registry.ca contains no certificate; set it to a PEM-encoded certificate " +
+			"(-----BEGIN CERTIFICATE-----…)")
 	}
 	return r.validatePullSecret()
 }
@@ -130,17 +132,17 @@ func (r Registry) validatePullSecret() error {
 	pull := r.PullSecret
 	switch {
 	case pull.Name == "" && (pull.Username != "" || pull.Password != ""):
-		return errors.New("stemcell.registry.pull_secret.name is missing; username and password require it")
+		return errors.New("kubernetes.stemcell.registry.pull_secret.name is missing; username and password require it")
 	case pull.Name == "":
 		return nil
 	case !secretNamePattern().MatchString(pull.Name):
-		return fmt.Errorf("stemcell.registry.pull_secret.name %q is not a valid Secret name; "+
+		return fmt.Errorf("kubernetes.stemcell.registry.pull_secret.name %q is not a valid Secret name; "+
 			"use at most 63 lowercase letters, digits and '-'", pull.Name)
 	case (pull.Username == "") != (pull.Password == ""):
-		return errors.New("stemcell.registry.pull_secret.username and password must be set together; set both or neither")
+		return errors.New("kubernetes.stemcell.registry.pull_secret.username and password must be set together; set both or neither")
 	case pull.Username == "" && r.Username == "":
-		return errors.New("stemcell.registry.pull_secret requires a username and a password; set them there or in stemcell.registry " +
-			"(nodes cannot use a token)")
+		return errors.New("kubernetes.stemcell.registry.pull_secret requires a username and a password; set them there or in " +
+			"kubernetes.stemcell.registry (nodes cannot use a token)")
 	}
 	return nil
 }

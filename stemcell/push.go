@@ -141,7 +141,7 @@ func (s Store) Delete(ctx context.Context, cid string) error {
 	registry := pushed.Context().RegistryStr()
 	configured, err := s.Registry.repository()
 	if s.Registry.Repository == "" || err != nil || configured.Name() != pushed.Context().Name() {
-		return fmt.Errorf("the stemcell's image is in %s, but stemcell.registry.repository is %q; "+
+		return fmt.Errorf("the stemcell's image is in %s, but kubernetes.stemcell.registry.repository is %q; "+
 			"restore the setting, or delete image %s manually and the stemcell with --force",
 			pushed.Context().Name(), s.Registry.Repository, pushed.Name())
 	}

@@ -79,7 +79,7 @@ func (o Options) applyMirror(reference name.Reference) (name.Reference, error) {
 	mirrored := mirror + strings.TrimPrefix(repository, prefix) + separator + reference.Identifier()
 	parsed, err := name.ParseReference(mirrored)
 	if err != nil {
-		return nil, fmt.Errorf("stemcell.registry_mirrors rewrites %s to %q, which is not a valid image reference: %w",
+		return nil, fmt.Errorf("kubernetes.stemcell.registry_mirrors rewrites %s to %q, which is not a valid image reference: %w",
 			reference, mirrored, err)
 	}
 	return parsed, nil

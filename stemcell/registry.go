@@ -114,7 +114,7 @@ func (r Registry) repository() (name.Repository, error) {
 	}
 	repository, err := name.NewRepository(r.Repository, options...)
 	if err != nil {
-		return repository, fmt.Errorf("stemcell.registry.repository: %w", err)
+		return repository, fmt.Errorf("kubernetes.stemcell.registry.repository: %w", err)
 	}
 	return repository, nil
 }

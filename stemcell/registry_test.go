@@ -65,7 +65,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 		Expect(registry.CountManifests()).To(BeZero())
 	},
 		Entry("rejected credentials", http.MethodPost, 401, "UNAUTHORIZED", stemcell.ErrDenied,
-			"check stemcell.registry.username and password"),
+			"check kubernetes.stemcell.registry.username and password"),
 		Entry("missing permissions", http.MethodPost, 403, "DENIED", stemcell.ErrDenied, "permission to pull, push and delete in that repository"),
 		Entry("unknown repository", http.MethodPost, 404, "NAME_UNKNOWN", stemcell.ErrNotFound, "no such image or repository"),
 		Entry("full during the upload", http.MethodPatch, 507, "UNKNOWN", stemcell.ErrFull, "is full; free space there"),
@@ -108,7 +108,7 @@ var _ = Describe("Authentication between the CPI and a registry", func() {
 		registry := startRegistry(true)
 		err := push(ctx, registry, requireTLS)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
-		Expect(err).To(MatchError(ContainSubstring("set stemcell.registry.ca")))
+		Expect(err).To(MatchError(ContainSubstring("set kubernetes.stemcell.registry.ca")))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 
@@ -116,7 +116,7 @@ var _ = Describe("Authentication between the CPI and a registry", func() {
 		registry := startRegistry(false)
 		err := push(ctx, registry, requireTLS)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
-		Expect(err).To(MatchError(ContainSubstring("stemcell.registry.insecure")))
+		Expect(err).To(MatchError(ContainSubstring("kubernetes.stemcell.registry.insecure")))
 		Expect(registry.Requests()).To(BeEmpty())
 	})
 

@@ -216,12 +216,12 @@ func (o options) newStore(env func(string) string) (stemcell.Store, error) {
 // flagNames replaces the CPI properties in errors of package stemcell with flags and environment variables.
 var flagNames = strings.NewReplacer(
 	"of the image are unknown; set both", "of the image are unknown; set -os and -version",
-	"set stemcell.registry.insecure to true", "use -insecure",
-	"set stemcell.registry.ca to", "use -ca with a file that contains",
-	"stemcell.registry.ca contains", "the file passed to -ca contains",
-	"stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
-	"stemcell.registry.password", "$REGISTRY_PASSWORD", "stemcell.registry.token", "$REGISTRY_TOKEN",
-	"the account of stemcell.registry", "the account", "stemcell.registry.", "-",
+	"set kubernetes.stemcell.registry.insecure to true", "use -insecure",
+	"set kubernetes.stemcell.registry.ca to", "use -ca with a file that contains",
+	"kubernetes.stemcell.registry.ca contains", "the file passed to -ca contains",
+	"kubernetes.stemcell.registry.username and password, or token", "-username, $REGISTRY_PASSWORD and $REGISTRY_TOKEN",
+	"kubernetes.stemcell.registry.password", "$REGISTRY_PASSWORD", "kubernetes.stemcell.registry.token", "$REGISTRY_TOKEN",
+	"the account of kubernetes.stemcell.registry", "the account", "kubernetes.stemcell.registry.", "-",
 )
 
 // errorMessage returns the message of an error in terms of flags and environment variables.

@@ -49,7 +49,8 @@ func main() {
 	image := flag.String("image", "", "with -check: stemcell `image` for the Pods that the checks create "+
 		"(default: the image of an existing VM)")
 	pushing := flag.Bool("push-node-image", false, "push the image of bosh-node to the repository from which nodes pull it, print its "+
-		"reference, and exit; without an account in stemcell.registry for this registry, credentials are those in Docker's configuration")
+		"reference, and exit; without an account in kubernetes.stemcell.registry for this registry, credentials are those in Docker's "+
+		"configuration")
 	flag.Parse()
 	switch {
 	case flag.NArg() > 0: // flags after an argument would be ignored

@@ -78,17 +78,17 @@ var _ = Describe("PodOptions.HelperLimits", func() {
 		PodOptions{}.applyResources(&container)
 		Expect(container.Resources.Limits).To(BeNil())
 		zero := PodOptions{HelperLimits: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("0")}}
-		Expect(zero.Validate()).To(MatchError(ContainSubstring("pods.helper_limits.cpu must be greater than 0")))
-		Expect(PodOptions{HelperRequests: zero.HelperLimits}.Validate()).To(MatchError(ContainSubstring("pods.helper_requests.cpu must be greater than 0")))
+		Expect(zero.Validate()).To(MatchError(ContainSubstring("kubernetes.pods.helper_limits.cpu must be greater than 0")))
+		Expect(PodOptions{HelperRequests: zero.HelperLimits}.Validate()).To(MatchError(ContainSubstring("kubernetes.pods.helper_requests.cpu must be greater than 0")))
 		larger := DefaultPodOptions()
 		larger.HelperRequests = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Gi")}
-		Expect(larger.Validate()).To(MatchError(ContainSubstring("pods.helper_requests.memory is greater than pods.helper_limits.memory")))
+		Expect(larger.Validate()).To(MatchError(ContainSubstring("kubernetes.pods.helper_requests.memory is greater than kubernetes.pods.helper_limits.memory")))
 	})
 })
 
 var _ = Describe("PodOptions.LXCFS", func() {
 	DescribeTable("rejects", func(path string) {
-		Expect(PodOptions{LXCFS: path}.Validate()).To(MatchError(ContainSubstring(fmt.Sprintf("pods.lxcfs_path %q is not a valid path", path))))
+		Expect(PodOptions{LXCFS: path}.Validate()).To(MatchError(ContainSubstring(fmt.Sprintf("kubernetes.pods.lxcfs_path %q is not a valid path", path))))
 	},
 		Entry("a relative path", "lib/lxcfs"),
 		Entry("the root directory", "/"),

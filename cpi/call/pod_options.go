@@ -50,20 +50,21 @@ func DefaultPodOptions() PodOptions {
 func (o PodOptions) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(o.HelperLimits)) {
 		if amount := o.HelperLimits[name]; amount.Sign() <= 0 {
-			return InvalidPropertyf("pods.helper_limits.%s must be greater than 0", name)
+			return InvalidPropertyf("kubernetes.pods.helper_limits.%s must be greater than 0", name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(o.HelperRequests)) {
 		request, limit := o.HelperRequests[name], o.HelperLimits[name]
 		if request.Sign() <= 0 {
-			return InvalidPropertyf("pods.helper_requests.%s must be greater than 0", name)
+			return InvalidPropertyf("kubernetes.pods.helper_requests.%s must be greater than 0", name)
 		}
 		if !limit.IsZero() && request.Cmp(limit) > 0 {
-			return InvalidPropertyf("pods.helper_requests.%s is greater than pods.helper_limits.%s; raise the limit, too", name, name)
+			return InvalidPropertyf("kubernetes.pods.helper_requests.%s is greater than kubernetes.pods.helper_limits.%s; raise the limit, too",
+				name, name)
 		}
 	}
 	if o.LXCFS != "" && (!path.IsAbs(o.LXCFS) || path.Clean(o.LXCFS) != o.LXCFS || o.LXCFS == "/") {
-		return InvalidPropertyf("pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, "+
+		return InvalidPropertyf("kubernetes.pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, "+
 			"like /var/lib/lxcfs", o.LXCFS)
 	}
 	return CheckLabels("pods", o.Labels, o.Annotations)

@@ -39,7 +39,7 @@ func (c Collector) Run(ctx context.Context) error {
 	if err := c.validateDirector(); err != nil {
 		return err
 	}
-	cluster, err := kube.New(c.Config.Kubernetes, manifest.ManagedBy, c.Config.Timeouts.Request.Duration)
+	cluster, err := kube.New(c.Config.Cluster, manifest.ManagedBy, c.Config.Timeouts.Request.Duration)
 	if err != nil {
 		return err
 	}

@@ -28,7 +28,7 @@ var _ = Describe("Collect", func() {
 
 	BeforeEach(func() {
 		api = memoryapi.New()
-		collector = Collector{Config: cpi.Config{NodeImage: stemcells.NodeImageReference}, Director: "d", MinAge: time.Minute}
+		collector = Collector{Config: cpi.Config{KubernetesOptions: cpi.KubernetesOptions{NodeImage: stemcells.NodeImageReference}}, Director: "d", MinAge: time.Minute}
 	})
 
 	// add stores an object of the director, created an hour ago.

@@ -16,7 +16,7 @@ type Options struct {
 // Validate returns an error that names the invalid option.
 func (o Options) Validate() error {
 	if name := o.AttachmentPriorityClass; name != "" && len(validation.IsDNS1123Subdomain(name)) > 0 {
-		return fmt.Errorf("disk.attachment_priority_class %q is not a valid PriorityClass name", name)
+		return fmt.Errorf("kubernetes.disk.attachment_priority_class %q is not a valid PriorityClass name", name)
 	}
 	return nil
 }

@@ -107,7 +107,7 @@ var _ = Describe("The director's network hashes", func() {
 	)
 })
 
-var _ = Describe("network.address_annotations", func() {
+var _ = Describe("kubernetes.network.address_annotations", func() {
 	dual := []byte(`{"a":{"type":"manual","ip":"10.0.0.7"},"b":{"type":"manual","ip":"fd00::7"}}`)
 
 	DescribeTable("request the addresses with a template", func(value, want string) {

@@ -48,14 +48,14 @@ func (o Options) Annotations(addresses []string) (map[string]string, error) {
 	annotations := make(map[string]string, len(o.AddressAnnotations))
 	for i, annotation := range o.AddressAnnotations {
 		if len(validation.IsQualifiedName(annotation.Name)) > 0 {
-			return nil, fmt.Errorf("network.address_annotations[%d].name %q is not a valid annotation name", i, annotation.Name)
+			return nil, fmt.Errorf("kubernetes.network.address_annotations[%d].name %q is not a valid annotation name", i, annotation.Name)
 		}
 		if annotation.Value == "" {
-			return nil, fmt.Errorf("network.address_annotations[%d].value is missing; set it to a template such as {{json .IPs}}", i)
+			return nil, fmt.Errorf("kubernetes.network.address_annotations[%d].value is missing; set it to a template such as {{json .IPs}}", i)
 		}
 		value, err := RenderAddressTemplate(annotation.Value, addresses)
 		if err != nil {
-			return nil, fmt.Errorf("network.address_annotations[%d].value: %w", i, err)
+			return nil, fmt.Errorf("kubernetes.network.address_annotations[%d].value: %w", i, err)
 		}
 		annotations[annotation.Name] = value
 	}

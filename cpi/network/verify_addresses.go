@@ -38,7 +38,7 @@ func (ns Networks) VerifyAddresses(pod manifest.VMPod) error {
 		}
 		if !slices.Contains(actual, desired.String()) {
 			return call.CodeAddressNotAssigned.Errorf("%w: network %s requests %s, but the Pod has %s; check that the "+
-				"network plugin honors network.address_annotations and that its IP pools contain the address",
+				"network plugin honors kubernetes.network.address_annotations and that its IP pools contain the address",
 				ErrAddressMismatch, name, network.IP, got)
 		}
 	}

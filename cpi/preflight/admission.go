@@ -74,7 +74,7 @@ func podCheck(pods string, build func(sampleObjects, manifest.VMPod) *corev1.Pod
 		if manifest.HasRole(sent, manifest.RoleAttachment) && priority != nil && *priority < criticalPriority {
 			return warn(fmt.Sprintf("the PriorityClass %s of attachment Pods has value %d; the kubelet may evict them while their disks are in use",
 				admitted.Spec.PriorityClassName, *priority),
-				"remove disk.attachment_priority_class, unless the cluster does not admit "+manifest.AttachmentPriorityClass), nil
+				"remove kubernetes.disk.attachment_priority_class, unless the cluster does not admit "+manifest.AttachmentPriorityClass), nil
 		}
 		return pass("would be admitted, with image " + manifest.OwnContainer(sent).Image), nil
 	})
@@ -162,18 +162,18 @@ func (s *clusterState) rejectionFinding(err error) finding {
 	for _, hint := range []struct{ words, remedy string }{
 		{"violates PodSecurity", "kubectl label namespace " + s.client.Namespace + " pod-security.kubernetes.io/enforce=privileged --overwrite"},
 		{"insufficient quota to match these scopes", "apply " + callPermissionsFile + " with the ResourceQuota bosh-attachments, which admits " +
-			"system-node-critical in the namespace, or set disk.attachment_priority_class to a PriorityClass that the cluster admits"},
+			"system-node-critical in the namespace, or set kubernetes.disk.attachment_priority_class to a PriorityClass that the cluster admits"},
 		{"exceeded quota", "raise the ResourceQuota in the message, or use another namespace"},
-		{"no PriorityClass with name", "create the PriorityClass, or correct disk.attachment_priority_class"},
+		{"no PriorityClass with name", "create the PriorityClass, or correct kubernetes.disk.attachment_priority_class"},
 		{noDefaultStorageClass, adviceDefaultStorageClass},
 		{"ValidatingAdmissionPolicy", "change the policy in the message so that it admits the objects of the CPI, " +
-			"see docs/explanation/security.md; if it restricts images, set --image to the image of a stemcell, and node_image in the " +
+			"see docs/explanation/security.md; if it restricts images, set --image to the image of a stemcell, and kubernetes.node_image in the " +
 			"configuration, or --node-image of kubectl bosh check, to that of bosh-node"},
 		{"per PersistentVolumeClaim", "change the namespace's LimitRange so that it admits disks of all sizes"},
-		{"limit to request ratio", "raise the ratio of the namespace's LimitRange; or set pods.helper_requests, and resources.requests of VMs, " +
-			"to the limits divided by the ratio in the message"},
-		{"maximum", "raise the maximum of the namespace's LimitRange; or lower pods.helper_limits, and resources.limits of VMs"},
-		{"minimum", "lower the minimum of the namespace's LimitRange; or raise pods.helper_requests, and resources.requests of VMs, " +
+		{"limit to request ratio", "raise the ratio of the namespace's LimitRange; or set kubernetes.pods.helper_requests, and " +
+			"resources.requests of VMs, to the limits divided by the ratio in the message"},
+		{"maximum", "raise the maximum of the namespace's LimitRange; or lower kubernetes.pods.helper_limits, and resources.limits of VMs"},
+		{"minimum", "lower the minimum of the namespace's LimitRange; or raise kubernetes.pods.helper_requests, and resources.requests of VMs, " +
 			"to this minimum"},
 		{"cannot create resource", "grant the permission: " +
 			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},

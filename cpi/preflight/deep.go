@@ -81,9 +81,9 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	images := s.config.NodeImageStore(slog.New(slog.DiscardHandler))
 	switch _, err := images.Reference(); {
 	case errors.Is(err, stemcell.ErrNoNodeImage):
-		return nil, undetermined(err.Error(), "set node_image, or run cpi -check on the director's VM")
+		return nil, undetermined(err.Error(), "set kubernetes.node_image, or run cpi -check on the director's VM")
 	case err != nil:
-		return nil, fail(err.Error(), "correct node_image, or the cause in the message")
+		return nil, fail(err.Error(), "correct kubernetes.node_image, or the cause in the message")
 	}
 	_ = images.Ensure(ctx) // like create_vm; the node may have the image, otherwise it reports that it cannot pull it
 	probes := make([]nodeProbe, len(nodes))

@@ -17,7 +17,7 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		requested = append(requested, annotation.Name)
 	}
 	if len(requested) == 0 {
-		return fail("network.address_annotations is empty",
+		return fail("kubernetes.network.address_annotations is empty",
 			"add the annotation of your network plugin, or use dynamic networks; VMs on manual networks get other addresses and fail")
 	}
 	message := "requested by " + strings.Join(requested, ", ")
@@ -33,7 +33,7 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 	if read := plugin.AnnotationNames(); len(read) > 0 {
 		message += strings.Join(read, " and ")
 		if slices.ContainsFunc(read, func(name string) bool { return !slices.Contains(requested, name) }) {
-			return fail(message, "add it to network.address_annotations")
+			return fail(message, "add it to kubernetes.network.address_annotations")
 		}
 		return pass(message)
 	}
@@ -42,7 +42,8 @@ func inspectAddresses(ctx context.Context, s *clusterState) finding {
 		return warn(message, see+"install the CNI shim, or use dynamic networks")
 	}
 	return fail(message,
-		see+"install the CNI shim and add "+manifest.AnnotationRequestedAddresses+" to network.address_annotations, or use dynamic networks")
+		see+"install the CNI shim and add "+manifest.AnnotationRequestedAddresses+" to kubernetes.network.address_annotations, or use "+
+			"dynamic networks")
 }
 
 // inspectAddressPools lists the ranges of Calico's IPPools and IPReservations.

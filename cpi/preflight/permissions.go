@@ -49,7 +49,7 @@ var (
 
 	eventPermissions = permissions{[]rule{
 		{"", "events", "create", false},
-	}, "apply the complete " + callPermissionsFile + ", or disable Events (events.enabled: false)"}
+	}, "apply the complete " + callPermissionsFile + ", or disable Events (kubernetes.events.enabled: false)"}
 )
 
 // applyCommand returns the command that applies a file with permissions for namespace bosh to NAMESPACE. It also changes the names of
@@ -96,7 +96,7 @@ func inspectPermissions(needed permissions) func(context.Context, *clusterState)
 // inspectEventPermissions checks permission to create Events, if calls create them.
 func inspectEventPermissions(ctx context.Context, s *clusterState) finding {
 	if !s.config.Events.Enabled {
-		return pass("calls create no Events (events.enabled: false)")
+		return pass("calls create no Events (kubernetes.events.enabled: false)")
 	}
 	return inspectPermissions(eventPermissions)(ctx, s)
 }

@@ -23,7 +23,7 @@ const (
 
 // NewClient returns a client for the cluster of the configuration.
 func NewClient(config cpi.Config) (*kube.Client, error) {
-	return kube.New(config.Kubernetes, manifest.ManagedBy, retryTimeout)
+	return kube.New(config.Cluster, manifest.ManagedBy, retryTimeout)
 }
 
 // Run runs the checks in the cluster and the namespace of the client, and returns the results in the order of Checks. image is the image of

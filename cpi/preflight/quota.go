@@ -144,13 +144,13 @@ func inspectLimitRanges(ctx context.Context, s *clusterState) finding {
 	}
 	switch {
 	case len(conflicts) > 0:
-		return fail(strings.Join(conflicts, "; "), "change pods.helper_limits and pods.helper_requests, or the LimitRange")
+		return fail(strings.Join(conflicts, "; "), "change kubernetes.pods.helper_limits and kubernetes.pods.helper_requests, or the LimitRange")
 	case len(defaults) > 0:
 		return warn(strings.Join(defaults, "; "), "set cpu and memory in every VM type")
 	case len(found.Items) == 0:
 		return pass("the namespace has no LimitRange")
 	}
-	return pass("pods.helper_limits and pods.helper_requests are within the LimitRanges")
+	return pass("kubernetes.pods.helper_limits and kubernetes.pods.helper_requests are within the LimitRanges")
 }
 
 // limitRangeConflicts returns what the LimitRange rejects in the resources of helper Pods, as admission does
@@ -161,17 +161,18 @@ func limitRangeConflicts(name string, item corev1.LimitRangeItem, helpers corev1
 		request, requested := helpers.Requests[resource]
 		limit, limited := helpers.Limits[resource]
 		if least, ok := item.Min[resource]; ok && (requested || item.Type == corev1.LimitTypePod) && request.Cmp(least) < 0 {
-			conflicts = append(conflicts, fmt.Sprintf("%s: the minimum %s of a %s is %s, but helper Pods request %s; set pods.helper_requests.%s",
-				name, resource, item.Type, least.String(), request.String(), resource))
+			conflicts = append(conflicts, fmt.Sprintf("%s: the minimum %s of a %s is %s, but helper Pods request %s; set "+
+				"kubernetes.pods.helper_requests.%s", name, resource, item.Type, least.String(), request.String(), resource))
 		}
 		if most, ok := item.Max[resource]; ok && limited && limit.Cmp(most) > 0 {
-			conflicts = append(conflicts, fmt.Sprintf("%s: the maximum %s of a %s is %s, but pods.helper_limits has %s",
+			conflicts = append(conflicts, fmt.Sprintf("%s: the maximum %s of a %s is %s, but kubernetes.pods.helper_limits has %s",
 				name, resource, item.Type, most.String(), limit.String()))
 		}
 		ratio, ok := item.MaxLimitRequestRatio[resource]
 		if ok && requested && limited && limit.AsApproximateFloat64() > ratio.AsApproximateFloat64()*request.AsApproximateFloat64() {
 			conflicts = append(conflicts, fmt.Sprintf("%s: the limit of %s of a %s may be %s times the request, but helper Pods request %s with a "+
-				"limit of %s; set pods.helper_requests.%s", name, resource, item.Type, ratio.String(), request.String(), limit.String(), resource))
+				"limit of %s; set kubernetes.pods.helper_requests.%s", name, resource, item.Type, ratio.String(), request.String(), limit.String(),
+				resource))
 		}
 	}
 	return conflicts

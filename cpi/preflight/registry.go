@@ -15,7 +15,7 @@ func inspectRegistry(ctx context.Context, s *clusterState) finding {
 	case errors.Is(err, stemcell.ErrNoRegistry):
 		return pass("no registry is configured; only light stemcells can be uploaded")
 	case err != nil:
-		return fail(err.Error(), "correct stemcell.registry, or the cause in the message; see docs/guides/stemcells.md")
+		return fail(err.Error(), "correct kubernetes.stemcell.registry, or the cause in the message; see docs/guides/stemcells.md")
 	}
 	return pass(s.config.Stemcell.Registry.Repository + " accepts uploads")
 }

@@ -266,7 +266,7 @@ var _ = Describe("Preflight checks", func() {
 			}})
 		}),
 		Entry(nil, "limit-ranges", Unknown, "access denied", "apply manifests/rbac-check.yaml", func() { cluster.deny("/limitranges") }),
-		Entry(nil, "addresses", Fails, "network.address_annotations is empty", "use dynamic networks", func() {
+		Entry(nil, "addresses", Fails, "kubernetes.network.address_annotations is empty", "use dynamic networks", func() {
 			cluster.config.Network.AddressAnnotations = nil
 		}),
 		Entry(nil, "create-vm", Fails, "", "", func() {
@@ -350,7 +350,7 @@ var _ = Describe("Preflight checks", func() {
 
 		It("do not test an unknown image of bosh-node", func(ctx context.Context) {
 			cluster.config.NodeImage = ""
-			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", ContainSubstring("set node_image"))))
+			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", ContainSubstring("set kubernetes.node_image"))))
 		})
 
 		It("fail if the image of bosh-node is damaged", func(ctx context.Context) {

@@ -44,8 +44,8 @@ func EnsurePullSecret(c *call.Call, options stemcell.Options, references ...stri
 		case !exists:
 			plan.Create = desired
 		case !manifest.HasRole(existing, manifest.RolePullSecret):
-			err = call.CodeInvalidConfig.Errorf("stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; use another "+
-				"name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
+			err = call.CodeInvalidConfig.Errorf("kubernetes.stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; "+
+				"use another name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
 			plan.Patch, err = manifest.UpdatePullSecretPatch(existing, desired)

@@ -26,8 +26,8 @@ func stemcellError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, stemcell.ErrNoRegistry):
-		return call.CodeRegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set stemcell.registry.repository to a "+
-			"repository that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with "+
+		return call.CodeRegistryMissing.Errorf("cannot push the stemcell's root filesystem: %w; set kubernetes.stemcell.registry.repository to "+
+			"a repository that the CPI can push to and the nodes can pull from, or convert the stemcell to a light one with "+
 			"scripts/build-stemcell", err)
 	}
 	for _, known := range []struct {

@@ -43,7 +43,7 @@ var _ = Describe("The stemcell methods", func() {
 		log = &bytes.Buffer{}
 		config = cpi.DefaultConfig()
 		config.Agent.Mbus = "nats://nats.test:4222"
-		config.Kubernetes.Kubeconfig = unreachableKubeconfig
+		config.Kubeconfig = unreachableKubeconfig
 		config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", Insecure: true}
 	})
 	// call returns the response to a request. extra is added to its context.
@@ -120,7 +120,7 @@ var _ = Describe("The stemcell methods", func() {
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
 		got := call(ctx, "create_stemcell", "", image, properties)
 		Expect(got.Error.Type).To(Equal("Bosh::Clouds::NotSupported"))
-		Expect(got.Error.Message).To(And(ContainSubstring("set stemcell.registry.repository"), ContainSubstring("convert the stemcell to a light one")))
+		Expect(got.Error.Message).To(And(ContainSubstring("set kubernetes.stemcell.registry.repository"), ContainSubstring("convert the stemcell to a light one")))
 	})
 
 	It("use the registry of a cpi-config, without the credentials of the configured one", func(ctx SpecContext) {
@@ -150,9 +150,9 @@ var _ = Describe("The stemcell methods", func() {
 		Entry("full", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPatch, 507, "X")) },
 			"NoDiskSpace", "is full; free space there (delete images, run its garbage collection), and retry"),
 		Entry("denied", func() { registry.SetFault(stemcells.RejectMethod(http.MethodPost, 403, "X")) },
-			"CloudError", "denied access; grant the account of stemcell.registry permission to pull, push and delete in that repository"),
+			"CloudError", "denied access; grant the account of kubernetes.stemcell.registry permission to pull, push and delete in that repository"),
 		Entry("wrong credentials", func() { registry.Username, registry.Password = "bosh", "sesame" },
-			"CloudError", "rejected the credentials; check stemcell.registry.username and password, or token"),
+			"CloudError", "rejected the credentials; check kubernetes.stemcell.registry.username and password, or token"),
 		Entry("connection lost during the upload", func() { registry.SetFault(stemcells.BreakUploads(1000)) },
 			"CloudError", "; check the network, proxies and the registry's log, and retry"),
 		Entry("certificate of an unknown authority", func() {
@@ -161,9 +161,9 @@ var _ = Describe("The stemcell methods", func() {
 			otherCA, _, err := stemcells.SelfSigned()
 			Expect(err).NotTo(HaveOccurred())
 			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
-		}, "CloudError", "is not trusted; set stemcell.registry.ca to the CA certificate that signed it"),
+		}, "CloudError", "is not trusted; set kubernetes.stemcell.registry.ca to the CA certificate that signed it"),
 		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
-			"CloudError", "set stemcell.registry.insecure to true"),
+			"CloudError", "set kubernetes.stemcell.registry.insecure to true"),
 	)
 
 	damaged := stemcells.Jammy.Image()

@@ -131,7 +131,7 @@ var _ = Describe("The image of bosh-node", func() {
 	It("has a code if it is unknown, before anything is created", func() {
 		env.NodeImage.Configured = ""
 		_, err := env.Create(request("one", `{}`))
-		Expect(err).To(And(haveCode(call.CodeNodeImageUnavailable), MatchError(ContainSubstring("set node_image"))))
+		Expect(err).To(And(haveCode(call.CodeNodeImageUnavailable), MatchError(ContainSubstring("set kubernetes.node_image"))))
 		Expect(env.objects()).To(BeEmpty())
 	})
 

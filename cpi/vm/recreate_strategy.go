@@ -25,8 +25,8 @@ type recreateStrategy struct{ s *Session }
 // validateRecreateNetworks rejects networks on which a recreated Pod may get another address.
 func validateRecreateNetworks(networks network.Networks, options network.Options) error {
 	if networks.HasDynamicAddress() && !options.KeepDynamicAddresses {
-		return call.InvalidPropertyf("cloud_properties.disk_strategy: recreate requires a manual network or network.keep_dynamic_addresses; " +
-			"the VM's Pod is recreated for each disk, and would get another address")
+		return call.InvalidPropertyf("cloud_properties.disk_strategy: recreate requires a manual network or " +
+			"kubernetes.network.keep_dynamic_addresses; the VM's Pod is recreated for each disk, and would get another address")
 	}
 	return nil
 }

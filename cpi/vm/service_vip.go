@@ -22,8 +22,8 @@ type vipProperties struct {
 	Ports                 []ServicePort                       `json:"ports"`
 	ExternalTrafficPolicy corev1.ServiceExternalTrafficPolicy `json:"external_traffic_policy"`
 	SessionAffinity       corev1.ServiceAffinity              `json:"session_affinity"`
-	// Annotations can contain the address, as in the templates of network.address_annotations. Many load balancers have annotations that
-	// request an address, and some reject a Service that also has loadBalancerIP.
+	// Annotations can contain the address, as in the templates of kubernetes.network.address_annotations. Many load balancers have
+	// annotations that request an address, and some reject a Service that also has loadBalancerIP.
 	Annotations map[string]string `json:"annotations"`
 }
 

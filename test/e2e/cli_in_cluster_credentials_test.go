@@ -45,7 +45,7 @@ func newDirectorVM(ctx context.Context, stemcell string) *testVM {
 	Expect(err).NotTo(HaveOccurred())
 	vm.writeFile(ctx, "/var/vcap/packages/kubernetes_cpi/bin/cpi", string(program))
 	vm.writeFile(ctx, "/var/vcap/jobs/kubernetes_cpi/config/cpi.json",
-		fmt.Sprintf(`{"kubernetes": {"namespace": %q}, "agent": {"mbus": %q}, "timeouts": {"request": "2s"}}`, env.namespace, director.AgentMbus))
+		fmt.Sprintf(`{"kubernetes": {"namespace": %q, "timeouts": {"request": "2s"}}, "agent": {"mbus": %q}}`, env.namespace, director.AgentMbus))
 	return vm
 }
 

@@ -220,7 +220,7 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(listener.Close)
 		plugin, mirror, mirrored := filepath.Join(c.dir, "kubectl-bosh"), filepath.Join(c.dir, "mirror.yml"), r.images+"-mirror"
-		Expect(os.WriteFile(mirror, []byte("- {type: replace, path: /cloud_provider/properties/stemcell?/registry_mirrors, value: {"+
+		Expect(os.WriteFile(mirror, []byte("- {type: replace, path: '/cloud_provider/properties/kubernetes/stemcell?/registry_mirrors', value: {"+
 			strconv.Quote(r.images)+": "+strconv.Quote(mirrored)+"}}\n"), 0o600)).To(Succeed())
 		up := func(flags ...string) string {
 			out, err := c.run(ctx, plugin, append([]string{"up", "--dir", filepath.Join(c.dir, "env"), "--yes"}, flags...)...)

@@ -36,7 +36,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks", 
 		Expect(createErr.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(createErr.Message).To(MatchRegexp(`network default requests %s\.\d+\.\d+, but the Pod has %s\.\d+; `,
 			strings.ReplaceAll(embedded.BOSHNetworkPrefix, ".", `\.`), strings.ReplaceAll(otherSubnet, ".", `\.`)))
-		Expect(createErr.Message).To(ContainSubstring("honors network.address_annotations"))
+		Expect(createErr.Message).To(ContainSubstring("honors kubernetes.network.address_annotations"))
 		remaining, err := env.embedded.ControlPlane.Kubectl(ctx, "get", "-n", env.namespace, "pods,secrets,persistentvolumeclaims", "-o", "name")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(remaining).To(BeEmpty())

@@ -89,15 +89,15 @@ func (env *testEnv) directorFor(kubeconfig string) *director.Director {
 	return env.newDirector(kubeconfig, nil)
 }
 
-// newDirector returns a director for a CPI that uses this kubeconfig. The sections in extra replace sections of the default
-// configuration.
-func (env *testEnv) newDirector(kubeconfig string, extra map[string]any) *director.Director {
+// newDirector returns a director for a CPI that uses this kubeconfig. See director.WriteConfig about
+// settings.
+func (env *testEnv) newDirector(kubeconfig string, settings map[string]any) *director.Director {
 	GinkgoHelper()
 	merged := map[string]any{
 		"agent":    map[string]any{"mbus": director.AgentMbus, "blobstore": map[string]any{"provider": "local", "options": map[string]any{"blobstore_path": "/var/vcap/data/blobs"}}},
 		"timeouts": env.timeouts, "node_image": os.Getenv("E2E_NODE_IMAGE"),
 	}
-	maps.Copy(merged, extra)
+	maps.Copy(merged, settings)
 	config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 	Expect(director.WriteConfig(config, kubeconfig, env.namespace, merged)).To(Succeed())
 	program, err := filepath.Abs("../../bin/cpi")

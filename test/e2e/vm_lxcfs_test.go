@@ -54,7 +54,7 @@ var _ = Describe("The resources that a VM sees", Label("vms", "garden", "extende
 			vm := env.createVMFromStemcell(ctx, os.Getenv(stemcell), map[string]any{"cpu": "500m", "memory": 384})
 			nodeResources, err := vm.readResources(ctx)
 			Expect(err).NotTo(HaveOccurred())
-			Expect(vm.logs(ctx)).To(ContainSubstring("lxcfs is not mounted at pods.lxcfs_path on the node"))
+			Expect(vm.logs(ctx)).To(ContainSubstring("lxcfs is not mounted at kubernetes.pods.lxcfs_path on the node"))
 			Expect(nodeResources.MemoryMiB).To(BeNumerically(">", 384))
 			previous := vm.identity(ctx)
 

@@ -146,7 +146,7 @@ var _ = Describe("A call during which the token of its service account is renewe
 		rotation := newRotationProxy(old, func() { writeFileAtomic(filepath.Join(dir, "token"), next) })
 		writeFileAtomic(filepath.Join(dir, "ca.crt"), string(rotation.CACertificate()))
 		writeFileAtomic(filepath.Join(dir, "namespace"), env.namespace)
-		inPod := env.directorWithConfig("kubernetes", map[string]any{})
+		inPod := env.directorWithCluster(map[string]any{})
 		inPod.CPI = writeInPodWrapper(dir, rotation.URL())
 		env.mustCreateVMWith(ctx, inPod)
 		Expect(rotation.sentTokens()).To(Equal([]string{old, next}))

@@ -155,8 +155,8 @@ var _ = Describe("A configuration", func() {
 		Entry("a missing key", `{}`, "agent.mbus is missing"),
 		Entry("a value of the wrong type", `{"agent":{"mbus":1}}`, "agent.mbus"),
 		Entry("two kubeconfigs", `{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig":"x","kubeconfig_path":"y"}}`, "kubeconfig_path"),
-		Entry("a timeout without a unit", `{"agent":{"mbus":"nats://a:1"},"timeouts":{"create_vm":"10"}}`, "duration"),
-		Entry("an unknown log level", `{"agent":{"mbus":"nats://a:1"},"log":{"level":"loud"}}`, "log.level"),
+		Entry("a timeout without a unit", `{"agent":{"mbus":"nats://a:1"},"kubernetes":{"timeouts":{"create_vm":"10"}}}`, "duration"),
+		Entry("an unknown log level", `{"agent":{"mbus":"nats://a:1"},"kubernetes":{"log":{"level":"loud"}}}`, "kubernetes.log.level"),
 	)
 
 	It("that does not exist is named", func(ctx context.Context) {
@@ -169,7 +169,7 @@ var _ = Describe("A configuration", func() {
 		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],"users":[{"name":"c","user":{}}]}`
 		path := filepath.Join(GinkgoT().TempDir(), "kubeconfig")
 		Expect(os.WriteFile(path, []byte(kubeconfig), 0o600)).To(Succeed())
-		d := directorWithFile(fmt.Sprintf(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig_path":%q},"timeouts":{"request":"100ms"}}`, path))
+		d := directorWithFile(fmt.Sprintf(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"kubeconfig_path":%q,"timeouts":{"request":"100ms"}}}`, path))
 		response, err := d.Call(ctx, "has_vm", "vm")
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error.Type).To(Equal("Bosh::Clouds::CloudError"))
@@ -196,7 +196,7 @@ var _ = Describe("A configuration", func() {
 			"apiVersion":"client.authentication.k8s.io/v1","command":"touch","args":[%q],"interactiveMode":"Never"}}}]}`, ran)
 		request := fmt.Appendf(nil, `{"method":"has_vm","arguments":["vm"],"context":{"kubernetes":{"kubeconfig":%q}},"api_version":2}`, kubeconfig)
 		callWith := func(setting string) *director.Error {
-			response, err := directorWithFile(`{"agent":{"mbus":"nats://a:1"},"timeouts":{"request":"100ms"}`+setting+`}`).CallRaw(ctx, request)
+			response, err := directorWithFile(`{"agent":{"mbus":"nats://a:1"},"kubernetes":{"timeouts":{"request":"100ms"}`+setting+`}}`).CallRaw(ctx, request)
 			Expect(err).NotTo(HaveOccurred())
 			Expect(response.Error).NotTo(BeNil())
 			return response.Error

@@ -46,18 +46,18 @@ func newCanaryEnv(ctx context.Context) *canaryEnv {
 	inline, err := json.Marshal(kubeconfig)
 	Expect(err).NotTo(HaveOccurred())
 	config, err := json.Marshal(map[string]any{
-		"kubernetes": map[string]any{"kubeconfig": string(inline), "namespace": c.namespace},
+		"kubernetes": map[string]any{
+			"kubeconfig": string(inline), "namespace": c.namespace, "node_image": director.NodeImage, "log": map[string]any{"level": "debug"},
+			"stemcell": map[string]any{"registry": map[string]any{
+				"repository": "registry.example.com/stemcells", "username": "bosh", "password": canaryFor("registry"),
+				"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": canaryFor("pull-secret")},
+			}},
+			"timeouts": map[string]any{"create_vm": "5s", "attach_disk": "5s", "detach_disk": "5s", "delete_vm": "5s", "create_stemcell": "2s", "other": "5s", "request": "1s"},
+		},
 		"agent": map[string]any{
 			"mbus":      "nats://nats:" + canaryFor("mbus") + "@10.0.0.6:4222",
 			"blobstore": map[string]any{"provider": "dav", "options": map[string]any{"endpoint": "http://10.0.0.6:25250", "password": canaryFor("blobstore")}},
 		},
-		"stemcell": map[string]any{"registry": map[string]any{
-			"repository": "registry.example.com/stemcells", "username": "bosh", "password": canaryFor("registry"),
-			"pull_secret": map[string]any{"name": "stemcells", "username": "nodes", "password": canaryFor("pull-secret")},
-		}},
-		"node_image": director.NodeImage,
-		"log":        map[string]any{"level": "debug"},
-		"timeouts":   map[string]any{"create_vm": "5s", "attach_disk": "5s", "detach_disk": "5s", "delete_vm": "5s", "create_stemcell": "2s", "other": "5s", "request": "1s"},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	path := strings.TrimSuffix(c.Config, ".json") + "-canaries.json"
@@ -116,7 +116,7 @@ func (c *canaryEnv) callAllMethods(ctx context.Context) {
 	}
 	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "invalid URL " + canaryFor("cpi-config-mbus")}}, "agent-one")
 	c.recordCall(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"kubeconfig": "invalid kubeconfig " + canaryFor("cpi-config-kubeconfig")}}, "agent-one")
-	c.recordCall(ctx, "has_vm", map[string]any{"stemcell": map[string]any{"registry": map[string]any{"password": canaryFor("cpi-config-registry")}}}, "agent-one")
+	c.recordCall(ctx, "has_vm", map[string]any{"kubernetes": map[string]any{"stemcell": map[string]any{"registry": map[string]any{"password": canaryFor("cpi-config-registry")}}}}, "agent-one")
 	c.recordCall(ctx, "has_vm", map[string]any{"agent": map[string]any{"mbus": "nats://a:1", "blobstore": map[string]any{"options": map[string]any{"password": canaryFor("cpi-config-blobstore")}}}}, "agent-one")
 }
 

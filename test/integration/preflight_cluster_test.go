@@ -201,8 +201,8 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{Type: corev1.LimitTypeContainer, Max: corev1.ResourceList{"memory": quantity("512Mi")}}}}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, "the maximum memory of a Container is 512Mi, but pods.helper_limits has 1Gi", "change pods.helper_limits")),
-			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, "maximum memory usage per Container is 512Mi", "pods.helper_limits")),
+			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, "the maximum memory of a Container is 512Mi, but kubernetes.pods.helper_limits has 1Gi", "change kubernetes.pods.helper_limits")),
+			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, "maximum memory usage per Container is 512Mi", "kubernetes.pods.helper_limits")),
 		))
 	})
 
@@ -212,8 +212,8 @@ var _ = Describe("Preflight checks of the cluster", func() {
 			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{limits}}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, messages[0], "pods.helper_requests")),
-			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, messages[1], "pods.helper_requests")),
+			HaveKeyWithValue("limit-ranges", matchResult(preflight.Fails, messages[0], "kubernetes.pods.helper_requests")),
+			HaveKeyWithValue("create-attachment", matchResult(preflight.Fails, messages[1], "kubernetes.pods.helper_requests")),
 		))
 		adapted := env.directorWithConfig("pods", map[string]any{"helper_requests": map[string]string{"memory": "256Mi"}, "helper_limits": map[string]string{"memory": "1Gi"}})
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, adapted).results }).WithContext(ctx).Should(And(

@@ -57,7 +57,7 @@ func (env testEnv) directorFor(clusterEntry, userEntry map[string]any) *director
 		"contexts": []any{map[string]any{"name": "it", "context": map[string]any{"cluster": "it", "user": "it"}}},
 	})
 	Expect(err).NotTo(HaveOccurred())
-	return env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": string(kubeconfig), "namespace": env.namespace})
+	return env.directorWithCluster(map[string]any{"kubeconfig": string(kubeconfig), "namespace": env.namespace})
 }
 
 // certificateUserEntry returns a kubeconfig user with all permissions, and a client certificate that is valid until notAfter.
@@ -122,7 +122,7 @@ var _ = Describe("Preflight checks of the API server", func() {
 		listener.Close()
 		kubeconfig := `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"c"}}],
 			"clusters":[{"name":"c","cluster":{"server":"` + listener.URL + `"}}],"users":[{"name":"c","user":{"token":"t"}}]}`
-		report := runCheck(ctx, env.directorWithConfig("kubernetes", map[string]any{"kubeconfig": kubeconfig, "namespace": env.namespace}))
+		report := runCheck(ctx, env.directorWithCluster(map[string]any{"kubeconfig": kubeconfig, "namespace": env.namespace}))
 		Expect(report.results["api"]).To(matchResult(preflight.Fails, "cannot reach the Kubernetes API server", "check the server's URL"))
 		Expect(report.status).To(Equal(1))
 		delete(report.results, "api")
@@ -195,10 +195,10 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.OK, "accepts uploads", ""))
 		Expect(registry.Requests()).To(And(ContainElement(HavePrefix("POST /v2/bosh/stemcells/blobs/uploads/")), ContainElement(HavePrefix("DELETE /"))))
 		report := runCheck(ctx, directorWithPassword("wrong"))
-		Expect(report.results["registry"]).To(matchResult(preflight.Fails, "check stemcell.registry.username and password", "correct stemcell.registry"))
+		Expect(report.results["registry"]).To(matchResult(preflight.Fails, "check kubernetes.stemcell.registry.username and password", "correct kubernetes.stemcell.registry"))
 		Expect(report.status).To(Equal(1))
 		registry.SetFault(stemcells.RejectMethod(http.MethodPost, http.StatusForbidden, "DENIED"))
-		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "pull, push and delete", "correct stemcell.registry"))
+		Expect(runCheck(ctx, directorWithPassword("sesame")).results["registry"]).To(matchResult(preflight.Fails, "pull, push and delete", "correct kubernetes.stemcell.registry"))
 	})
 
 	It("compare the priority of attachment Pods with the priority of critical Pods", func(ctx context.Context) {
@@ -210,7 +210,7 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		checkPriorityClass := func(priorityClass string) preflight.Result {
 			return runCheck(ctx, env.directorWithConfig("disk", map[string]any{"attachment_priority_class": priorityClass})).results["create-attachment"]
 		}
-		Eventually(checkPriorityClass).WithArguments(low).Should(matchResult(preflight.Warns, "PriorityClass "+low+" of attachment Pods has value -5", "remove disk.attachment_priority_class"))
+		Eventually(checkPriorityClass).WithArguments(low).Should(matchResult(preflight.Warns, "PriorityClass "+low+" of attachment Pods has value -5", "remove kubernetes.disk.attachment_priority_class"))
 		Expect(checkPriorityClass("none")).To(matchResult(preflight.Fails, "no PriorityClass with name none", "create the PriorityClass"))
 	})
 
@@ -223,6 +223,6 @@ var _ = Describe("Preflight checks of the configuration", func() {
 
 	It("fail if no annotation requests static addresses", func(ctx context.Context) {
 		withoutAnnotations := env.directorWithConfig("network", map[string]any{"address_annotations": []any{}})
-		Expect(runCheck(ctx, withoutAnnotations).results["addresses"]).To(matchResult(preflight.Fails, "network.address_annotations is empty", "add the annotation"))
+		Expect(runCheck(ctx, withoutAnnotations).results["addresses"]).To(matchResult(preflight.Fails, "kubernetes.network.address_annotations is empty", "add the annotation"))
 	})
 })

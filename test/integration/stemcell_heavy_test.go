@@ -109,7 +109,7 @@ var _ = Describe("A heavy stemcell", func() {
 		_, err := cluster.CoreV1().Secrets(env.namespace).Create(ctx, &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "stemcells"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		failed := env.mustFail(ctx, "create_vm", "one", cid, env.vmProperties, dynamicNetwork(), []string{}, map[string]any{})
-		Expect(failed.Message).To(ContainSubstring("stemcell.registry.pull_secret.name stemcells names a Secret that the CPI did not create"))
+		Expect(failed.Message).To(ContainSubstring("kubernetes.stemcell.registry.pull_secret.name stemcells names a Secret that the CPI did not create"))
 		Expect(env.listObjects(ctx)).To(ConsistOf("Secret/stemcells"))
 		found, err := cluster.CoreV1().Secrets(env.namespace).Get(ctx, "stemcells", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -232,17 +233,40 @@ func newTestEnvWithAttachedDisk(ctx context.Context) (env testEnv, vm, disk stri
 	return env, vm, disk
 }
 
-// directorWithConfig returns the director of the environment, with content as this section of its configuration.
-func (env testEnv) directorWithConfig(section string, content any) *director.Director {
+// directorWithConfig returns the director of the environment with this value of a key in the section kubernetes of its configuration, or of
+// the section agent.
+func (env testEnv) directorWithConfig(key string, value any) *director.Director {
+	GinkgoHelper()
+	return env.changedDirector(key, func(config map[string]map[string]any) {
+		if key == "agent" {
+			config["agent"], _ = value.(map[string]any)
+		} else {
+			config["kubernetes"][key] = value
+		}
+	})
+}
+
+// directorWithCluster returns the director of the environment with these settings for the cluster and its credentials.
+func (env testEnv) directorWithCluster(settings map[string]any) *director.Director {
+	GinkgoHelper()
+	return env.changedDirector("cluster", func(config map[string]map[string]any) {
+		delete(config["kubernetes"], "kubeconfig_path")
+		delete(config["kubernetes"], "namespace")
+		maps.Copy(config["kubernetes"], settings)
+	})
+}
+
+// changedDirector returns the director of the environment with a changed configuration, in a file with this suffix.
+func (env testEnv) changedDirector(suffix string, change func(config map[string]map[string]any)) *director.Director {
 	GinkgoHelper()
 	raw, err := os.ReadFile(env.Config)
 	Expect(err).NotTo(HaveOccurred())
-	var config map[string]any
+	var config map[string]map[string]any
 	Expect(json.Unmarshal(raw, &config)).To(Succeed())
-	config[section] = content
+	change(config)
 	raw, err = json.Marshal(config)
 	Expect(err).NotTo(HaveOccurred())
-	path := strings.TrimSuffix(env.Config, ".json") + "-" + section + ".json"
+	path := strings.TrimSuffix(env.Config, ".json") + "-" + suffix + ".json"
 	Expect(os.WriteFile(path, raw, 0o600)).To(Succeed())
 	return &director.Director{CPI: env.CPI, Config: path}
 }

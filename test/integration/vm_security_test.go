@@ -81,7 +81,7 @@ var _ = Describe("An unprivileged VM", func() {
 	})
 })
 
-var _ = Describe("A VM with pods.lxcfs_path", func() {
+var _ = Describe("A VM with kubernetes.pods.lxcfs_path", func() {
 	It("has a read-only mount of the lxcfs of its node, and the admission policy admits it", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		env.Director = env.directorWithConfig("pods", map[string]any{"lxcfs_path": "/var/lib/lxcfs"})

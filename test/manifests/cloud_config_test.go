@@ -143,7 +143,7 @@ func namesOf(config map[string]any, kind string) []string {
 func expectVMs(ctx context.Context, config map[string]any) {
 	GinkgoHelper()
 	group := lookup(directorManifest(networkOptions[0]).interpolate(ctx), "instance_groups", "bosh", "properties").(map[string]any)
-	group["timeouts"] = map[string]any{"create_vm": "1m"}
+	lookup(group, "kubernetes").(map[string]any)["timeouts"] = map[string]any{"create_vm": "1m"}
 	boshDirector := caller.Director{CPI: program, Config: mustRender(ctx, group).configFile()}
 	subnet := lookup(config, "networks", "default", "subnets").([]any)[0]
 	azs, types := lookup(config, "azs").([]any), lookup(config, "vm_types").([]any)
@@ -227,7 +227,7 @@ var _ = Describe("The cpi-config", func() {
 				Expect(jobProperties()).To(ContainElement(property))
 			}
 			properties["agent"] = map[string]any{"mbus": "nats://10.0.0.6:4222"}
-			Expect(mustRender(ctx, properties).config().Kubernetes.Namespace).To(HavePrefix("bosh"))
+			Expect(mustRender(ctx, properties).config().Namespace).To(HavePrefix("bosh"))
 		}
 	})
 })

@@ -129,11 +129,11 @@ var _ = Describe("A director's manifest", func() {
 			for _, rendered := range []renderedFiles{forDirector, forCLI} {
 				rendered.expectScript(ctx)
 				config := rendered.config()
-				Expect(config.Kubernetes.Namespace).To(Equal(namespace))
+				Expect(config.Namespace).To(Equal(namespace))
 				if slices.Contains(source.ops, manifestPath("in-cluster.yml")) && config.Agent.Mbus == forDirector.config().Agent.Mbus {
-					Expect(config.Kubernetes.Kubeconfig).To(BeEmpty(), "the CPI uses the files that the kubelet mounts")
+					Expect(config.Kubeconfig).To(BeEmpty(), "the CPI uses the files that the kubelet mounts")
 				} else {
-					Expect(clientcmd.Load([]byte(config.Kubernetes.Kubeconfig))).To(HaveField("Clusters", HaveLen(1)))
+					Expect(clientcmd.Load([]byte(config.Kubeconfig))).To(HaveField("Clusters", HaveLen(1)))
 				}
 				if slices.Contains(source.ops, manifestPath("registry.yml")) {
 					Expect(config.Stemcell.Registry.Repository).To(Equal(variableValues["registry_repository"]))

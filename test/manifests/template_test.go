@@ -2,10 +2,13 @@ package manifests
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
+	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/agentsettings"
 )
@@ -63,10 +66,17 @@ var _ = Describe("The job's templates", func() {
 		},
 		Entry("s3", "s3"), Entry("gcs", "gcs"), Entry("azure-storage", "azure-storage"), Entry("alioss", "alioss"))
 
-	It("configure the image of bosh-node only if the property is set", func(ctx context.Context) {
-		const image = "registry.example.com/bosh-node@sha256:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
-		Expect(mustRender(ctx, withAgent(map[string]any{"node_image": image})).config().NodeImage).To(Equal(image))
-		Expect(mustRender(ctx, withAgent(nil))["config/cpi.json"]).NotTo(ContainSubstring("node_image"))
+	It("pass each property below kubernetes to the CPI, but no property without a value", func(ctx context.Context) {
+		settings := map[string]any{}
+		for _, name := range jobProperties() {
+			if path, own := strings.CutPrefix(name, "kubernetes."); own {
+				Expect(unstructured.SetNestedField(settings, "value of "+name, strings.Split(path, ".")...)).To(Succeed())
+			}
+		}
+		var config map[string]any
+		Expect(json.Unmarshal([]byte(mustRender(ctx, withAgent(map[string]any{"kubernetes": settings}))["config/cpi.json"]), &config)).To(Succeed())
+		Expect(config["kubernetes"]).To(Equal(settings))
+		Expect(mustRender(ctx, withAgent(nil))["config/cpi.json"]).NotTo(Or(ContainSubstring("node_image"), ContainSubstring("null")))
 	})
 
 	It("export proxies for the CPI, and support any character in their URLs", func(ctx context.Context) {

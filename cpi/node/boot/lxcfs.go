@@ -41,7 +41,7 @@ func (v *vm) startLXCFSMounts(context.Context) error {
 	}
 	l := &lxcfs{sys: v.sys, log: v.log}
 	if !l.mount() {
-		v.log.Print("/proc reports the node's resources: lxcfs is not mounted at pods.lxcfs_path on the node, " +
+		v.log.Print("/proc reports the node's resources: lxcfs is not mounted at kubernetes.pods.lxcfs_path on the node, " +
 			"or the container is not allowed to mount")
 	}
 	const name = "lxcfs-mounts"

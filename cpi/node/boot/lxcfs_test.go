@@ -78,7 +78,7 @@ var _ = Describe("The resources of a VM in /proc", func() {
 		root.write("stop", "")
 		Expect(c.wait()).To(Succeed(), c.output.String)
 		Expect(c.output.String()).To(And(
-			ContainSubstring("vm-start: /proc reports the node's resources: lxcfs is not mounted at pods.lxcfs_path on the node"),
+			ContainSubstring("vm-start: /proc reports the node's resources: lxcfs is not mounted at kubernetes.pods.lxcfs_path on the node"),
 			ContainSubstring("lxcfs-mounts: lxcfs stopped on the node"),
 		))
 	})

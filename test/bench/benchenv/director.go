@@ -35,7 +35,7 @@ func NewDirector(programs Programs, dir, name, kubeconfig, namespace, nodeImage 
 	}
 	config := filepath.Join(dir, name+".json")
 	return Director{programs, config}, director.WriteConfig(config, "", namespace, map[string]any{
-		"kubernetes": map[string]any{"kubeconfig": string(content), "namespace": namespace},
+		"kubeconfig_path": nil, "kubeconfig": string(content),
 		"agent":      map[string]any{"mbus": director.AgentMbus},
 		"node_image": cmp.Or(nodeImage, director.NodeImage),
 	})

@@ -6,7 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"os"
 	"os/exec"
 	"slices"
@@ -124,15 +123,18 @@ func (d *Director) CallRaw(ctx context.Context, request []byte) (Response, error
 // NodeImage is the image of bosh-node in the configuration, for clusters that do not run it.
 const NodeImage = "programs.example.com/bosh-node@sha256:7509e5bda0c762d2bac7f90d758b5b2263fa01ccbc542ab5e3df163be08e6ca9"
 
-// WriteConfig writes a cpi.json that uses this kubeconfig file.
-func WriteConfig(path, kubeconfig, namespace string, extra map[string]any) error {
-	config := map[string]any{
-		"kubernetes": map[string]any{"kubeconfig_path": kubeconfig, "namespace": namespace},
-		"agent":      map[string]any{"mbus": "nats://nats:password@10.0.0.6:4222"},
-		"node_image": NodeImage,
+// WriteConfig writes a cpi.json that uses this kubeconfig file. settings are keys of the section kubernetes, and agent.
+func WriteConfig(path, kubeconfig, namespace string, settings map[string]any) error {
+	kubernetes := map[string]any{"kubeconfig_path": kubeconfig, "namespace": namespace, "node_image": NodeImage}
+	var agent any = map[string]any{"mbus": "nats://nats:password@10.0.0.6:4222"}
+	for key, value := range settings {
+		if key == "agent" {
+			agent = value
+		} else {
+			kubernetes[key] = value
+		}
 	}
-	maps.Copy(config, extra)
-	content, err := json.Marshal(config)
+	content, err := json.Marshal(map[string]any{"kubernetes": kubernetes, "agent": agent})
 	if err != nil {
 		return err
 	}
