@@ -61,4 +61,4 @@ publish: go
 	scripts/publish "$(VERSION)" "$(or $(DIR),release)" "$(HOME_URL)"
 
 clean:
-	rm -rf bin src/kubernetes_cpi src/golang src/toolchains dev_releases .dev_builds
+	rm -rf bin src/kubernetes_cpi dev_releases .dev_builds

@@ -164,7 +164,7 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 }
 
 func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
-	if err := r.options.checkRequirements(ctx, false); err != nil {
+	if err := r.options.checkRequirements(ctx); err != nil {
 		return err
 	}
 	if err := r.writeCredentials(ctx); err != nil {

@@ -12,18 +12,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minFreeMiB is the free space in the home directory that the BOSH CLI requires to compile the CPI.
+// minFreeMiB is the free space in the home directory that the BOSH CLI requires for releases and stemcells.
 const minFreeMiB = 1024
 
 // checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not
-// have. compiles is true if the BOSH CLI has to compile the CPI.
-func (o *runOptions) checkRequirements(ctx context.Context, compiles bool) error {
-	err := errors.Join(o.checkBOSHCLI(ctx), checkRuby())
-	if compiles {
-		err = errors.Join(err, checkFreeSpace())
-	}
-	return err
-}
+// have.
+func (o *runOptions) checkRequirements(ctx context.Context) error { return errors.Join(o.checkBOSHCLI(ctx), checkRuby()) }
 
 var cliVersion = regexp.MustCompile(`(?m)^version (\d+)\.`)
 
@@ -54,6 +48,7 @@ func checkRuby() error {
 	return nil
 }
 
+// checkFreeSpace returns an error if the BOSH CLI has too little space for create-env.
 func checkFreeSpace() error {
 	home, err := os.UserHomeDir()
 	if err != nil {
@@ -64,7 +59,7 @@ func checkFreeSpace() error {
 		return fmt.Errorf("%s: %w", home, err)
 	}
 	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec // its type differs by platform
-		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there to compile the CPI; "+
+		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there; "+
 			"delete files, or set HOME to another directory", home, free, minFreeMiB)
 	}
 	return nil

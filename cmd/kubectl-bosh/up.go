@@ -191,11 +191,7 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
-	directorUUID, err := dir.DirectorUUID()
-	if err != nil {
-		return err
-	}
-	if err := o.checkRequirements(ctx, directorUUID == ""); err != nil {
+	if err := errors.Join(o.checkRequirements(ctx), checkFreeSpace()); err != nil {
 		return err
 	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
@@ -360,7 +356,6 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 			return err
 		}
 	}
-	run.report("create-env", "the first run compiles the CPI on this host, which takes one to six minutes and prints nothing")
 	return run.runBOSH(ctx, "create-env")
 }
 

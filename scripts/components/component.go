@@ -19,13 +19,11 @@ import (
 // allowedLicenses are the licenses that dependencies may have.
 var allowedLicenses = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MIT", "MPL-2.0", "Unlicense", "CC0-1.0"}
 
-// component is a Go module, Go's standard library or a Go toolchain that is part of a program or a BOSH release.
+// component is a Go module or Go's standard library that is part of a program.
 type component struct {
 	path, version, sum string
 	licenses           []string // SPDX identifiers
 	legalTexts         []string // contents of license and notice files
-	sha256             string   // checksum of the archive in a BOSH release
-	boshPackage        string   // the package of a BOSH release that contains the component
 }
 
 // componentsOf returns the modules of a program, and Go's standard library. It reads their licenses in Go's module cache.

@@ -2,157 +2,72 @@ package main
 
 import (
 	"archive/tar"
-	"crypto/sha256"
-	"encoding/hex"
+	"bytes"
+	"debug/buildinfo"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
-	"regexp"
-	"strings"
+	"slices"
 
 	"github.com/klauspost/compress/gzip"
 	"sigs.k8s.io/yaml"
 )
 
-// toolchainArchive matches the file name of a Go toolchain in the package golang: version and platform.
-var toolchainArchive = regexp.MustCompile(`^(go\d[\w.]*)\.([a-z0-9]+-[a-z0-9]+)\.tar\.gz$`)
-
 // releaseContent is the content of a BOSH release as described by its SBOM.
 type releaseContent struct {
 	manifest   struct{ Name, Version string }
-	toolchains []component
-	modules    []component
-	sums       map[string]string // checksums in go.sum, by PATH@VERSION
-	goVersion  string
+	components map[string]component // of all programs, by PATH@VERSION
 }
 
-// releaseComponents reads the tarball of a BOSH release. It returns the release and its components: the Go toolchains that compile the CPI,
-// the standard library, and the modules that are vendored with the CPI's sources.
+// releaseComponents reads the tarball of a BOSH release. It returns the release and the components of its programs, also of those in images.
 func releaseComponents(tarball string) (subject, []component, error) {
-	content, err := readRelease(tarball)
-	if err != nil {
-		return subject{}, nil, fmt.Errorf("%s: %w", tarball, err)
-	}
-	std, err := standardLibrary(content.goVersion)
+	file, err := os.Open(tarball)
 	if err != nil {
 		return subject{}, nil, err
 	}
-	std.boshPackage = "golang"
-	components := []component{std}
-	for _, toolchain := range content.toolchains {
-		toolchain.licenses = std.licenses
-		components = append(components, toolchain)
-	}
-	for _, module := range content.modules {
-		module.sum = content.sums[module.path+"@"+module.version]
-		if err := module.readModule(); err != nil {
-			return subject{}, nil, err
-		}
-		components = append(components, module)
+	defer file.Close()
+	content := releaseContent{components: map[string]component{}}
+	switch err := forEachFile(file, content.add); {
+	case err != nil:
+		return subject{}, nil, fmt.Errorf("%s: %w", tarball, err)
+	case content.manifest.Name == "":
+		return subject{}, nil, fmt.Errorf("%s: release.MF is missing, or has no release name", tarball)
+	case len(content.components) == 0:
+		return subject{}, nil, fmt.Errorf("%s: the release has no program", tarball)
 	}
 	release := subject{path: tarball, name: content.manifest.Name, version: content.manifest.Version}
 	release.purl = "pkg:generic/" + release.name + "@" + release.version
+	var components []component
+	for _, name := range slices.Sorted(maps.Keys(content.components)) {
+		components = append(components, content.components[name])
+	}
 	return release, components, nil
 }
 
-func readRelease(tarball string) (*releaseContent, error) {
-	file, err := os.Open(tarball)
-	if err != nil {
-		return nil, err
-	}
-	defer file.Close()
-	content := &releaseContent{sums: map[string]string{}}
-	err = forEachFile(file, func(name string, entry io.Reader) error {
-		switch name {
-		case "release.MF":
-			text, err := io.ReadAll(entry)
-			if err != nil {
-				return err
-			}
-			return yaml.Unmarshal(text, &content.manifest)
-		case "packages/golang.tgz":
-			return forEachFile(entry, content.addToolchain)
-		case "packages/kubernetes_cpi.tgz":
-			return forEachFile(entry, content.addSources)
-		}
-		return nil
-	})
-	switch {
-	case err != nil:
-		return nil, err
-	case content.manifest.Name == "":
-		return nil, errors.New("release.MF is missing, or has no release name")
-	case len(content.toolchains) == 0:
-		return nil, errors.New("package golang has no Go toolchain")
-	case len(content.modules) == 0:
-		return nil, errors.New("package kubernetes_cpi has no vendored modules")
-	}
-	return content, nil
-}
-
-// addToolchain adds a file of the package golang.
-func (r *releaseContent) addToolchain(name string, file io.Reader) error {
-	match := toolchainArchive.FindStringSubmatch(path.Base(name))
-	if match == nil {
-		return nil
-	}
-	if r.goVersion != "" && r.goVersion != match[1] {
-		return fmt.Errorf("package golang has toolchains of %s and %s", r.goVersion, match[1])
-	}
-	r.goVersion = match[1]
-	sum := sha256.New()
-	if _, err := io.Copy(sum, file); err != nil {
-		return err
-	}
-	r.toolchains = append(r.toolchains, component{
-		path: "golang.org/toolchain", version: "v0.0.1-" + match[1] + "." + match[2],
-		sha256: hex.EncodeToString(sum.Sum(nil)), boshPackage: "golang",
-	})
-	return nil
-}
-
-// addSources adds a file of the package kubernetes_cpi.
-func (r *releaseContent) addSources(name string, file io.Reader) error {
-	if name != "kubernetes_cpi/vendor/modules.txt" && name != "kubernetes_cpi/go.sum" {
-		return nil
-	}
-	text, err := io.ReadAll(file)
+// add adds a file of the release, or of an archive in it: a package, or a layer of an image.
+func (r *releaseContent) add(name string, file io.Reader) error {
+	content, err := io.ReadAll(file)
 	if err != nil {
 		return err
 	}
-	if path.Base(name) == "modules.txt" {
-		r.modules = parseVendoredModules(string(text))
-		return nil
+	if name == "release.MF" {
+		return yaml.Unmarshal(content, &r.manifest)
 	}
-	for line := range strings.Lines(string(text)) {
-		if fields := strings.Fields(line); len(fields) == 3 {
-			r.sums[fields[0]+"@"+fields[1]] = fields[2]
-		}
+	if bytes.HasPrefix(content, []byte{0x1f, 0x8b}) { // gzip
+		return forEachFile(bytes.NewReader(content), r.add)
 	}
-	return nil
-}
-
-// parseVendoredModules returns the modules in a modules.txt that have packages in the vendor directory. The file also lists modules that
-// go.mod requires but that have no vendored packages.
-func parseVendoredModules(list string) []component {
-	var modules []component
-	var current component
-	for line := range strings.Lines(list) {
-		switch fields := strings.Fields(line); {
-		case len(fields) == 0 || fields[0] == "##":
-		case fields[0] == "#": // # PATH VERSION, or for a replacement # PATH [VERSION] => PATH VERSION
-			current = component{}
-			if len(fields) >= 3 {
-				current = component{path: fields[len(fields)-2], version: fields[len(fields)-1], boshPackage: "kubernetes_cpi"}
-			}
-		case current.path != "":
-			modules = append(modules, current)
-			current = component{}
-		}
+	info, err := buildinfo.Read(bytes.NewReader(content))
+	if err != nil {
+		return nil //nolint:nilerr // not a program
 	}
-	return modules
+	components, err := componentsOf(info)
+	for _, component := range components {
+		r.components[component.path+"@"+component.version] = component
+	}
+	return err
 }
 
 // forEachFile calls visit for each regular file in a gzipped tar archive.

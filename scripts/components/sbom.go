@@ -86,18 +86,8 @@ func (c component) cycloneDX() cyclonedx.Component {
 	described := cyclonedx.Component{
 		BOMRef: purl, Type: cyclonedx.ComponentTypeLibrary, Name: c.path, Version: c.version, PackageURL: purl, Licenses: &licenses,
 	}
-	if c.sha256 != "" {
-		described.Hashes = &[]cyclonedx.Hash{{Algorithm: cyclonedx.HashAlgoSHA256, Value: c.sha256}}
-	}
-	var properties []cyclonedx.Property
 	if c.sum != "" {
-		properties = append(properties, cyclonedx.Property{Name: "go.sum", Value: c.sum})
-	}
-	if c.boshPackage != "" {
-		properties = append(properties, cyclonedx.Property{Name: "bosh:package", Value: c.boshPackage})
-	}
-	if properties != nil {
-		described.Properties = &properties
+		described.Properties = &[]cyclonedx.Property{{Name: "go.sum", Value: c.sum}}
 	}
 	return described
 }

@@ -95,7 +95,7 @@ func (r *publishedRelease) run(ctx context.Context, checkout, program string, ar
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Dir = checkout
 	command.Env = append(os.Environ(), "IMAGES="+r.images, "STEMCELLS=http://"+testStemcellImage(ctx), "BOSH_DEPLOYMENT="+r.deployment,
-		"PLATFORMS="+platform, "GO_PLATFORMS="+platform, "FORCE=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org",
+		"PLATFORMS="+platform, "FORCE=1", "GIT_AUTHOR_NAME=test", "GIT_AUTHOR_EMAIL=test@example.org",
 		"GIT_COMMITTER_NAME=test", "GIT_COMMITTER_EMAIL=test@example.org",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z") // the same commit in each clone
 	out, err := command.CombinedOutput()

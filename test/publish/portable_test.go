@@ -14,7 +14,7 @@ import (
 
 // portableScripts are the scripts that also run on macOS, with bash 3.2 and BSD tools, and the scripts that they source or run.
 var portableScripts = []string{
-	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-node-image", "copy-sources", "build-tools", "environment",
+	"release", "create-release", "publish", "build-kubectl-bosh", "build-stemcell", "build-cni-shim", "build-node-image", "build-tools", "environment",
 }
 
 // nonPortablePatterns match features that bash 3.2 or BSD tools do not have.

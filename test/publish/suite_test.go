@@ -45,7 +45,6 @@ func newCheckout() checkout {
 	c.write("config/final.yml", "name: bosh-kubernetes-cpi\nblobstore:\n  provider: local\n  options:\n    blobstore_path: .blobstore\n")
 	c.mustRun("git", "init", "--quiet")
 	c.commit()
-	c.addFakeToolchain()
 	return c
 }
 
@@ -54,7 +53,6 @@ func (c checkout) clone() checkout {
 	GinkgoHelper()
 	clone := checkout{dir: filepath.Join(GinkgoT().TempDir(), "a", "clone"), home: GinkgoT().TempDir()}
 	c.mustRun("git", "clone", "--quiet", c.dir, clone.dir)
-	clone.addFakeToolchain()
 	return clone
 }
 
@@ -63,16 +61,6 @@ func (c checkout) commit() {
 	GinkgoHelper()
 	c.mustRun("git", "add", "--all")
 	c.mustRun("git", "-c", "user.name=someone", "-c", "user.email=someone@example.com", "commit", "--quiet", "--message", "a commit")
-}
-
-// addFakeToolchain writes a small file instead of the Go toolchain, because the tests do not use the toolchain's content.
-func (c checkout) addFakeToolchain() {
-	GinkgoHelper()
-	version, err := exec.Command("go", "env", "GOVERSION").Output()
-	Expect(err).NotTo(HaveOccurred())
-	dir := filepath.Join(c.dir, "src", "toolchains")
-	Expect(os.MkdirAll(dir, 0o750)).To(Succeed())
-	Expect(os.WriteFile(filepath.Join(dir, strings.TrimSpace(string(version))+".linux-amd64.tar.gz"), []byte("Go"), 0o600)).To(Succeed())
 }
 
 // run runs a command in the checkout with these environment variables, and returns its output.
@@ -84,7 +72,7 @@ func (c checkout) run(variables []string, program string, arguments ...string) (
 	Expect(err).NotTo(HaveOccurred())
 	paths := strings.Fields(string(cache))
 	command.Env = append(append(os.Environ(), "HOME="+c.home, "GOPATH="+paths[0], "GOCACHE="+paths[1], "GOMODCACHE="+paths[2],
-		"GO_PLATFORMS=linux-amd64", "VERSION=", "FINAL=", "FORCE=", "IMAGES=registry.example.org/bosh",
+		"PLATFORMS=linux-amd64", "VERSION=", "FINAL=", "FORCE=", "IMAGES=registry.example.org/bosh",
 		"GIT_AUTHOR_DATE=2026-01-01T00:00:00Z", "GIT_COMMITTER_DATE=2026-01-01T00:00:00Z"), variables...)
 	output, err := command.CombinedOutput()
 	return string(output), err
