@@ -17,7 +17,9 @@ const minFreeMiB = 1024
 
 // checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not
 // have.
-func (o *runOptions) checkRequirements(ctx context.Context) error { return errors.Join(o.checkBOSHCLI(ctx), checkRuby()) }
+func (o *runOptions) checkRequirements(ctx context.Context) error {
+	return errors.Join(o.checkBOSHCLI(ctx), checkRuby())
+}
 
 var cliVersion = regexp.MustCompile(`(?m)^version (\d+)\.`)
 

@@ -22,7 +22,7 @@ type releaseContent struct {
 	components map[string]component // of all programs, by PATH@VERSION
 }
 
-// releaseComponents reads the tarball of a BOSH release. It returns the release and the components of its programs, also of those in images.
+// releaseComponents reads the tarball of a BOSH release. It returns the release, and the components of its programs and images.
 func releaseComponents(tarball string) (subject, []component, error) {
 	file, err := os.Open(tarball)
 	if err != nil {

@@ -43,7 +43,10 @@ func newRemoteClient(ctx context.Context) *remoteClient {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(os.RemoveAll, c.dir)
 	for script, tarball := range map[string]string{"scripts/create-release": "cpi.tgz", "test/release/create-release": "demo.tgz"} {
-		out, err := exec.CommandContext(ctx, "../../"+script, filepath.Join(c.dir, tarball)).CombinedOutput()
+		command := exec.CommandContext(ctx, "../../"+script, filepath.Join(c.dir, tarball))
+		images, _, _ := strings.Cut(os.Getenv("E2E_NODE_IMAGE"), "/bosh-node@")
+		command.Env = append(os.Environ(), "IMAGES="+images) // from which nodes can pull the image of the release
+		out, err := command.CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 	}
 	// The agent must also listen on the VM's loopback interface, because kubectl port-forward connects to it.
