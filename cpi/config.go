@@ -209,13 +209,14 @@ func (c Config) withOverrides(context json.RawMessage) (Config, error) {
 func checkContext(context json.RawMessage) error {
 	keys := jsonKeys(context)
 	settings := jsonKeys(keys["kubernetes"])
-	for _, key := range []string{"log", "cpi_config"} {
+	jobOnly := []string{"log", "cpi_config"}
+	for _, key := range jobOnly {
 		if isSet(settings[key]) {
 			return fmt.Errorf("cpi-config: property kubernetes.%s is only for the job kubernetes_cpi; move it there", key)
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		if key == "env" && isSet(keys[key]) {
+		if (key == "env" || slices.Contains(jobOnly, key)) && isSet(keys[key]) {
 			return fmt.Errorf("cpi-config: property %s is only for the job kubernetes_cpi; move it there", key)
 		}
 		if section, found := sectionWith(key); found {

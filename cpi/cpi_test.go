@@ -123,6 +123,7 @@ var _ = Describe("A cpi-config", func() {
 		Entry("outside of the section pods", `{"helper_limits": {}}`, "property helper_limits must be in the hash kubernetes.pods"),
 		Entry("outside of the section timeouts", `{"unschedulable": "5m"}`, "property unschedulable must be in the hash kubernetes.timeouts"),
 		Entry("for the job only", `{"kubernetes": {"log": {"level": "debug"}}}`, "property kubernetes.log is only for the job kubernetes_cpi"),
+		Entry("for the job only, outside of the section", `{"log": {"level": "debug"}}`, "property log is only for the job kubernetes_cpi"),
 		Entry("that are variables of the job's environment", `{"env": {"no_proxy": "a"}}`, "property env is only for the job kubernetes_cpi"),
 		Entry("misspelled", `{"kubernetes": {"name_space": "b"}}`, `property kubernetes: unknown key "name_space" (did you mean "namespace"?)`),
 		Entry("in a hash of the job's name", `{"kubernetes_cpi": {"kubernetes": {}}}`, "property kubernetes must not be in the hash kubernetes_cpi"),

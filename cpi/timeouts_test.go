@@ -38,7 +38,7 @@ var _ = Describe("The timeout table", func() {
 	It("matches docs/reference/configuration.md", func() {
 		page, err := os.ReadFile("../docs/reference/configuration.md")
 		Expect(err).NotTo(HaveOccurred())
-		rows := regexp.MustCompile("(?m)^\\| `timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(string(page), -1)
+		rows := regexp.MustCompile("(?m)^\\| `kubernetes\\.timeouts\\.(\\w+)` \\|.*\\| `(\\w+)` \\|$").FindAllStringSubmatch(string(page), -1)
 		found := map[string]string{}
 		for _, row := range rows {
 			found[row[1]] = row[2]

@@ -49,7 +49,7 @@ func BenchmarkHeavyStemcell(b *testing.B) {
 	b.Run("cpi", func(b *testing.B) {
 		config := filepath.Join(dir, "cpi.json")
 		content := fmt.Sprintf(
-			`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/cpi", "insecure": true}}}`,
+			`{"agent": {"mbus": "nats://nats.test:4222"}, "kubernetes": {"stemcell": {"registry": {"repository": "%s/cpi", "insecure": true}}}}`,
 			registry.Host())
 		if err := os.WriteFile(config, []byte(content), 0o600); err != nil {
 			b.Fatal(err)

@@ -26,7 +26,7 @@ var _ = Describe("A CPI process that is killed during an upload", func() {
 		image := writeTempFile(stemcells.Jammy.Image())
 		config := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 		Expect(os.WriteFile(config, fmt.Appendf(nil,
-			`{"agent": {"mbus": "nats://nats.test:4222"}, "stemcell": {"registry": {"repository": "%s/stemcells", "insecure": true}}}`,
+			`{"agent": {"mbus": "nats://nats.test:4222"}, "kubernetes": {"stemcell": {"registry": {"repository": "%s/stemcells", "insecure": true}}}}`,
 			registry.Host()), 0o600)).To(Succeed())
 		start := func() *gexec.Session {
 			command := exec.Command(program, "-configPath", config)

@@ -67,7 +67,7 @@ func (o PodOptions) Validate() error {
 		return InvalidPropertyf("kubernetes.pods.lxcfs_path %q is not a valid path; set it to the directory where nodes mount lxcfs, "+
 			"like /var/lib/lxcfs", o.LXCFS)
 	}
-	return CheckLabels("pods", o.Labels, o.Annotations)
+	return CheckLabels("kubernetes.pods", o.Labels, o.Annotations)
 }
 
 // MergeMetadata returns the labels and annotations of a Pod, plus those of the options. If the Pod already has a key, as a label or

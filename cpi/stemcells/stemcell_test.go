@@ -129,7 +129,7 @@ var _ = Describe("The stemcell methods", func() {
 		DeferCleanup(other.Close)
 		image := filepath.Join(GinkgoT().TempDir(), "image")
 		Expect(os.WriteFile(image, stemcells.Jammy.Image(), 0o600)).To(Succeed())
-		override := fmt.Sprintf(`,"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}`, other.Host())
+		override := fmt.Sprintf(`,"kubernetes":{"stemcell":{"registry":{"repository":"%s/theirs","insecure":true}}}`, other.Host())
 		other.SetFault(func(_ http.ResponseWriter, request *http.Request) bool {
 			Expect(request.Header).NotTo(HaveKey("Authorization"))
 			return false
