@@ -70,8 +70,8 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		ws.planOutput("--range", "10.16.0.0/16")
 		manifest := ws.interpolateManifest(ctx)
 		annotations := ConsistOf(map[string]any{"name": "ovn.kubernetes.io/ip_address", "value": `{{join .IPs ","}}`})
-		Expect(lookup(manifest, "instance_groups", "bosh", "properties", "network", "address_annotations")).To(annotations)
-		Expect(lookup(manifest, "cloud_provider", "properties", "network", "address_annotations")).To(annotations)
+		Expect(lookup(manifest, "instance_groups", "bosh", "properties", "kubernetes", "network", "address_annotations")).To(annotations)
+		Expect(lookup(manifest, "cloud_provider", "properties", "kubernetes", "network", "address_annotations")).To(annotations)
 	})
 
 	It("reports unknown facts, and reads the Service range from the API server's error", func(ctx SpecContext) {
