@@ -410,10 +410,10 @@ func (env *testEnv) kubeletMounts(ctx context.Context) string {
 	return strings.Join(slices.DeleteFunc(mountPoints(ctx, env.node), isOther), "\n")
 }
 
-// mountPoints returns all mount points of the node.
+// mountPoints returns all mount points of the node, sorted: the kubelet mounts the volumes of a Pod in any order.
 func mountPoints(ctx context.Context, node nodeOperations) []string {
 	GinkgoHelper()
 	out, err := node.Shell(ctx, "findmnt --noheadings --list --output TARGET")
 	Expect(err).NotTo(HaveOccurred())
-	return strings.Fields(out)
+	return slices.Sorted(slices.Values(strings.Fields(out)))
 }
