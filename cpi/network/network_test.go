@@ -206,9 +206,9 @@ var _ = Describe("The table of network plugins", func() {
 		Expect(err).NotTo(HaveOccurred())
 		documented := map[string][]AddressAnnotation{}
 		for _, example := range regexp.MustCompile("(?s)\n\\*\\*([A-Za-z-]+)\\.\\*\\*[^`]*(?:`[^`\n]+`[^`]*)*```yaml\n(.*?)```").FindAllStringSubmatch(string(raw), -1) {
-			var config struct{ Network Options }
-			Expect(yaml.Unmarshal([]byte(example[2]), &config)).To(Succeed())
-			documented[example[1]] = config.Network.AddressAnnotations
+			var options Options
+			Expect(yaml.Unmarshal([]byte(example[2]), &options)).To(Succeed())
+			documented[example[1]] = options.AddressAnnotations
 		}
 		for _, plugin := range Plugins() {
 			if plugin.Name != Calico && len(plugin.Annotations) > 0 {
