@@ -129,6 +129,24 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
 	}, NodeTimeout(longTest))
 
+	It("loses no request while the job of a router is stopped", func(ctx context.Context) {
+		const done, lost = "/tmp/requests-done", "/tmp/requests-lost"
+		client := env.apps[0]
+		client.run(ctx, "rm -f "+done+" "+lost)
+		runConcurrently(
+			func() {
+				client.run(ctx, "until [ -e "+done+" ]; do curl --silent --show-error --fail http://"+address+"/ >>/dev/null 2>>"+lost+" || true; done")
+			},
+			func() {
+				defer client.run(ctx, "touch "+done)
+				env.routers[0].stop(ctx, env.webRouterSpec(ctx, 0))
+			},
+		)
+		Expect(client.run(ctx, "cat "+lost)).To(BeEmpty())
+		env.routers[0].callAgent(ctx, "start")
+		Eventually(env.serviceEndpoints).WithContext(ctx).Should(Equal(sortedAddresses(env.routers...)))
+	}, NodeTimeout(longTest))
+
 	It("keeps its Service's address when a router's VM is recreated, and sends requests to the new VM", func(ctx context.Context) {
 		vm := env.routers[1]
 		vm.stop(ctx, env.webRouterSpec(ctx, 1))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -37,7 +38,7 @@ func get(ctx SpecContext, host, path string) (status int, body string) {
 
 var _ = Describe("A router", func() {
 	It("forwards requests to the apps in turn", func(ctx SpecContext) {
-		host := serve(router([]string{serve(app("app/0")), serve(app("app/1"))}))
+		host := serve(router(ctx, []string{serve(app("app/0")), serve(app("app/1"))}))
 		var bodies []string
 		for range 4 {
 			_, body := get(ctx, host, "/")
@@ -49,11 +50,21 @@ var _ = Describe("A router", func() {
 	It("serves its health check even if no app responds", func(ctx SpecContext) {
 		stopped := httptest.NewServer(http.NotFoundHandler())
 		stopped.Close()
-		host := serve(router([]string{strings.TrimPrefix(stopped.URL, "http://")}))
+		host := serve(router(ctx, []string{strings.TrimPrefix(stopped.URL, "http://")}))
 		status, _ := get(ctx, host, "/")
 		Expect(status).To(Equal(http.StatusBadGateway))
 		status, _ = get(ctx, host, "/healthz")
 		Expect(status).To(Equal(http.StatusOK))
+	})
+
+	It("is unhealthy while it drains, and still forwards requests", func(ctx SpecContext) {
+		draining, drain := context.WithCancel(ctx)
+		host := serve(router(draining, []string{serve(app("app/0"))}))
+		drain()
+		status, _ := get(ctx, host, "/healthz")
+		Expect(status).To(Equal(http.StatusServiceUnavailable))
+		_, body := get(ctx, host, "/")
+		Expect(body).To(Equal("hello from app/0\n"))
 	})
 })
 
