@@ -145,6 +145,11 @@ var _ = Describe("A director's manifest", func() {
 			expectBlobstores(source, forDirector, forCLI)
 		}, combinations())
 
+	It("lets NATS know a VM before its agent connects", func(ctx context.Context) {
+		manifest := directorManifest(networkOptions[0], accountOptions[0]).interpolate(ctx)
+		Expect(lookup(manifest, "instance_groups", "bosh", "properties", "nats-sync", "intervals", "poll_user_sync")).To(BeEquivalentTo(1))
+	})
+
 	It("with in-cluster.yml mounts the service account's files in BPM containers", func(ctx context.Context) {
 		manifest := directorManifest(networkOptions[0], accountOptions[1]).interpolate(ctx)
 		group := lookup(manifest, "instance_groups", "bosh", "properties")
