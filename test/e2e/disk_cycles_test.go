@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	disksPerMode = 2
-	attachCycles = 125 // how many times each disk is attached and detached
-	vmsPerDisk   = 50  // how many VMs are deleted with each disk
+	disksPerMode = 4
+	attachCycles = 63 // how many times each disk is attached and detached
+	vmsPerDisk   = 25 // how many VMs are deleted with each disk
 )
 
-// The disks are used at the same time: a busy node is slow to stop attachments, and the kubelet's sync period takes most of the time.
+// The disks are used at the same time: a busy node is slow to stop attachments, and the kubelet takes most of the ten seconds that a disk
+// needs to move to the other node.
 var _ = Describe("Persistent disks of both volume modes that move between two nodes", Label("disks", "extended", labelSharedKernel), Serial, func() {
 	var (
 		env       *testEnv
@@ -76,7 +77,7 @@ var _ = Describe("Persistent disks of both volume modes that move between two no
 			Expect(vm.run(ctx, "ls -A /dev/bosh")).To(BeEmpty())
 			env.mustCall(ctx, "delete_vm", vm.cid)
 		}
-	}, NodeTimeout(2*longTest))
+	}, NodeTimeout(6*longTest))
 
 	It(fmt.Sprintf("keep their data while %d VMs each are deleted with them, and leave no devices or mounts", vmsPerDisk), func(ctx context.Context) {
 		forEachDisk(checksums, func(disk string) {
@@ -87,7 +88,7 @@ var _ = Describe("Persistent disks of both volume modes that move between two no
 				env.mustCall(ctx, "delete_vm", vm.cid)
 			}
 		})
-	}, NodeTimeout(2*longTest))
+	}, NodeTimeout(6*longTest))
 })
 
 // deviceState describes the loop devices of the host, and the mounts of the nodes.
