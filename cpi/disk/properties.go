@@ -10,6 +10,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/kube/document"
 )
 
@@ -60,7 +61,7 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 			return properties, call.InvalidPropertyf("cloud_properties.%s %q is not valid; use the name of a %s", class.key, class.name, class.kind)
 		}
 	}
-	if !slices.Contains([]string{"", "ext4", "xfs"}, properties.Filesystem) {
+	if properties.Filesystem != "" && !api.IsFilesystem(properties.Filesystem) {
 		return properties, call.InvalidPropertyf("cloud_properties.filesystem %q is not valid; use ext4 or xfs", properties.Filesystem)
 	}
 	if properties.Preallocate && properties.VolumeMode == corev1.PersistentVolumeBlock {

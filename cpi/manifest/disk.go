@@ -6,6 +6,8 @@ import (
 	"maps"
 	"strconv"
 
+	"bosh-kubernetes-cpi/cpi/node/api"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 )
@@ -184,13 +186,9 @@ func RecordSizePatch(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
 // RecordedSize returns the size of the disk in MiB, in decimal.
 func (d DiskPVC) RecordedSize() string { return SizeOf(d) }
 
-// defaultFilesystem is the filesystem of a disk if neither its cloud properties nor the VM's env select one. It is also the agent's
-// default.
-const defaultFilesystem = "ext4"
-
 // FilesystemFor returns the filesystem that is created on the disk if it is blank and attached to the VM.
 func (d DiskPVC) FilesystemFor(vmPod VMPod) string {
-	return cmp.Or(d.Annotations[AnnotationFilesystem], vmPod.Annotations[AnnotationFilesystem], defaultFilesystem)
+	return cmp.Or(d.Annotations[AnnotationFilesystem], vmPod.Annotations[AnnotationFilesystem], api.Ext4)
 }
 
 // Filesystem returns the filesystem in the cloud properties of the disk, or "".

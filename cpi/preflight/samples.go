@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -99,14 +100,14 @@ func (s sampleObjects) buildVMPod() (manifest.VMPod, error) {
 // buildDiskPVC returns the PVC of a disk with the default StorageClass.
 func (s sampleObjects) buildDiskPVC() manifest.DiskPVC {
 	return manifest.Disk{
-		Name: manifest.DiskName(s.id), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: "ext4",
+		Name: manifest.DiskName(s.id), Namespace: s.client.Namespace, SizeMiB: 1024, Filesystem: api.Ext4,
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}.PVC()
 }
 
 func (s sampleObjects) buildAttachmentPod(vmPod manifest.VMPod) manifest.AttachmentPod {
 	desired := manifest.Attachment{
-		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: "ext4", Formatted: true, Preallocate: true,
+		Disk: manifest.DiskName(s.id), SizeMiB: 1024, Filesystem: api.Ext4, Formatted: true, Preallocate: true,
 		Mode: corev1.PersistentVolumeFilesystem, VM: vmPod,
 		NodeImage: s.nodeImage, PriorityClass: s.config.Disk.AttachmentPriorityClass,
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"bosh-kubernetes-cpi/cpi/call"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/kube/document"
 )
 
@@ -24,11 +25,10 @@ func parseEnv(env json.RawMessage) (environment, error) {
 	if err := document.DecodeKnown("env", env, &parsed); err != nil {
 		return parsed, call.InvalidPropertyf("%w", err)
 	}
-	switch parsed.PersistentDiskFS {
-	case "", "ext4", "xfs":
-		return parsed, nil
+	if fs := parsed.PersistentDiskFS; fs != "" && !api.IsFilesystem(fs) {
+		return parsed, call.InvalidPropertyf("env.persistent_disk_fs %q is not valid; use ext4 or xfs", fs)
 	}
-	return parsed, call.InvalidPropertyf("env.persistent_disk_fs %q is not valid; use ext4 or xfs", parsed.PersistentDiskFS)
+	return parsed, nil
 }
 
 // warnIgnored logs the keys that have no effect in a Pod.

@@ -32,6 +32,15 @@ const (
 	InImage = "/bosh-node"
 )
 
+// Filesystems of persistent disks. The default is ext4, as it is the agent's.
+const (
+	Ext4 = "ext4"
+	XFS  = "xfs"
+)
+
+// IsFilesystem reports whether a disk can have the filesystem.
+func IsFilesystem(name string) bool { return name == Ext4 || name == XFS }
+
 // PrintVersion is the command that prints Version. It has no effect, and succeeds in any container.
 const PrintVersion = "version"
 

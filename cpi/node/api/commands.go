@@ -67,7 +67,7 @@ func ParseDisk(name string, arguments []string) (Disk, error) {
 		return d, fmt.Errorf("--vm %q is not NAMESPACE/NAME", d.VM)
 	case flags.Lookup("size-mib") != nil && d.SizeMiB <= 0:
 		return d, fmt.Errorf("--size-mib %d is not positive", d.SizeMiB)
-	case flags.Lookup("filesystem") != nil && d.Filesystem != "ext4" && d.Filesystem != "xfs":
+	case flags.Lookup("filesystem") != nil && !IsFilesystem(d.Filesystem):
 		return d, fmt.Errorf("--filesystem %q is not ext4 or xfs", d.Filesystem)
 	}
 	return d, nil

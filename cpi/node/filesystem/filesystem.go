@@ -18,12 +18,6 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
-// Types of filesystems that this package creates and changes.
-const (
-	Ext4 = "ext4"
-	XFS  = "xfs"
-)
-
 var (
 	// ErrUnknown is the error for content that is not an ext4 or XFS filesystem: blank, another filesystem, or other data.
 	ErrUnknown = errors.New("not an ext4 or XFS filesystem")
@@ -47,14 +41,14 @@ func (i Info) IsSupported() bool { return i.SizeBytes > 0 }
 // ext4 filesystem; 0 is the whole device. XFS always gets the whole device.
 func Make(ctx context.Context, sys system.System, path, filesystem, uuid string, kib int64) error {
 	switch filesystem {
-	case Ext4:
+	case api.Ext4:
 		arguments := []string{"-q", "-F", "-m", "1", "-U", uuid, "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", sys.Path(path)}
 		if kib > 0 {
 			arguments = append(arguments, strconv.FormatInt(kib, 10)+"k")
 		}
 		_, err := sys.MustRun(ctx, "mkfs.ext4", arguments...)
 		return err
-	case XFS:
+	case api.XFS:
 		_, err := sys.MustRun(ctx, "mkfs.xfs", "-q", "-f", "-K", "-m", "uuid="+uuid, sys.Path(path))
 		return err
 	}
@@ -70,7 +64,7 @@ func whileMounted(sys system.System, path, filesystem string, do func() error) (
 		return err
 	}
 	options := ""
-	if filesystem == XFS {
+	if filesystem == api.XFS {
 		options = "nouuid" // the source of a snapshot may be mounted on this node
 	}
 	err = sys.Mount(path, mountPoint, filesystem, unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_NOATIME, options)

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
@@ -28,7 +29,7 @@ func Grow(ctx context.Context, sys system.System, path string) error {
 	if ext4, ok := superblock.(ext4Superblock); ok {
 		return growExt4(ctx, sys, path, ext4)
 	}
-	return whileMounted(sys, path, XFS, func() error {
+	return whileMounted(sys, path, api.XFS, func() error {
 		_, err := sys.MustRun(ctx, "xfs_growfs", sys.Path(mountPoint))
 		return err
 	})
@@ -66,7 +67,7 @@ func growMountedExt4(ctx context.Context, sys system.System, path string, superb
 			return err
 		}
 	}
-	return whileMounted(sys, path, Ext4, func() error {
+	return whileMounted(sys, path, api.Ext4, func() error {
 		_, err := sys.MustRun(ctx, "resize2fs", sys.Path(path))
 		return err
 	})

@@ -10,6 +10,7 @@ import (
 	"hash/crc32"
 	"strings"
 
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
@@ -101,7 +102,7 @@ func (s ext4Superblock) blocks() int64 {
 }
 
 func (s ext4Superblock) info() Info {
-	return Info{Type: Ext4, UUID: formatUUID(s[ext4UUID:]), SizeBytes: s.blocks() << (10 + s.uint32(0x18))}
+	return Info{Type: api.Ext4, UUID: formatUUID(s[ext4UUID:]), SizeBytes: s.blocks() << (10 + s.uint32(0x18))}
 }
 
 // hasErrors reports whether the kernel or e2fsck found errors that were not repaired.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
@@ -49,7 +50,7 @@ func checkUUID(sys system.System, path, uuid string) error {
 // leaves if it is killed between. If the checksums depend on the UUID, it rewrites all of them, after a complete e2fsck.
 func setExt4UUID(ctx context.Context, sys system.System, path string, s ext4Superblock, uuid string) error {
 	if s.needsRecovery() {
-		if err := whileMounted(sys, path, Ext4, func() error { return nil }); err != nil {
+		if err := whileMounted(sys, path, api.Ext4, func() error { return nil }); err != nil {
 			return err
 		}
 		replayed, err := readSuperblock(sys, path)

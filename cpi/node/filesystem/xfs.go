@@ -5,6 +5,8 @@ package filesystem
 import (
 	"bytes"
 	"encoding/binary"
+
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // An xfsSuperblock is struct xfs_dsb of the kernel's fs/xfs/libxfs/xfs_format.h, in a sector of the filesystem. Each allocation group
@@ -46,7 +48,7 @@ func (s xfsSuperblock) isValid() bool {
 func isBlockSize(bytes int64) bool { return bytes >= 512 && bytes <= 65536 && bytes&(bytes-1) == 0 }
 
 func (s xfsSuperblock) info() Info {
-	return Info{Type: XFS, UUID: formatUUID(s.uuid()), SizeBytes: s.blocks() * s.blockSize()}
+	return Info{Type: api.XFS, UUID: formatUUID(s.uuid()), SizeBytes: s.blocks() * s.blockSize()}
 }
 
 // log returns where the log is, in bytes. Its size is 0 if it is on another device. Its address has the number of its allocation group in

@@ -8,6 +8,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
 
@@ -41,7 +42,7 @@ func prepareXFSLog(ctx context.Context, sys system.System, path string, s xfsSup
 	case logReplaced:
 		return nil
 	}
-	return whileMounted(sys, path, XFS, func() error { return nil })
+	return whileMounted(sys, path, api.XFS, func() error { return nil })
 }
 
 type logState int
