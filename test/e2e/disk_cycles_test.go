@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	disksPerMode = 4
-	attachCycles = 63 // how many times each disk is attached and detached
-	vmsPerDisk   = 25 // how many VMs are deleted with each disk
+	disksPerMode = 2
+	attachCycles = 125 // how many times each disk is attached and detached
+	vmsPerDisk   = 50  // how many VMs are deleted with each disk
 )
 
 // The disks are used at the same time: a busy node is slow to stop attachments, and the kubelet takes most of the ten seconds that a disk
