@@ -6,10 +6,10 @@ import (
 	"maps"
 	"strconv"
 
-	"bosh-kubernetes-cpi/cpi/node/api"
-
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+
+	"bosh-kubernetes-cpi/cpi/node/api"
 )
 
 // Disk describes a persistent disk as a create_disk call requests it.

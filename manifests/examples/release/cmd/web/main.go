@@ -57,7 +57,7 @@ func router(draining context.Context, apps []string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
 		if draining.Err() != nil {
-			http.Error(w, "draining", http.StatusServiceUnavailable)
+			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	})
 	mux.Handle("/", &httputil.ReverseProxy{Rewrite: func(request *httputil.ProxyRequest) {
