@@ -19,7 +19,7 @@ const (
 // propertyRowPattern matches a table row of a property. The columns are the name, the description and the default.
 var propertyRowPattern = regexp.MustCompile("(?m)^\\| (`[^|]+`) \\|(.*)\\|([^|]*)\\|$")
 
-// pathPattern matches a path of an ops file in a property of the job. Properties of other jobs in the director's manifest begin with director.
+// pathPattern matches the path of an operation that sets a property of the job.
 var pathPattern = regexp.MustCompile(`(?m)path: /(?:instance_groups/name=bosh|cloud_provider)/properties/(\S+)$`)
 
 // documentedProperties returns the properties in the page's tables, each with the content of the default column. In a row with several

@@ -135,7 +135,7 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 		client.run(ctx, "rm -f "+done+" "+lost)
 		runConcurrently(
 			func() {
-				client.run(ctx, "until [ -e "+done+" ]; do curl --silent --show-error --fail http://"+address+"/ >>/dev/null 2>>"+lost+" || true; done")
+				client.run(ctx, "until [ -e "+done+" ]; do curl --silent --show-error --fail http://"+address+"/ >/dev/null 2>>"+lost+" || true; done")
 			},
 			func() {
 				defer client.run(ctx, "touch "+done)

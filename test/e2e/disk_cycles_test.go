@@ -20,8 +20,8 @@ const (
 	vmsPerDisk   = 50  // how many VMs are deleted with each disk
 )
 
-// The disks are used at the same time: a busy node is slow to stop attachments, and the kubelet takes most of the ten seconds that a disk
-// needs to move to the other node.
+// The disks are used at the same time, because each needs about ten seconds to move to the other node, and a busy node is slow to stop
+// attachments.
 var _ = Describe("Persistent disks of both volume modes that move between two nodes", Label("disks", "extended", labelSharedKernel), Serial, func() {
 	var (
 		env       *testEnv
