@@ -74,7 +74,6 @@ var _ = Describe("An ops file in the documentation", func() {
 })
 
 var _ = Describe("docs/reference/configuration.md", func() {
-
 	It("documents exactly the properties of the job", func() {
 		known := jobProperties()
 		var documented, specified []string
