@@ -74,6 +74,7 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 	vm := manifest.VM{
 		Name: manifest.VMName(s.id), Namespace: s.client.Namespace, Stemcell: s.image, Image: s.image, NodeImage: s.nodeImage, Group: s.id,
 		Services:  []manifest.Service{s.buildService()},
+		Labels:    map[string]string{"bosh-director": "preflight"}, // manifests/network-policy.yaml lets only directors reach the API server
 		Resources: corev1.ResourceRequirements{Requests: resources, Limits: resources},
 	}
 	var err error
