@@ -17,3 +17,18 @@ var Permissions string
 //
 //go:embed rbac-kubectl-bosh-up.yaml
 var PermissionsOfUp string
+
+// AdmissionPolicy is admission-policy.yaml, which limits what the CPI's service account can do in namespaces with its label.
+//
+//go:embed admission-policy.yaml
+var AdmissionPolicy string
+
+// AdmissionLimits is admission-limits.yaml, which AdmissionPolicy requires in each of these namespaces.
+//
+//go:embed admission-limits.yaml
+var AdmissionLimits string
+
+// NetworkPolicies is network-policy.yaml, which limits the traffic of VMs.
+//
+//go:embed network-policy.yaml
+var NetworkPolicies string

@@ -144,6 +144,9 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 	if err := r.restorePodSecurity(ctx, deployed); err != nil {
 		return err
 	}
+	if err := r.liftRestrictions(ctx, deployed); err != nil {
+		return err
+	}
 	objects, err := r.dir.PermissionsObjects()
 	if err != nil {
 		return err

@@ -13,9 +13,10 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// runPreflight runs the preflight checks with the CPI's permissions and this image, and prints the failed ones. For a new director with
-// in-cluster credentials, it also checks whether a Pod reaches the API server. If image is "", it uses another image, and omits this check.
-func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
+// runPreflight runs the preflight checks with the CPI's permissions, and prints the failed ones. For a new director with in-cluster
+// credentials, it also checks whether a Pod reaches the API server. image is that of the stemcell: if it is "", another image is used, and
+// this check is omitted. nodeImage is that of bosh-node, or "".
+func (r *environmentRun) runPreflight(ctx context.Context, image, nodeImage string) error {
 	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
@@ -29,10 +30,17 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 			return err
 		}
 	}
-	results := preflight.Run(ctx, preflightConfig(), client, image)
+	if r.settings.Restricted {
+		if err := waitForPolicy(ctx, client); err != nil {
+			return err
+		}
+	}
+	config := cpi.DefaultConfig()
+	config.NodeImage = nodeImage
+	results := preflight.Run(ctx, config, client, image)
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
-		return r.checkAPIAccess(ctx, client, image)
+		return r.checkAPIAccess(ctx, config, client, image)
 	}
 	if err := r.writeFailed(results); err != nil {
 		return err
@@ -41,22 +49,15 @@ func (r *environmentRun) runPreflight(ctx context.Context, image string) error {
 		"docs/reference/preflight.md, or skip the checks with --no-check")
 }
 
-// preflightConfig returns the CPI's configuration for preflight checks, with the image of bosh-node that was published with this program.
-func preflightConfig() cpi.Config {
-	config := cpi.DefaultConfig()
-	config.NodeImage = publishedNodeImage
-	return config
-}
-
 // checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The
 // other deep checks are not printed, unless no Pod runs, because the director's manifest may have settings that make them succeed.
-func (r *environmentRun) checkAPIAccess(ctx context.Context, client *kube.Client, image string) error {
+func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, client *kube.Client, image string) error {
 	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
 		r.settings.Credentials != environment.CredentialsInCluster {
 		return err
 	}
 	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
-	results := preflight.RunDeep(ctx, preflightConfig(), client, image)
+	results := preflight.RunDeep(ctx, config, client, image)
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:

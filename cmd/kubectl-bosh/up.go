@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/pflag"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
@@ -66,6 +67,8 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"to an environment directory. It prints its findings and its decisions, and with --dry-run the equivalent manual commands. After\n" +
 			"confirmation, it creates the namespace and the RBAC objects, runs preflight checks, runs `bosh create-env` through its own\n" +
 			"proxy, and uploads a cloud config, a runtime config and the stemcell to the new director.\n\n" +
+			"With --restricted, it also applies an admission policy with limits that admit only the images, StorageClass and service\n" +
+			"account of the director, and network policies. To admit more, edit these files, and run up again.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
 			"Requirements: the BOSH CLI and Ruby; a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI and a\n" +
@@ -90,6 +93,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	o.PublishedRelease = environment.ParsePublishedFile(publishedRelease)
+	o.PublishedNodeImage = publishedNodeImage
 	o.PublishedStemcell = environment.ParsePublishedFile(publishedStemcell)
 	flags.SortFlags = false
 	flags.StringVar(&o.Director, "name", "", "Director `name` (default: "+defaultDirectorName+")")
@@ -115,6 +119,8 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Credentials, "credentials", "", "How the director authenticates (`type`): in-cluster uses the service account of "+
 		"its Pod, kubeconfig uses a token that does not expire (default: in-cluster)")
 	o.addFlags(flags)
+	flags.BoolVar(&o.Restricted, "restricted", false,
+		"Limit the CPI's permissions with an admission policy, and the traffic of VMs with network policies; requires an administrator")
 	flags.BoolVar(&o.ReplaceServer, "replace-server", false,
 		"Replace the recorded API server with the one in your kubeconfig; create-env then recreates the director's VM")
 	flags.BoolVar(&o.AllowPrivileged, "allow-privileged-namespace", false,
@@ -336,8 +342,18 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 			return err
 		}
 	}
-	if err := run.applyPermissions(ctx); err != nil {
+	permissions, err := run.dir.PermissionsObjects()
+	if err != nil {
 		return err
+	}
+	if err := run.applyObjects(ctx, permissions, "an administrator can apply the output of `kubectl bosh up --print-permissions --namespace "+
+		plan.Namespace+"`"); err != nil {
+		return err
+	}
+	if plan.Restricted {
+		if err := run.restrict(ctx); err != nil {
+			return err
+		}
 	}
 	if err := run.cluster.WaitForDefaultServiceAccount(ctx); err != nil {
 		return err
@@ -352,19 +368,15 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 		return err
 	}
 	if !o.noCheck {
-		if err := run.runPreflight(ctx, plan.StemcellImage()); err != nil {
+		if err := run.runPreflight(ctx, plan.StemcellImage(ctx), plan.NodeImage()); err != nil {
 			return err
 		}
 	}
 	return run.runBOSH(ctx, "create-env")
 }
 
-// applyPermissions applies the objects in permissions.yaml, and prints the outcomes.
-func (r *environmentRun) applyPermissions(ctx context.Context) error {
-	objects, err := r.dir.PermissionsObjects()
-	if err != nil {
-		return err
-	}
+// applyObjects applies the objects, and prints the outcomes. The remedy is that of missing permissions.
+func (r *environmentRun) applyObjects(ctx context.Context, objects []*unstructured.Unstructured, remedy string) error {
 	var outcomes []cluster.ReportLine
 	defer func() {
 		for _, line := range groupByValue(outcomes) {
@@ -375,8 +387,7 @@ func (r *environmentRun) applyPermissions(ctx context.Context) error {
 		name := cluster.KindAndName(object)
 		outcome, err := r.cluster.Apply(ctx, object)
 		if apierrors.IsForbidden(err) {
-			return fmt.Errorf("apply %s: %w; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace %s`",
-				name, err, r.settings.Namespace)
+			return fmt.Errorf("apply %s: %w; %s", name, err, remedy)
 		}
 		if err != nil {
 			return fmt.Errorf("apply %s: %w", name, err)

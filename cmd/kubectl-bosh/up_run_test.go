@@ -15,11 +15,14 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // createEnv replaces the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
@@ -296,8 +299,12 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
 	})
 
-	writeLightStemcell := func() {
+	// writeImages writes a light stemcell, and a release with the image of bosh-node.
+	writeImages := func(ctx context.Context) {
 		GinkgoHelper()
+		index := `{"manifests": [{"annotations": {"io.containerd.image.name": "` + director.NodeImage + `"}}]}`
+		Expect(embedded.Run(ctx, "bash", "-euc", `cd "$1" && mkdir -p kubernetes_cpi/node-image packages && echo "$2" >kubernetes_cpi/node-image/index.json
+			tar -czf packages/kubernetes_cpi.tgz ./kubernetes_cpi && tar -czf cpi.tgz ./packages`, "bash", ws.dir, index)).To(BeEmpty())
 		properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
 		Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
 			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
@@ -314,12 +321,61 @@ var _ = Describe("kubectl bosh up and down", func() {
 			_, err := controlPlane.Kubectl(ctx, "run", "other", "--image=registry.invalid/a", "--dry-run=server", "--namespace", ws.namespace)
 			return err
 		}).WithContext(ctx).Should(MatchError(ContainSubstring("ValidatingAdmissionPolicy")))
-		writeLightStemcell()
+		writeImages(ctx)
 		Expect(ws.up("--credentials", "kubeconfig")).To(gexec.Exit(0))
 	})
 
+	It("with --restricted, limit the CPI to the images of the director by an admission policy, and keep it for other namespaces", func(ctx SpecContext) {
+		writeImages(ctx)
+		Expect(ws.up("--restricted", "--credentials", "kubeconfig")).To(gexec.Exit(0))
+		config, err := clientcmd.BuildConfigFromFlags("", ws.path("kubernetes/cpi.kubeconfig"))
+		Expect(err).NotTo(HaveOccurred())
+		client, err := kubernetes.NewForConfig(config)
+		Expect(err).NotTo(HaveOccurred())
+		create := func(image string) error {
+			pod := manifest.VM{Name: "agent-try", Namespace: ws.namespace, Image: image, NodeImage: director.NodeImage}.Pod()
+			_, err := client.CoreV1().Pods(ws.namespace).Create(ctx, pod.Pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+			return err
+		}
+		stemcell := "registry.example.com/stemcell@sha256:" + strings.Repeat("1", 64)
+		Expect(create(stemcell)).To(Succeed(), "a later stemcell")
+		Expect(create("registry.example.com/stemcells/other")).To(MatchError(ContainSubstring("rule images")))
+		policies, err := cluster.NetworkingV1().NetworkPolicies(ws.namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(policies.Items).To(HaveLen(4))
+
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say(`ConfigMap ` + ws.namespace + `/bosh-cpi-limits, ValidatingAdmissionPolicy bosh-cpi-shape, .*: unchanged\n`))
+
+		session = ws.down()
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("ValidatingAdmissionPolicyBinding bosh-cpi-objects: kept for other namespaces\n"))
+		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: deleted\n"))
+		ws.expectDeleted(ctx)
+	})
+
+	It("with --restricted, keep the limits that an administrator created, and lift the restrictions of a namespace that remains", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		writeImages(ctx)
+		_, err := cluster.CoreV1().ConfigMaps(ws.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi-limits"},
+			Data: map[string]string{"images": "registry.example.com/"}}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		session := ws.up("--restricted", "--credentials", "kubeconfig")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: kept: not created by `up`\n"))
+		Expect(session.Out).To(gbytes.Say("rule node-images: .*, which does not list " + director.NodeImage))
+		session = ws.down()
+		Expect(session).To(gexec.Exit(0))
+		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
+		_, err = cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+	})
+
 	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
-		writeLightStemcell()
+		writeImages(ctx)
 		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
 		Eventually(func(g Gomega) {
 			pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/director-uuid=preflight"})

@@ -70,7 +70,7 @@ var _ = Describe("kubectl bosh up, with only a kubeconfig and no route to Pods,"
 			)
 			BeforeAll(func(ctx context.Context) {
 				c = newUpClient(ctx, testCase.network)
-				if flags = []string{"--address", c.address}; testCase.network == "service" {
+				if flags = []string{"--restricted", "--address", c.address}; testCase.network == "service" {
 					flags = []string{"--network", "service", "--ops-file", "testdata/director-port.yml"}
 				}
 			}, NodeTimeout(longTest))

@@ -23,6 +23,7 @@ import (
 type Inspection struct {
 	Server                kube.ServerInfo
 	Namespace             Namespace
+	DefaultStorageClass   string
 	NoDefaultStorageClass bool
 	NetworkPlugin         network.DetectedPlugin
 	ReservedRanges        []network.AddressRange // ranges that are assigned on request only
@@ -110,6 +111,7 @@ func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (
 		return "no default; annotate a StorageClass with storageclass.kubernetes.io/is-default-class=true, " +
 			"or set storage_class in cloud_properties", nil
 	}
+	result.DefaultStorageClass = defaultClass.Name
 	return defaultClass.Name + " (provisioner " + defaultClass.Provisioner + ")", nil
 }
 

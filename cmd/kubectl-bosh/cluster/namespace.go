@@ -23,6 +23,12 @@ const (
 	PodSecurityPrivileged = "privileged"
 )
 
+// PolicyLabel is the label of namespaces in which the admission policy applies, with the value policyOn.
+const (
+	PolicyLabel = "bosh.cloudfoundry.org/admission-policy"
+	policyOn    = "on"
+)
+
 // Namespace is the current state of the director's namespace.
 type Namespace struct {
 	Known       bool // whether the operator has permission to get it
@@ -101,6 +107,21 @@ func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (previous
 		err = fmt.Errorf("label Namespace %s with %s=%s: %w", c.Client.Namespace, PodSecurityLabel, cmp.Or(to, "(none)"), err)
 	}
 	return previous, err
+}
+
+// SetPolicy sets or removes PolicyLabel.
+func (c *Cluster) SetPolicy(ctx context.Context, enabled bool) error {
+	var value any // null removes the label
+	if enabled {
+		value = policyOn
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{PolicyLabel: value}}})
+	if err != nil {
+		return err
+	}
+	_, err = c.dynamicClient.Resource(resourcesByKind["Namespace"]).Patch(ctx, c.Client.Namespace, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: fieldManager})
+	return err
 }
 
 // withoutPodSecurity returns a copy of the namespace without labels for Pod Security.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,11 +33,20 @@ var resourcesByKind = map[string]schema.GroupVersionResource{
 	"ServiceAccount":     {Version: "v1", Resource: "serviceaccounts"},
 	"Secret":             {Version: "v1", Resource: "secrets"},
 	"ResourceQuota":      {Version: "v1", Resource: "resourcequotas"},
+	"ConfigMap":          {Version: "v1", Resource: "configmaps"},
+	"NetworkPolicy":      {Group: "networking.k8s.io", Version: "v1", Resource: "networkpolicies"},
 	"Role":               {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"},
 	"RoleBinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "rolebindings"},
 	"ClusterRole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterroles"},
 	"ClusterRoleBinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"},
+
+	"ValidatingAdmissionPolicy":        {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicies"},
+	"ValidatingAdmissionPolicyBinding": {Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"},
 }
+
+// restrictingKinds are the kinds of objects that Apply does not change if this program did not create them: an administrator may have
+// restricted the namespace before.
+var restrictingKinds = []string{"ConfigMap", "NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
 	resource, known := resourcesByKind[object.GetKind()]
@@ -45,6 +55,12 @@ func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.Res
 	}
 	return c.dynamicClient.Resource(resource).Namespace(object.GetNamespace()), nil // "" for cluster-scoped kinds
 }
+
+// Results of Apply and Delete.
+const (
+	unchanged  = "unchanged"
+	notCreated = "kept: not created by `up`"
+)
 
 // KindAndName returns the kind and name of the object, for example Role bosh/bosh-cpi.
 func KindAndName(object *unstructured.Unstructured) string {
@@ -86,13 +102,18 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	case err != nil:
 		return "", err
 	case matches(existing, desired):
-		return "unchanged", nil
+		return unchanged, nil
+	case slices.Contains(restrictingKinds, desired.GetKind()) && manifest.ManagerOf(existing) != fieldManager:
+		return notCreated, nil
 	}
 	content, err := json.Marshal(desired)
 	if err != nil {
 		return "", err
 	}
-	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
+	updated, err := client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
+	if err == nil && updated.GetResourceVersion() == existing.GetResourceVersion() { // they differed only by the server's defaults
+		return unchanged, nil
+	}
 	if apierrors.IsForbidden(err) {
 		// The preflight checks show whether the existing object is sufficient.
 		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil
@@ -133,7 +154,7 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 	case err != nil:
 		return "", err
 	case manifest.ManagerOf(existing) != fieldManager:
-		return "kept: not created by `up`", nil
+		return notCreated, nil
 	}
 	if existing.GetKind() == "Namespace" {
 		remaining, err := c.describeRemaining(ctx)

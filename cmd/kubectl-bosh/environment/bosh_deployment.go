@@ -28,7 +28,7 @@ func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) error
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
-	archive, err := download(ctx, published)
+	archive, err := download(ctx, published, maxDeploymentBytes)
 	if err != nil {
 		return fmt.Errorf("%w; check the network, or set --bosh-deployment to a checkout of https://github.com/cloudfoundry/bosh-deployment", err)
 	}
@@ -43,7 +43,7 @@ func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) error
 }
 
 // download returns the content of a published file, after a check of its checksum.
-func download(ctx context.Context, published PublishedFile) ([]byte, error) {
+func download(ctx context.Context, published PublishedFile, maxBytes int64) ([]byte, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, published.URL, http.NoBody)
 	if err != nil {
 		return nil, err
@@ -56,7 +56,7 @@ func download(ctx context.Context, published PublishedFile) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s: %s", published.URL, response.Status)
 	}
-	content, err := io.ReadAll(io.LimitReader(response.Body, maxDeploymentBytes))
+	content, err := io.ReadAll(io.LimitReader(response.Body, maxBytes))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", published.URL, err)
 	}

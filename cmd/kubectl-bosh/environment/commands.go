@@ -37,6 +37,7 @@ func (d Dir) ManualCommands(program string, plan *Plan) []string {
 	if plan.LabelCommand != "" {
 		commands = append(commands, plan.LabelCommand+plan.kubectlFlags())
 	}
+	commands = append(commands, d.restrictCommands(plan)...)
 	commands = append(commands, "kubectl create token "+Account+namespaceFlags+" --duration 24h >"+quoteWord(d.filePath(tokenFile)))
 	if plan.Credentials == CredentialsKubeconfig {
 		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(d.filePath(directorKubeconfigFile))+" set-credentials "+Account+

@@ -20,6 +20,9 @@ const (
 	settingsFile           = "up.yml"
 	varsFile               = "vars.yml"
 	permissionsFile        = "permissions.yaml"
+	limitsFile             = "admission-limits.yaml"
+	policyFile             = "admission-policy.yaml"
+	networkPolicyFile      = "network-policy.yaml"
 	cloudConfigFile        = "cloud-config.yml"
 	cloudConfigVarsFile    = "cloud-config-vars.yml"
 	kubeconfigFile         = "cpi.kubeconfig"
@@ -50,6 +53,9 @@ type Settings struct {
 	// PreviousPodSecurity is the value of cluster.PodSecurityLabel before `up` changed it, or "" for no label. It is nil if `up` did not
 	// change the label.
 	PreviousPodSecurity *string `json:"previous_pod_security,omitempty"`
+
+	// Restricted selects an admission policy and network policies, which limit the CPI's permissions and the traffic of VMs.
+	Restricted bool `json:"restricted,omitempty"`
 
 	// DeletedDirector is the director UUID after `down` ran delete-env and before it deleted the director's Services, otherwise "".
 	DeletedDirector string `json:"deleted_director,omitempty"`

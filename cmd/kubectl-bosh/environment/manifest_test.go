@@ -17,6 +17,29 @@ func TestEnvironment(t *testing.T) {
 	RunSpecs(t, "environment directories")
 }
 
+// writeTarball writes a gzipped tar archive with this file, and returns its path.
+func writeTarball(name, content string) string {
+	GinkgoHelper()
+	file, err := os.Create(filepath.Join(GinkgoT().TempDir(), "archive.tgz"))
+	Expect(err).NotTo(HaveOccurred())
+	defer file.Close()
+	compressed := gzip.NewWriter(file)
+	archive := tar.NewWriter(compressed)
+	Expect(archive.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(content))})).To(Succeed())
+	_, err = archive.Write([]byte(content))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(archive.Close()).To(Succeed())
+	Expect(compressed.Close()).To(Succeed())
+	return file.Name()
+}
+
+func readFile(path string) string {
+	GinkgoHelper()
+	content, err := os.ReadFile(path)
+	Expect(err).NotTo(HaveOccurred())
+	return string(content)
+}
+
 var _ = Describe("CheckSeries", func() {
 	const compiledForNoble = `releases:
 - {name: bosh, url: https://example.com/bosh-283.1.6-ubuntu-noble-1.484.tgz}
@@ -30,18 +53,7 @@ var _ = Describe("CheckSeries", func() {
 	// writeStemcell writes a stemcell tarball for this operating system, and returns its URL.
 	writeStemcell := func(operatingSystem string) string {
 		GinkgoHelper()
-		file, err := os.Create(filepath.Join(GinkgoT().TempDir(), "stemcell.tgz"))
-		Expect(err).NotTo(HaveOccurred())
-		defer file.Close()
-		content := "{name: s, version: '1', sha1: s, operating_system: " + operatingSystem + ", api_version: 3}"
-		compressed := gzip.NewWriter(file)
-		archive := tar.NewWriter(compressed)
-		Expect(archive.WriteHeader(&tar.Header{Name: "./stemcell.MF", Mode: 0o644, Size: int64(len(content))})).To(Succeed())
-		_, err = archive.Write([]byte(content))
-		Expect(err).NotTo(HaveOccurred())
-		Expect(archive.Close()).To(Succeed())
-		Expect(compressed.Close()).To(Succeed())
-		return "file://" + file.Name()
+		return "file://" + writeTarball("./stemcell.MF", "{name: s, version: '1', sha1: s, operating_system: "+operatingSystem+", api_version: 3}")
 	}
 
 	It("names the releases that are compiled for another operating system than the stemcell's, and the remedies", func() {

@@ -33,12 +33,15 @@ type Options struct {
 	Stemcell, StemcellSHA1 string
 	// PublishedRelease and PublishedStemcell are used for a new director without the options above.
 	PublishedRelease, PublishedStemcell PublishedFile
+	// PublishedNodeImage is the reference of the image of bosh-node that belongs to PublishedRelease.
+	PublishedNodeImage string
 
 	Network     string // NetworkStatic or NetworkService
 	Range       string
 	Address     string
 	Credentials string // CredentialsInCluster or CredentialsKubeconfig
 
+	Restricted      bool // limit the CPI's permissions and the traffic of VMs
 	ReplaceServer   bool // in the kubeconfig of the CPI that create-env runs
 	AllowPrivileged bool // change the label of an existing namespace to admit VM Pods
 

@@ -111,16 +111,18 @@ metadata:
   labels:
     ` + cluster.PodSecurityLabel + ": " + cluster.PodSecurityPrivileged + "\n"
 
+const namespacedKinds = "ServiceAccount|Secret|ConfigMap|Role|RoleBinding|ResourceQuota|NetworkPolicy"
+
 var (
 	// namespaceReference matches the namespace in manifests/rbac*.yaml, also at the end of another name.
 	namespaceReference = regexp.MustCompile(`(?m)([- ])bosh$`)
 	// namespacedObject matches objects of namespaced kinds.
-	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:ServiceAccount|Secret|Role|RoleBinding|ResourceQuota)\nmetadata:\n {2}name: \S+\n`)
+	namespacedObject = regexp.MustCompile(`(?m)^kind: (?:` + namespacedKinds + `)\nmetadata:\n {2}name: \S+\n`)
 	// headComment matches the comments before the first object of a file.
 	headComment = regexp.MustCompile(`^(?:#.*\n)+`)
 )
 
-// withNamespace replaces the namespace bosh in the objects of manifests/rbac*.yaml.
+// withNamespace sets the namespace of objects, and replaces the namespace bosh in those of manifests/rbac*.yaml.
 func withNamespace(objects, namespace string) string {
 	objects = namespaceReference.ReplaceAllStringFunc(headComment.ReplaceAllString(objects, ""), func(reference string) string {
 		if strings.HasPrefix(reference, " ") {
@@ -133,13 +135,17 @@ func withNamespace(objects, namespace string) string {
 
 // PermissionsObjects returns the objects in permissions.yaml, which the operator may edit.
 func (d Dir) PermissionsObjects() ([]*unstructured.Unstructured, error) {
-	content, err := os.ReadFile(d.filePath(permissionsFile))
+	return d.readObjects(permissionsFile)
+}
+
+func (d Dir) readObjects(name string) ([]*unstructured.Unstructured, error) {
+	content, err := os.ReadFile(d.filePath(name))
 	if err != nil {
 		return nil, err
 	}
 	objects, err := parseObjects(content)
 	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", d.filePath(permissionsFile), err)
+		return nil, fmt.Errorf("parse %s: %w", d.filePath(name), err)
 	}
 	return objects, nil
 }

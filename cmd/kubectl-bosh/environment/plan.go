@@ -28,6 +28,7 @@ type Plan struct {
 	LabelCommand string
 
 	inspection  *cluster.Inspection
+	limits      string // content of the file of the limits, or "" without restrictions
 	options     Options
 	changedVars []string // names of variables with other values than the recorded ones
 	exists      bool     // whether there are recorded decisions
@@ -66,6 +67,10 @@ func NewPlan(ctx context.Context, dir Dir, options Options, inspection *cluster.
 	} else {
 		err = p.planNew(ctx, addresses)
 	}
+	if err != nil {
+		return nil, err
+	}
+	err = p.planRestrictions(ctx, dir)
 	return p, err
 }
 

@@ -2,13 +2,18 @@ package environment
 
 import (
 	"archive/tar"
+	"bytes"
 	"cmp"
+	"context"
+	"encoding/json"
 	"io"
 	"os"
 	"path"
 	"regexp"
 	"strings"
+	"time"
 
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/klauspost/compress/gzip"
 	"sigs.k8s.io/yaml"
 
@@ -19,9 +24,26 @@ import (
 // bosh-283.1.6-ubuntu-noble-1.484.tgz.
 var compiledFor = regexp.MustCompile(`-(ubuntu-[a-z]+)(-[0-9.]+)?\.tgz$`)
 
-// StemcellImage returns the image reference of the stemcell, or "" if it is unknown: the stemcell is not a local file, or not a light one.
-func (p *Plan) StemcellImage() string {
-	properties := readStemcellManifest(p.Vars.GetString("stemcell_url")).CloudProperties
+// Sizes that a light stemcell, which contains only text, and the index of an image do not exceed.
+const (
+	maxLightBytes = 1 << 20
+	maxIndexBytes = 1 << 20
+)
+
+// downloadTimeout limits the time for a light stemcell, which has a few kB.
+const downloadTimeout = 30 * time.Second
+
+// StemcellImage returns the image reference of the stemcell, or "" if it is unknown: the stemcell is not a light one, or it is at a URL
+// from which it cannot be downloaded, or without a SHA256.
+func (p *Plan) StemcellImage(ctx context.Context) string {
+	url := p.Vars.GetString("stemcell_url")
+	properties := readStemcellManifest(url).CloudProperties
+	if isURL(url) {
+		ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
+		defer cancel()
+		content, _ := download(ctx, PublishedFile{url, p.Vars.GetString("stemcell_sha1")}, maxLightBytes)
+		properties = parseStemcellManifest(bytes.NewReader(content)).CloudProperties
+	}
 	if !properties.IsLight() {
 		return ""
 	}
@@ -58,19 +80,59 @@ func readStemcellManifest(url string) (manifest stemcell.Manifest) {
 		return manifest
 	}
 	defer file.Close()
-	plain, err := gzip.NewReader(file)
-	if err != nil {
-		return manifest
+	return parseStemcellManifest(file)
+}
+
+func parseStemcellManifest(tarball io.Reader) (manifest stemcell.Manifest) {
+	content, _ := io.ReadAll(io.LimitReader(findFile(tarball, "stemcell.MF"), maxLightBytes))
+	_ = yaml.Unmarshal(content, &manifest)
+	return manifest
+}
+
+// NodeImage returns the reference of the image of bosh-node in the CPI release, or "" if it is unknown: the release is neither the
+// published one nor a local file.
+func (p *Plan) NodeImage() string {
+	url := p.Vars.GetString("kubernetes_cpi_url")
+	if url == p.options.PublishedRelease.URL {
+		return p.options.PublishedNodeImage
 	}
-	for archive := tar.NewReader(plain); ; {
-		header, err := archive.Next()
+	path, isFile := strings.CutPrefix(url, "file://")
+	if !isFile {
+		return ""
+	}
+	reference := readNodeImage(path, "packages/kubernetes_cpi.tgz", "kubernetes_cpi/node-image/index.json")
+	return cmp.Or(reference, readNodeImage(path, "compiled_packages/kubernetes_cpi.tgz", "node-image/index.json"))
+}
+
+// readNodeImage returns the reference of the image with this index in a package of the release.
+func readNodeImage(release, packageTarball, index string) string {
+	file, err := os.Open(release)
+	if err != nil {
+		return ""
+	}
+	defer file.Close()
+	content, _ := io.ReadAll(io.LimitReader(findFile(findFile(file, packageTarball), index), maxIndexBytes))
+	var images v1.IndexManifest
+	if json.Unmarshal(content, &images) != nil || len(images.Manifests) != 1 {
+		return ""
+	}
+	return images.Manifests[0].Annotations[stemcell.ImageNameAnnotation]
+}
+
+// findFile returns the content of a file in a gzipped tar archive, which is empty if the archive or the file is missing.
+func findFile(archive io.Reader, name string) io.Reader {
+	missing := strings.NewReader("")
+	plain, err := gzip.NewReader(archive)
+	if err != nil {
+		return missing
+	}
+	for files := tar.NewReader(plain); ; {
+		header, err := files.Next()
 		if err != nil {
-			return manifest
+			return missing
 		}
-		if path.Clean(header.Name) == "stemcell.MF" {
-			content, _ := io.ReadAll(io.LimitReader(archive, 1<<20))
-			_ = yaml.Unmarshal(content, &manifest)
-			return manifest
+		if path.Clean(header.Name) == name {
+			return files
 		}
 	}
 }

@@ -1,0 +1,97 @@
+package environment
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+
+	. "github.com/onsi/ginkgo/v2"
+	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+)
+
+var _ = Describe("The plan of up --restricted", func() {
+	const nodeImage = "example.com/bosh-node@sha256:01"
+	var (
+		dir     Dir
+		options Options
+		plan    *Plan
+	)
+	// write writes the plan to the directory, and returns the limits.
+	write := func(ctx context.Context) map[string]string {
+		GinkgoHelper()
+		var err error
+		plan, err = NewPlan(ctx, dir, options, &cluster.Inspection{DefaultStorageClass: "fast"}, freeAddresses{})
+		Expect(err).NotTo(HaveOccurred())
+		_, err = dir.Write(plan, &rest.Config{Host: "https://lab"})
+		Expect(err).NotTo(HaveOccurred())
+		content, err := os.ReadFile(filepath.Join(dir.Path, limitsFile))
+		Expect(err).NotTo(HaveOccurred())
+		var limits corev1.ConfigMap
+		Expect(yaml.UnmarshalStrict(content, &limits)).To(Succeed())
+		return limits.Data
+	}
+	writeStemcell := func(image string) string {
+		GinkgoHelper()
+		return writeTarball("stemcell.MF", "{name: s, version: '1', sha1: s, operating_system: ubuntu-noble, api_version: 3, cloud_properties: "+image+"}")
+	}
+	const index = `{"manifests": [{"annotations": {"io.containerd.image.name": "` + nodeImage + `"}}]}`
+	BeforeEach(func() {
+		dir = Dir{Path: GinkgoT().TempDir()}
+		options = Options{Director: "lab", Namespace: "cf", BOSHDeployment: "/bd", Restricted: true, Cluster: &cluster.Identity{Server: "https://lab", UID: "1"},
+			Release:  writeTarball("packages/kubernetes_cpi.tgz", readFile(writeTarball("kubernetes_cpi/node-image/index.json", index))),
+			Stemcell: writeStemcell("{image_reference: 'example.com:5000/stemcells/noble:1.484', digest: 'sha256:" + strings.Repeat("0", 64) + "'}")}
+	})
+
+	It("limits images, StorageClasses and service accounts to those of the director", func(ctx context.Context) {
+		Expect(write(ctx)).To(And(
+			HaveKeyWithValue("images", "example.com:5000/stemcells/noble:\nexample.com:5000/stemcells/noble@\n"),
+			HaveKeyWithValue("node_images", nodeImage+"\n"),
+			HaveKeyWithValue("storage_classes", "fast\n"),
+			HaveKeyWithValue("service_accounts", "bosh-cpi\n"),
+			HaveKeyWithValue("capabilities", "SYS_ADMIN\nSYS_NICE\n"),
+		))
+	})
+	It("reads the image of bosh-node in a compiled release", func(ctx context.Context) {
+		options.Release = writeTarball("compiled_packages/kubernetes_cpi.tgz", readFile(writeTarball("node-image/index.json", index)))
+		Expect(write(ctx)).To(HaveKeyWithValue("node_images", nodeImage+"\n"))
+	})
+	It("adds the images of an upgrade to the limits that the operator edited", func(ctx context.Context) {
+		write(ctx)
+		path := filepath.Join(dir.Path, limitsFile)
+		edited := strings.NewReplacer(`nodes: ""`, `nodes: "node-a"`, nodeImage, "example.com/bosh-node@sha256:00").Replace(readFile(path))
+		Expect(os.WriteFile(path, []byte(edited), 0o600)).To(Succeed())
+		options = Options{Cluster: options.Cluster, KubectlFlags: options.KubectlFlags}
+		Expect(write(ctx)).To(And(HaveKeyWithValue("nodes", "node-a"), HaveKeyWithValue("node_images", "example.com/bosh-node@sha256:00\n"+nodeImage+"\n")))
+	})
+	It("has all objects in the namespace of the director, except the policies", func(ctx context.Context) {
+		write(ctx)
+		objects, err := dir.RestrictionObjects()
+		Expect(err).NotTo(HaveOccurred())
+		for _, object := range objects {
+			if !strings.HasPrefix(object.GetKind(), "ValidatingAdmissionPolicy") {
+				Expect(object.GetNamespace()).To(Equal("cf"), object.GetName())
+			}
+		}
+		Expect(dir.ManualCommands("bosh", plan)).To(ContainElements(
+			"kubectl apply -f "+filepath.Join(dir.Path, limitsFile), "kubectl label namespace cf bosh.cloudfoundry.org/admission-policy=on"))
+	})
+	DescribeTable("requires", func(ctx context.Context, message string, change func()) {
+		change()
+		_, err := NewPlan(ctx, dir, options, &cluster.Inspection{}, freeAddresses{})
+		Expect(err).To(MatchError(ContainSubstring(message)))
+	},
+		Entry("the image of the stemcell", "the image of this stemcell is unknown; use a light stemcell", func() { options.Stemcell = writeStemcell("{}") }),
+		Entry("the image of bosh-node", "that of this release is unknown; use a release of this CPI as a file", func() {
+			options.Release, options.ReleaseSHA1 = "https://example.com/cpi.tgz", "sha256:0"
+		}),
+		Entry("a list to which it can add", limitsFile+" has no list images; add images: |", func() {
+			Expect(os.WriteFile(filepath.Join(dir.Path, limitsFile), []byte("data: {images: \"\"}"), 0o600)).To(Succeed())
+		}),
+	)
+})
