@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -14,9 +15,8 @@ import (
 )
 
 // runPreflight runs the preflight checks with the CPI's permissions, and prints the failed ones. For a new director with in-cluster
-// credentials, it also checks whether a Pod reaches the API server. image is that of the stemcell: if it is "", another image is used, and
-// this check is omitted. nodeImage is that of bosh-node, or "".
-func (r *environmentRun) runPreflight(ctx context.Context, image, nodeImage string) error {
+// credentials, it also checks whether a Pod reaches the API server, unless the image of the stemcell is unknown.
+func (r *environmentRun) runPreflight(ctx context.Context, plan *environment.Plan, desired environment.Manifest) error {
 	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
 	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
 	if err != nil {
@@ -35,8 +35,12 @@ func (r *environmentRun) runPreflight(ctx context.Context, image, nodeImage stri
 			return err
 		}
 	}
-	config := cpi.DefaultConfig()
-	config.NodeImage = nodeImage
+	config, image := cpi.DefaultConfig(), plan.StemcellImage(ctx)
+	config.NodeImage, config.Stemcell.RegistryMirrors = desired.Images()
+	config.NodeImage = cmp.Or(config.NodeImage, plan.NodeImage())
+	if mirrored, err := config.Stemcell.Image(image); err == nil {
+		image = mirrored
+	}
 	results := preflight.Run(ctx, config, client, image)
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")

@@ -184,7 +184,7 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 	if err != nil {
 		return err
 	}
-	hasDirector, err := o.checkManifest(ctx, dir, plan)
+	manifest, err := o.checkManifest(ctx, dir, plan)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
 		return err
 	}
-	if err := o.apply(ctx, run, inspection, plan); err != nil || !hasDirector {
+	if err := o.apply(ctx, run, inspection, plan, manifest); err != nil || !manifest.HasDirector() {
 		return err
 	}
 	return run.configureDirector(ctx, plan)
@@ -255,30 +255,29 @@ func (o *upOptions) writePlan(ctx context.Context, run *environmentRun) (*cluste
 }
 
 // checkManifest fails if an ops file does not fit the manifest, a variable has no value, the stemcell does not fit the releases, or the
-// cluster lacks a default StorageClass for the disks. It reports whether the manifest has a director. Without the BOSH CLI, which only
-// --dry-run does not require, it checks nothing.
-func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) (hasDirector bool, err error) {
+// cluster lacks a default StorageClass for the disks. Without the BOSH CLI, which only --dry-run does not require, it returns an empty
+// manifest.
+func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) (manifest environment.Manifest, err error) {
 	if _, err := exec.LookPath(o.boshProgram()); err != nil {
-		return false, nil //nolint:nilerr // see above
+		return manifest, nil //nolint:nilerr // see above
 	}
 	arguments := dir.InterpolateCommand(o.boshProgram(), plan.Settings)
 	interpolated, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
-		return false, fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
+		return manifest, fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
 			strings.TrimSpace(string(failed.Stderr)), dir.Path)
 	}
 	if err != nil {
-		return false, fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
+		return manifest, fmt.Errorf("bosh interpolate %s: %w", plan.Manifest, err)
 	}
-	manifest, err := plan.ParseManifest(interpolated)
-	if err != nil {
-		return false, err
+	if manifest, err = plan.ParseManifest(interpolated); err != nil {
+		return manifest, err
 	}
 	hasDisk, err := dir.HasDisk()
 	if err == nil && !hasDisk {
 		err = manifest.CheckStorageClasses()
 	}
-	return manifest.HasDirector(), errors.Join(err, manifest.CheckVariables(dir), manifest.CheckSeries())
+	return manifest, errors.Join(err, manifest.CheckVariables(dir), manifest.CheckSeries())
 }
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
@@ -336,7 +335,9 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 }
 
 // apply creates or updates the objects that the director requires, and runs create-env.
-func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *cluster.Inspection, plan *environment.Plan) error {
+func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *cluster.Inspection, plan *environment.Plan,
+	manifest environment.Manifest,
+) error {
 	if o.AllowPrivileged && inspection.Namespace.Exists && inspection.Namespace.PodSecurity != cluster.PodSecurityPrivileged {
 		if err := run.allowPrivileged(ctx, inspection.Namespace.PodSecurity); err != nil {
 			return err
@@ -368,7 +369,7 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 		return err
 	}
 	if !o.noCheck {
-		if err := run.runPreflight(ctx, plan.StemcellImage(ctx), plan.NodeImage()); err != nil {
+		if err := run.runPreflight(ctx, plan, manifest); err != nil {
 			return err
 		}
 	}

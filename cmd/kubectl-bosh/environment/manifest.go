@@ -1,6 +1,7 @@
 package environment
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"regexp"
@@ -8,6 +9,8 @@ import (
 	"strings"
 
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // Manifest is the part of an interpolated manifest that this package reads.
@@ -20,7 +23,10 @@ type Manifest struct {
 	InstanceGroups []struct {
 		Jobs []struct{ Name string }
 	} `json:"instance_groups"`
-	Variables []struct{ Name string }
+	Variables     []struct{ Name string }
+	CloudProvider struct {
+		Properties struct{ Kubernetes any } // of the CPI that create-env runs
+	} `json:"cloud_provider"`
 
 	plan *Plan
 	text []byte
@@ -33,6 +39,20 @@ func (p *Plan) ParseManifest(interpolated []byte) (Manifest, error) {
 		return manifest, fmt.Errorf("%s is not a manifest for create-env%s", p.Manifest, yamlLine.FindString(err.Error()))
 	}
 	return manifest, nil
+}
+
+// Images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and mirrors.
+// The options are empty if they have variables without a value yet.
+func (m Manifest) Images() (nodeImage string, mirrors map[string]string) {
+	var properties struct {
+		NodeImage string `json:"node_image"`
+		Stemcell  stemcell.Options
+	}
+	content, err := json.Marshal(m.CloudProvider.Properties.Kubernetes)
+	if err != nil || json.Unmarshal(content, &properties) != nil {
+		return "", nil
+	}
+	return properties.NodeImage, properties.Stemcell.RegistryMirrors
 }
 
 // HasDirector reports whether the manifest has a BOSH director.

@@ -88,3 +88,14 @@ var _ = Describe("CheckVariables", func() {
 		Expect(manifest.CheckVariables(dir)).To(MatchError("these variables of bosh.yml have no value: missing, /other; set each of them with --var name=value"))
 	})
 })
+
+var _ = DescribeTable("Images of a manifest", func(properties, nodeImage string, mirrors map[string]string) {
+	manifest, err := (&Plan{}).ParseManifest([]byte("cloud_provider: {properties: {kubernetes: " + properties + "}}"))
+	Expect(err).NotTo(HaveOccurred())
+	foundNodeImage, foundMirrors := manifest.Images()
+	Expect(foundNodeImage).To(Equal(nodeImage))
+	Expect(foundMirrors).To(Equal(mirrors))
+},
+	Entry("are those of its CPI", "{node_image: a@sha256:0, stemcell: {registry_mirrors: {a: b}, registry: {password: ((secret))}}}", "a@sha256:0", map[string]string{"a": "b"}),
+	Entry("are unknown while they are variables", "((properties))", "", nil),
+)
