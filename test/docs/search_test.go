@@ -52,7 +52,7 @@ var _ = DescribeTable("A search finds", func(term string, expected ...string) {
 	Entry(nil, "migrate", "guides/migration.md"),
 	Entry(nil, "air gap", "guides/stemcells.md"),
 	Entry(nil, "registry mirror", "guides/stemcells.md"),
-	Entry(nil, "github actions", "guides/clusters.md"),
+	Entry(nil, "github actions", "guides/ci.md"),
 	Entry(nil, "rke2", "guides/clusters.md"),
 	Entry(nil, "autopilot", "guides/clusters.md"),
 	Entry(nil, "macos", "guides/clusters.md"),

@@ -195,6 +195,55 @@ func (r *publishedRelease) pushArchive(ctx context.Context, version, image, repo
 	return repository + "/" + image + "@" + digest.String()
 }
 
+// runAction runs the steps of a composite action that no condition omits, except those that use other actions, and returns the variables for
+// later steps. values are those of the expressions.
+func (c *remoteClient) runAction(ctx context.Context, dir string, values map[string]string) map[string]string {
+	GinkgoHelper()
+	dir, err := filepath.Abs(dir)
+	Expect(err).NotTo(HaveOccurred())
+	content, err := os.ReadFile(filepath.Join(dir, "action.yml"))
+	Expect(err).NotTo(HaveOccurred())
+	var action struct {
+		Runs struct {
+			Steps []struct {
+				Name, Run, If string
+				Env           map[string]string
+			}
+		}
+	}
+	Expect(yaml.Unmarshal(content, &action)).To(Succeed())
+	values["github.action_path"] = dir
+	expression := regexp.MustCompile(`\$\{\{ (.*?) \}\}`)
+	pathFile, variablesFile := filepath.Join(c.dir, "path"), filepath.Join(c.dir, "variables")
+	for _, step := range action.Runs.Steps {
+		if step.Run == "" || step.If != "" {
+			continue
+		}
+		command := c.command(ctx, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
+		added, _ := os.ReadFile(pathFile)
+		command.Env = append(command.Env, "RUNNER_TEMP="+c.dir, "GITHUB_PATH="+pathFile, "GITHUB_ENV="+variablesFile, "BOSH_ALL_PROXY=",
+			"PATH="+strings.ReplaceAll(string(added), "\n", ":")+os.Getenv("PATH"))
+		for name, value := range step.Env {
+			value = expression.ReplaceAllStringFunc(value, func(found string) string {
+				known := expression.FindStringSubmatch(found)[1]
+				Expect(values).To(HaveKey(known))
+				return values[known]
+			})
+			command.Env = append(command.Env, name+"="+value)
+		}
+		out, err := command.CombinedOutput()
+		GinkgoWriter.Println(step.Name + ":\n" + string(out))
+		Expect(err).NotTo(HaveOccurred(), "%s: %s", step.Name, out)
+	}
+	variables := map[string]string{}
+	exported, err := os.ReadFile(variablesFile)
+	Expect(err).NotTo(HaveOccurred())
+	for _, match := range regexp.MustCompile(`(?s)(\w+)<<END_OF_VALUE\n(.*?)\nEND_OF_VALUE\n`).FindAllStringSubmatch(string(exported), -1) {
+		variables[match[1]] = match[2]
+	}
+	return variables
+}
+
 // nodeImages returns the images of bosh-node in the volumes of all VM and attachment Pods.
 func (c *remoteClient) nodeImages(ctx context.Context) (images []string) {
 	GinkgoHelper()
@@ -247,6 +296,28 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		Expect(c.nodeImages(ctx)).To(ConsistOf(next, next))
 		c.down(ctx)
 	}, NodeTimeout(4*longTest))
+
+	It("is installed by the action bosh-lite, and later steps of the job log in", Label("journey"), func(ctx context.Context) {
+		c := newUpClient(ctx, "ci")
+		listener, err := embedded.ForwardLoopback(c.netns, r.port)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(listener.Close)
+		r.pushArchive(ctx, "0.1.0", "bosh-node", r.images)
+		login, err := filepath.Abs("testdata/director-login.yml")
+		Expect(err).NotTo(HaveOccurred())
+		variables := c.runAction(ctx, "../../.github/actions/bosh-lite", map[string]string{
+			"github.server_url": strings.TrimSuffix(r.home, "/bosh-kubernetes-cpi"), "github.action_repository": "bosh-kubernetes-cpi",
+			"inputs.version": "0.1.0",
+			"inputs.kubeconfig || format('{0}/bosh-lite/kubeconfig', runner.temp)": c.env.kubeconfig,
+			"inputs.flags": "--namespace " + c.namespace + " --address " + c.address + " --ops-file " + login + " --var 'greeting=good morning'" +
+				" --var demo_release=" + filepath.Join(c.dir, "demo.tgz") + " --var 'disk_cloud_properties={}' --var disk_mib=256",
+		})
+		Expect(variables).To(And(HaveKeyWithValue("BOSH_ENVIRONMENT", c.address), HaveKeyWithValue("BOSH_CA_CERT", ContainSubstring("CERTIFICATE"))))
+		c.proxyAddress = strings.TrimPrefix(variables["BOSH_ALL_PROXY"], "socks5://")
+		Eventually(c.readJobResponse).WithContext(ctx).Should(ContainSubstring("good morning"))
+		Expect(os.Symlink("bosh-lite/director", filepath.Join(c.dir, "env"))).To(Succeed())
+		c.down(ctx)
+	}, NodeTimeout(2*longTest))
 
 	It("contains an image of the CNI shim for both architectures, which its manifests refer to", func(ctx context.Context) {
 		r.pushArchive(ctx, "0.1.0", "bosh-cni-shim", r.images)
