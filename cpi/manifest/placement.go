@@ -30,11 +30,12 @@ func nodeNameTerms(operator corev1.NodeSelectorOperator, name string) []corev1.N
 	}}}
 }
 
-// AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes of one
-// of these architectures. Without architectures, any Linux node matches.
+// AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes
+// of one of these architectures. Without architectures, or if the VM's node selector has one, because its nodes emulate that of the image,
+// any Linux node matches.
 func (vm *VM) AddPlatformAffinity(architectures ...string) {
 	requirements := []corev1.NodeSelectorRequirement{requirementIn(corev1.LabelOSStable, "linux")}
-	if len(architectures) > 0 {
+	if len(architectures) > 0 && vm.NodeSelector[corev1.LabelArchStable] == "" {
 		requirements = append(requirements, requirementIn(corev1.LabelArchStable, architectures...))
 	}
 	vm.Affinity = addRequiredTerms(vm.Affinity, []corev1.NodeSelectorTerm{{MatchExpressions: requirements}})

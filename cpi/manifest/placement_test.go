@@ -34,6 +34,13 @@ var _ = Describe("The image of a VM", func() {
 		Expect(requiredTerms(vm.Pod().Spec.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
 	})
 
+	It("does not restrict the VM to its architectures if the node selector has one, because its nodes may emulate others", func() {
+		vm := testVM()
+		vm.NodeSelector = map[string]string{"kubernetes.io/arch": "arm64"}
+		vm.AddPlatformAffinity("amd64")
+		Expect(requiredTerms(vm.Affinity)).To(Equal([]corev1.NodeSelectorTerm{linux}))
+	})
+
 	It("restricts the VM to nodes of the image's architectures, in addition to its own affinity", func() {
 		vm := testVM()
 		vm.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
