@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/containernetworking/cni/libcni"
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
@@ -101,6 +102,28 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		Entry("both families", "1.1.0", "198.18.13.77,fd00:13::77", "198.18.13.77/24", "fd00:13::77/64"),
 	)
 
+	It("assigns the address through flannel's delegate in a chain, which keeps the keys of flannel, and passes the result to the next plugin", func(ctx SpecContext) {
+		Expect(os.WriteFile(filepath.Join(shim.dir, "flannel"), []byte(flannel), 0o700)).To(Succeed()) //nolint:gosec // a program
+		first := shim.networkConfig("", map[string]any{"type": "flannel", "delegate": map[string]any{"hairpinMode": true, "bridge": shimBridge}})
+		delete(first, "cniVersion")
+		delete(first, "name")
+		chain, err := json.Marshal(map[string]any{"cniVersion": "0.3.1", "name": "cbr0", "plugins": []any{first,
+			map[string]any{"type": "portmap", "capabilities": map[string]bool{"portMappings": true}}}})
+		Expect(err).NotTo(HaveOccurred())
+		network, err := libcni.NetworkConfFromBytes(chain)
+		Expect(err).NotTo(HaveOccurred())
+		runtime := libcni.NewCNIConfigWithCacheDir(filepath.SplitList(shim.path), filepath.Join(shim.dir, "cache"), nil)
+		pod := shim.createPod(ctx, "flannel", "198.18.17.77")
+		sandbox := &libcni.RuntimeConf{ContainerID: pod.name, NetNS: "/run/netns/" + pod.name, IfName: "eth0",
+			Args: [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod.name}}}
+		result, err := runtime.AddNetworkList(ctx, network, sandbox)
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx SpecContext) error { return runtime.DelNetworkList(ctx, network, sandbox) })
+		Expect(json.Marshal(result)).To(ContainSubstring("198.18.17.77/24"))
+		Expect(pod.addresses(ctx)).To(ContainElement("198.18.17.77/24"))
+		Expect(embedded.Run(ctx, "bridge", "-details", "link", "show")).To(MatchRegexp(`master ` + shimBridge + `[^\n]*\n[^\n]*hairpin on`))
+	})
+
 	It("fails and cleans up if the delegate ignores the requested address", func(ctx SpecContext) {
 		// Without an IPAM plugin, bridge ignores requested addresses.
 		network := shim.networkConfig("1.0.0", shim.bridgeConfig(map[string]any{}))
@@ -139,6 +162,12 @@ var _ = Describe("The CNI shim", Label("networks"), Ordered, func() {
 		shim.mustRun(pod, "DEL", network)
 	}, SpecTimeout(2*time.Minute))
 })
+
+// flannel stands in for the plugin of flannel: it adds the node's subnet to "delegate", and runs the plugin bridge with it.
+const flannel = `#!/bin/bash
+config=$(jq --compact-output --arg data "${0%/*}/host-local" '.delegate + {name, cniVersion, type: "bridge",
+  ipam: {type: "host-local", dataDir: $data, ranges: [[{subnet: "198.18.17.0/24"}]]}} + if .runtimeConfig then {runtimeConfig} else {} end')
+PATH=$CNI_PATH:$PATH exec bridge <<<"$config"`
 
 // shimFixture provides the shim, the standard plugins and an API server.
 type shimFixture struct {
