@@ -18,7 +18,7 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 	if results == nil || results.Quick != b.quick {
 		results = &report.Results{Quick: b.quick, Runs: map[string]report.Run{}}
 	}
-	results.Host = hostInfo()
+	results.Host = report.CurrentHost()
 	binary, err := os.Stat(programs.CPI)
 	if err != nil {
 		return nil, err
@@ -33,13 +33,13 @@ func (b bench) measure(ctx context.Context, dir string, programs benchenv.Progra
 		if !b.selected(part.name) {
 			continue
 		}
-		results.Runs[part.name] = newRun(ctx)
+		results.Runs[part.name] = report.NewRun(ctx)
 		if err := b.withEnv(ctx, filepath.Join(dir, part.name), programs, results, part.measure); err != nil {
 			return nil, err
 		}
 	}
 	if b.selected("node") && b.nodeRounds > 0 {
-		results.Runs["node"] = newRun(ctx)
+		results.Runs["node"] = report.NewRun(ctx)
 		results.Node, err = b.measureNode(ctx, dir, programs)
 	}
 	return results, err

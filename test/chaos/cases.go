@@ -3,18 +3,22 @@ package chaos
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/onsi/ginkgo/v2"
+	"github.com/onsi/ginkgo/v2/types"
 	"github.com/onsi/gomega"
+
+	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 // Cases contains the counts of a group of cases, and the failures.
 type Cases struct {
 	Group         string
-	Requests      int // of the group's call without a fault, if it has one
 	Tried, Passed int
 	Failed        []string
 }
@@ -51,27 +55,68 @@ func AddToReport(kind string, groups ...Cases) {
 	}
 }
 
-// PrintTotal prints how many cases of a kind passed in the suite, and returns the groups by name.
-func PrintTotal(suite ginkgo.Report, kind string) map[string]Cases {
-	groups := map[string]Cases{}
-	var total Cases
+// Record contains the counts of a run.
+type Record struct {
+	report.Run
+	Host    report.Host `json:"host"`
+	Seed    int64       `json:"seed"`
+	Minutes int         `json:"minutes"`
+	Specs   int         `json:"specs"`
+	Failed  int         `json:"failed"` // specs
+	// Cases are the cases of each kind.
+	Cases map[string]Total `json:"cases"`
+}
+
+// Total contains the counts of the groups of a kind.
+type Total struct {
+	Groups int `json:"groups"`
+	Tried  int `json:"tried"`
+	Passed int `json:"passed"`
+}
+
+// ReportCases prints how many cases of each kind passed in the suite. If RECORD is set, it also writes a Record to this file.
+func ReportCases(ctx ginkgo.SpecContext, suite ginkgo.Report) {
+	record := Record{Run: report.NewRun(ctx), Host: report.CurrentHost(), Seed: suite.SuiteConfig.RandomSeed,
+		Minutes: int(time.Since(suite.StartTime).Minutes()), Cases: map[string]Total{}}
+	groups := map[string]bool{}
 	for _, spec := range suite.SpecReports {
+		if spec.LeafNodeType == types.NodeTypeIt && spec.State.Is(types.SpecStatePassed|types.SpecStateFailureStates) {
+			record.Specs++
+		}
+		if spec.Failed() {
+			record.Failed++
+		}
 		for _, entry := range spec.ReportEntries {
-			if entry.Name != kind {
+			added, isCases := casesOf(entry)
+			if !isCases {
 				continue
 			}
-			added, ok := entry.GetRawValue().(Cases)
-			if !ok { // the entry is from another Ginkgo process
-				gomega.Expect(json.Unmarshal([]byte(entry.Value.AsJSON), &added)).To(gomega.Succeed())
+			total := record.Cases[entry.Name]
+			if group := entry.Name + ": " + added.Group; !groups[group] {
+				groups[group] = true
+				total.Groups++
 			}
 			total.Tried, total.Passed = total.Tried+added.Tried, total.Passed+added.Passed
-			previous := groups[added.Group]
-			added.Tried, added.Passed = added.Tried+previous.Tried, added.Passed+previous.Passed
-			groups[added.Group] = added
+			record.Cases[entry.Name] = total
 		}
 	}
-	if total.Tried > 0 {
-		fmt.Fprintf(os.Stdout, "\n%s: %d in %d groups, passed: %d (seed %d)\n", kind, total.Tried, len(groups), total.Passed, suite.SuiteConfig.RandomSeed)
+	for _, kind := range slices.Sorted(maps.Keys(record.Cases)) {
+		total := record.Cases[kind]
+		fmt.Fprintf(os.Stdout, "\n%s: %d in %d groups, passed: %d (seed %d)\n", kind, total.Tried, total.Groups, total.Passed, record.Seed)
 	}
-	return groups
+	if path := os.Getenv("RECORD"); path != "" {
+		content, err := json.MarshalIndent(record, "", " ")
+		gomega.Expect(err).NotTo(gomega.HaveOccurred())
+		gomega.Expect(os.WriteFile(path, append(content, '\n'), 0o644)).To(gomega.Succeed())
+	}
+}
+
+// casesOf returns the cases of a report entry, which may be from another Ginkgo process.
+func casesOf(entry types.ReportEntry) (cases Cases, isCases bool) {
+	if cases, isCases = entry.GetRawValue().(Cases); isCases {
+		return cases, true
+	}
+	decoder := json.NewDecoder(strings.NewReader(entry.Value.AsJSON))
+	decoder.DisallowUnknownFields()
+	return cases, decoder.Decode(&cases) == nil && cases.Group != ""
 }

@@ -521,5 +521,3 @@ func (env *explorerTestEnv) expectConsistentOnce(call explorerCall, states []nam
 		return fmt.Sprintf("%s returned %s\n%s", call.name, response.Result, env.describe(now))
 	})
 }
-
-var _ = ReportAfterSuite("interleavings", func(report Report) { chaos.PrintTotal(report, explorerReportEntry) })

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"os"
 	"slices"
@@ -72,7 +71,7 @@ var _ = Describe("A fault at any request of", Label("faults"), func() {
 func runScenario(ctx context.Context, sc scenario, shard, shards int) {
 	s := newScenarioEnv(ctx, sc)
 	expected, requests := s.callWithoutFault(ctx, sc)
-	cases := chaos.Cases{Group: sc.name, Requests: len(requests)}
+	cases := chaos.Cases{Group: sc.name}
 	selectedCount := 0
 	for i, request := range requests {
 		for _, spec := range allFaults() {
@@ -254,14 +253,4 @@ func (s *scenarioEnv) deleteAllButBystander(ctx context.Context) {
 
 const testCaseReportEntry = "test cases"
 
-var _ = ReportAfterSuite("test cases", func(report Report) {
-	results := chaos.PrintTotal(report, testCaseReportEntry)
-	if path := os.Getenv("FAULTS_TABLE"); path != "" && len(results) > 0 {
-		var table strings.Builder
-		for _, name := range slices.Sorted(maps.Keys(results)) {
-			result := results[name]
-			fmt.Fprintf(&table, "| %s | %d | %d | %d |\n", name, result.Requests, result.Tried, result.Passed)
-		}
-		Expect(os.WriteFile(path, []byte("| call | requests | test cases | passed |\n|---|---|---|---|\n"+table.String()), 0o600)).To(Succeed())
-	}
-})
+var _ = ReportAfterSuite("cases", chaos.ReportCases)

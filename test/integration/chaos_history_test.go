@@ -37,9 +37,10 @@ var _ = Describe("Random concurrent calls, some of them retried or killed,", Lab
 		recorder.run(ctx, calls)
 		counts := history.CountOutcomes(recorder.calls)
 		GinkgoWriter.Print(counts)
-		AddReportEntry(fmt.Sprintf("%d calls, seed %d", len(recorder.calls), chaos.Seed()), counts)
 		impossible, undecided := recorder.checkHistories()
-		AddReportEntry(fmt.Sprintf("%d of %d histories undecided", undecided, len(history.GroupBySubject(recorder.calls))))
+		histories := len(history.GroupBySubject(recorder.calls))
+		chaos.AddToReport("random calls", chaos.Cases{Group: "calls", Tried: len(recorder.calls), Passed: len(recorder.calls)})
+		chaos.AddToReport("histories", chaos.Cases{Group: "histories", Tried: histories, Passed: histories - len(impossible) - undecided})
 		if len(impossible) > 0 {
 			Fail("these outcomes do not fit any order of the calls:\n" + strings.Join(impossible, "\n"))
 		}

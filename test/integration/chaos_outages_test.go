@@ -118,7 +118,7 @@ var _ = Describe("All calls, concurrently during an outage in which", Label("fau
 		It(event.name+", can be retried and undone, and nothing else changes", func(ctx context.Context) {
 			chance := chaos.NewRandom(chaos.Seed(), 0)
 			unaffected := runOutage(ctx, event, runners, chance)
-			AddReportEntry(fmt.Sprintf("%d of %d calls succeeded: %s", unaffected, len(runners), event.name))
+			chaos.AddToReport("calls during outages", chaos.Cases{Group: event.name, Tried: len(runners), Passed: unaffected})
 		}, NodeTimeout(10*time.Minute))
 	}
 })

@@ -121,7 +121,7 @@ var _ = Describe("A fault at any request to a registry of", Label("faults"), fun
 // runRegistryCall runs the selected test cases of the call, each with a separate registry.
 func runRegistryCall(ctx context.Context, env testEnv, call registryCall) {
 	expected, requests := call.callWithoutFault(ctx, newRegistryEnv(env))
-	cases := chaos.Cases{Group: call.name + " at the registry", Requests: len(requests)}
+	cases := chaos.Cases{Group: call.name + " at the registry"}
 	for i, request := range requests {
 		for _, spec := range registryFaults() {
 			tc := testCase{scenario: scenario{name: call.name + " at the registry"}, n: i + 1, request: request, faultSpec: spec}

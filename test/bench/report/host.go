@@ -1,4 +1,4 @@
-package main
+package report
 
 import (
 	"context"
@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"bosh-kubernetes-cpi/test/bench/report"
 )
 
 var (
@@ -18,9 +16,9 @@ var (
 	memTotalPattern = regexp.MustCompile(`(?m)^MemTotal:\s*(\d+) kB$`)
 )
 
-// hostInfo returns the properties of the host.
-func hostInfo() report.Host {
-	host := report.Host{CPU: firstMatch(cpuModelPattern, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
+// CurrentHost returns the properties of the host.
+func CurrentHost() Host {
+	host := Host{CPU: firstMatch(cpuModelPattern, "/proc/cpuinfo"), Cores: runtime.NumCPU(), Go: runtime.Version()}
 	kib, _ := strconv.Atoi(firstMatch(memTotalPattern, "/proc/meminfo"))
 	host.Memory = (kib + 1<<19) >> 20
 	kernel, _ := os.ReadFile("/proc/sys/kernel/osrelease")
@@ -28,9 +26,9 @@ func hostInfo() report.Host {
 	return host
 }
 
-// newRun returns a Run with the current time, commit and load.
-func newRun(ctx context.Context) report.Run {
-	run := report.Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
+// NewRun returns a Run with the current time, commit and load.
+func NewRun(ctx context.Context) Run {
+	run := Run{Taken: time.Now().UTC().Format(time.DateTime), Commit: gitCommit(ctx)}
 	averages, _ := os.ReadFile("/proc/loadavg")
 	lastMinute, _, _ := strings.Cut(string(averages), " ")
 	run.Load, _ = strconv.ParseFloat(lastMinute, 64)
