@@ -81,6 +81,28 @@ func (s *Scenario) Counts() map[string]int {
 	return s.counts
 }
 
+// Totals returns the numbers of calls, killed calls and faults.
+func (s *Scenario) Totals() map[string]int {
+	totals := map[string]int{}
+	for name, count := range s.Counts() {
+		switch {
+		case strings.HasPrefix(name, faultPrefix):
+			totals["faults"] += count
+		case strings.HasSuffix(name, killedSuffix):
+			totals["killed calls"] += count
+		case !strings.Contains(name, " "):
+			totals["calls"] += count
+		}
+	}
+	return totals
+}
+
+// Parts of the names of counts.
+const (
+	faultPrefix  = "fault: "
+	killedSuffix = " killed"
+)
+
 func (s *Scenario) incrementCount(name string) {
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
@@ -128,7 +150,7 @@ func (s *Scenario) injectFaults(ctx context.Context) {
 		if !running[fault.Name].TryLock() {
 			continue
 		}
-		s.incrementCount("fault: " + fault.Name)
+		s.incrementCount(faultPrefix + fault.Name)
 		injections.Go(func() {
 			defer running[fault.Name].Unlock()
 			if err := fault.Inject(ctx, NewRandom(^s.Seed, n)); err != nil && ctx.Err() == nil {
@@ -170,7 +192,7 @@ func (d *diskWorker) callUnreliably(ctx context.Context, method string, argument
 	d.incrementCount(method)
 	switch {
 	case err != nil && callCtx.Err() != nil && ctx.Err() == nil:
-		d.incrementCount(method + " killed")
+		d.incrementCount(method + killedSuffix)
 	case err != nil && ctx.Err() == nil:
 		d.addViolation("%s of disk %s: no response: %v", method, d.cid, err)
 	case err == nil && response.Error != nil:

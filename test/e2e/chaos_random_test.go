@@ -39,9 +39,14 @@ var _ = Describe("A chaos test", Label("chaos", "extended"), Serial, func() {
 		}
 		violations := scenario.Run(ctx)
 		AddReportEntry("calls and events", scenario.Counts())
+		for kind, count := range scenario.Totals() {
+			chaos.AddToReport(kind, chaos.Cases{Group: "chaos", Tried: count, Passed: count})
+		}
 		Expect(violations).To(BeEmpty())
 	}, NodeTimeout(90*time.Minute))
 })
+
+var _ = ReportAfterSuite("cases", chaos.ReportCases)
 
 // chaosEnv is a testEnv that implements chaos.Environment.
 type chaosEnv struct {
