@@ -111,6 +111,15 @@ var _ = Describe("The inspection of a cluster", func() {
 		Expect(inspection.ReservedRanges).To(HaveLen(1))
 	})
 
+	It("finds the DNS of OpenShift", func(ctx context.Context) {
+		api, c := newCluster()
+		rejectServices(api)
+		api.Add("services", "openshift-dns", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns-default"}, Spec: corev1.ServiceSpec{ClusterIP: "172.30.0.10"}})
+		values, inspection := findings(ctx, c)
+		Expect(values).To(HaveKeyWithValue("cluster DNS", "172.30.0.10 (Service openshift-dns/dns-default)"))
+		Expect(inspection.DNSAddress).To(Equal("172.30.0.10"))
+	})
+
 	It("reports what is unknown in an empty cluster", func(ctx context.Context) {
 		api, c := newCluster()
 		rejectServices(api)

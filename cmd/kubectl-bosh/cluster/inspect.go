@@ -152,7 +152,7 @@ func (c *Cluster) inspectInClusterAPI(ctx context.Context, result *Inspection) (
 	return result.APIURL, nil
 }
 
-// inspectDNS finds the Service of the cluster's DNS, which has the same label in all distributions.
+// inspectDNS finds the Service of the cluster's DNS, which has the same label in all distributions except OpenShift.
 func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, error) {
 	const defaultName = "kube-dns"
 	services, err := c.listServices(ctx, systemNamespace, "")
@@ -167,6 +167,10 @@ func (c *Cluster) inspectDNS(ctx context.Context, result *Inspection) (string, e
 			result.DNSAddress = service.Spec.ClusterIP
 			return result.DNSAddress + " (Service kube-system/" + service.Name + ")", nil
 		}
+	}
+	if services, err := c.listServices(ctx, "openshift-dns", "dns-default"); err == nil && len(services) > 0 {
+		result.DNSAddress = services[0].Spec.ClusterIP
+		return result.DNSAddress + " (Service openshift-dns/dns-default)", nil
 	}
 	return "unknown: no Service kube-dns in namespace kube-system; set cluster_dns in cloud-config-vars.yml", nil
 }
