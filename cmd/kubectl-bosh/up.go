@@ -257,7 +257,8 @@ func (o *upOptions) writePlan(ctx context.Context, run *environmentRun) (*cluste
 // checkManifest fails if an ops file does not fit the manifest, a variable has no value, the stemcell does not fit the releases, or the
 // cluster lacks a default StorageClass for the disks. Without the BOSH CLI, which only --dry-run does not require, it returns an empty
 // manifest.
-func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan) (manifest environment.Manifest, err error) {
+func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan *environment.Plan,
+) (manifest environment.Manifest, err error) {
 	if _, err := exec.LookPath(o.boshProgram()); err != nil {
 		return manifest, nil //nolint:nilerr // see above
 	}

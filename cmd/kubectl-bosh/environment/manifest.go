@@ -41,8 +41,8 @@ func (p *Plan) ParseManifest(interpolated []byte) (Manifest, error) {
 	return manifest, nil
 }
 
-// Images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and mirrors.
-// The options are empty if they have variables without a value yet.
+// Images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and
+// mirrors. The options are empty if they have variables without a value yet.
 func (m Manifest) Images() (nodeImage string, mirrors map[string]string) {
 	var properties struct {
 		NodeImage string `json:"node_image"`
