@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -21,7 +22,8 @@ var restrictionFiles = []string{limitsFile, policyFile, networkPolicyFile}
 // exampleLimits are the values in manifests/admission-limits.yaml that each cluster must replace.
 var exampleLimits = regexp.MustCompile(`(?m)^  (images|node_images|storage_classes): \|\n(?: {4}.*\n)+`)
 
-// planRestrictions adds the director's images, StorageClass and service account to the recorded limits, or to the default ones.
+// planRestrictions adds the director's images, StorageClass and service account to the recorded limits, or to the default ones. Recorded
+// limits may already have an image that is unknown now, for example because its URL cannot be reached; preflight checks that.
 func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 	p.Restricted = p.Restricted || p.options.Restricted
 	if !p.Restricted {
@@ -36,21 +38,18 @@ func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 		p.limits = withNamespace(exampleLimits.ReplaceAllString(manifests.AdmissionLimits, "  $1: \"\"\n"), p.Namespace)
 	}
 	image, nodeImage := p.StemcellImage(ctx), p.NodeImage()
-	switch {
-	case image == "":
+	switch isNew := len(recorded) == 0; {
+	case isNew && image == "":
 		return errors.New("--restricted limits the images of VMs, and the image of this stemcell is unknown; use a light stemcell, as an " +
 			"image, a file, or a URL with a SHA256 as its checksum")
-	case nodeImage == "":
+	case isNew && nodeImage == "":
 		return errors.New("--restricted limits the image of bosh-node, and that of this release is unknown; use a release of this CPI as a " +
 			"file, or the published one of this plugin")
 	}
-	repository, _, _ := strings.Cut(image, "@")
-	if name := strings.LastIndex(repository, "/"); strings.Contains(repository[name+1:], ":") {
-		repository = repository[:strings.LastIndex(repository, ":")]
-	}
-	limits := [][2]string{
-		{"images", repository + ":"}, {"images", repository + "@"}, {"node_images", nodeImage},
-		{"storage_classes", p.inspection.DefaultStorageClass},
+	limits := [][2]string{{"node_images", nodeImage}, {"storage_classes", p.inspection.DefaultStorageClass}}
+	if reference, err := name.ParseReference(image); err == nil {
+		repository := reference.Context().Name()
+		limits = append(limits, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
 	}
 	if p.Credentials == CredentialsInCluster {
 		limits = append(limits, [2]string{"service_accounts", Account})

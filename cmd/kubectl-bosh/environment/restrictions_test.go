@@ -69,6 +69,11 @@ var _ = Describe("The plan of up --restricted", func() {
 		options = Options{Cluster: options.Cluster, KubectlFlags: options.KubectlFlags}
 		Expect(write(ctx)).To(And(HaveKeyWithValue("nodes", "node-a"), HaveKeyWithValue("node_images", "example.com/bosh-node@sha256:00\n"+nodeImage+"\n")))
 	})
+	It("keeps the limits if an image is unknown later", func(ctx context.Context) {
+		before := write(ctx)
+		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: "sha256:0", Stemcell: writeStemcell("{}"), StemcellSHA1: "0"}
+		Expect(write(ctx)).To(Equal(before))
+	})
 	It("has all objects in the namespace of the director, except the policies", func(ctx context.Context) {
 		write(ctx)
 		objects, err := dir.RestrictionObjects()
@@ -90,7 +95,7 @@ var _ = Describe("The plan of up --restricted", func() {
 		Entry("the image of bosh-node", "that of this release is unknown; use a release of this CPI as a file", func() {
 			options.Release, options.ReleaseSHA1 = "https://example.com/cpi.tgz", "sha256:0"
 		}),
-		Entry("a list to which it can add", limitsFile+" has no list images; add images: |", func() {
+		Entry("a list to which it can add", limitsFile+" has no list node_images; add node_images: |", func() {
 			Expect(os.WriteFile(filepath.Join(dir.Path, limitsFile), []byte("data: {images: \"\"}"), 0o600)).To(Succeed())
 		}),
 	)
