@@ -34,7 +34,7 @@ func newJourney(ctx context.Context) *journey {
 	j.namespace = j.client.namespace
 	j.directorVM = &testVM{env: j.testEnv, cid: j.client.vmPodName(ctx)}
 	configuration, err := json.Marshal(map[string]any{
-		"kubernetes": map[string]any{"namespace": j.namespace},
+		"kubernetes": map[string]any{"namespace": j.namespace, "node_image": os.Getenv("E2E_NODE_IMAGE")},
 		"agent":      map[string]any{"mbus": j.bus.URL, "blobstore": j.blobs.Options},
 	})
 	Expect(err).NotTo(HaveOccurred())
