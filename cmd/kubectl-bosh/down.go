@@ -144,9 +144,6 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 	if err := r.restorePodSecurity(ctx, deployed); err != nil {
 		return err
 	}
-	if err := r.liftRestrictions(ctx, deployed); err != nil {
-		return err
-	}
 	objects, err := r.dir.PermissionsObjects()
 	if err != nil {
 		return err
@@ -161,6 +158,9 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
 		}
 		r.report(cluster.KindAndName(object), outcome)
+	}
+	if err := r.liftRestrictions(ctx, deployed); err != nil {
+		return err
 	}
 	r.report(r.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
 	return nil

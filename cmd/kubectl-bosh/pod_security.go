@@ -86,16 +86,15 @@ func orNone(label string) string { return cmp.Or(label, "(no label)") }
 // waitForPodSecurity waits until the API server applies the changed label, which takes a moment. The preflight checks report other
 // reasons why VM Pods are not admitted.
 func waitForPodSecurity(ctx context.Context, client *kube.Client) error {
-	return waitForAdmission(ctx, client, func(err error) bool {
+	return cluster.WaitForEffect(ctx, func(ctx context.Context) bool {
+		err := tryCreate(ctx, client)
 		return err == nil || !strings.Contains(err.Error(), "violates PodSecurity")
 	})
 }
 
-// waitForAdmission waits until the result of creating a VM Pod with an unknown image shows that a change takes effect.
-func waitForAdmission(ctx context.Context, client *kube.Client, hasEffect func(error) bool) error {
-	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe"}.Pod()
-	return cluster.WaitForEffect(ctx, func(ctx context.Context) bool {
-		_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
-		return hasEffect(err)
-	})
+// tryCreate returns the error with which the API server rejects a VM Pod with unknown images.
+func tryCreate(ctx context.Context, client *kube.Client) error {
+	pod := manifest.VM{Name: "agent-probe", Namespace: client.Namespace, Image: "probe", NodeImage: "probe"}.Pod()
+	_, err := client.Pods.DryRunCreate(ctx, pod.Pod)
+	return err
 }

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -21,23 +25,39 @@ func (r *environmentRun) restrict(ctx context.Context) error {
 	if err := r.applyObjects(ctx, objects, "--restricted requires an administrator"); err != nil {
 		return err
 	}
-	if err := r.cluster.SetPolicy(ctx, true); err != nil {
+	enabled, err := r.cluster.EnablePolicy(ctx)
+	if err != nil {
 		return fmt.Errorf("label Namespace %s with %s=on: %w; an administrator can set the label", r.settings.Namespace, cluster.PolicyLabel, err)
 	}
-	r.report("Namespace "+r.settings.Namespace, "the admission policy applies ("+cluster.PolicyLabel+"=on)")
+	if enabled {
+		r.settings.PolicyEnabled = true
+		return r.dir.WriteSettings(r.settings)
+	}
 	return nil
 }
 
-// waitForPolicy waits until the API server applies the admission policy, which takes a moment. The preflight checks report what it rejects.
-func waitForPolicy(ctx context.Context, client *kube.Client) error {
-	return waitForAdmission(ctx, client, func(err error) bool {
-		return err != nil && strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'bosh-cpi-") &&
-			!strings.Contains(err.Error(), "no params found")
+// verifyPolicy waits until the API server applies the admission policy, which takes a moment. It fails if the policy does not reject a Pod
+// with an unknown image.
+func (r *environmentRun) verifyPolicy(ctx context.Context) error {
+	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
+	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		err := tryCreate(ctx, client)
+		return errors.Is(err, kube.ErrDenied) && strings.Contains(err.Error(), "rule images"), nil
 	})
+	if err != nil {
+		return fmt.Errorf("the admission policy is not in effect in namespace %s: the API server does not reject a Pod with another image than "+
+			"those in the limits; see `kubectl describe validatingadmissionpolicies,validatingadmissionpolicybindings`: %w", r.settings.Namespace, err)
+	}
+	r.report("Namespace "+r.settings.Namespace, "the admission policy is in effect ("+cluster.PolicyLabel+"=on)")
+	return nil
 }
 
-// liftRestrictions removes the restrictions of the namespace. It keeps the admission policy: some API servers reject objects in other
-// restricted namespaces after it was deleted, until they restart.
+// liftRestrictions removes the restrictions of the namespace that `up` added, unless VMs or disks remain. It keeps the admission policy:
+// some API servers reject objects in other restricted namespaces after it was deleted, until they restart.
 func (r *environmentRun) liftRestrictions(ctx context.Context, deployed []string) error {
 	if !r.settings.Restricted {
 		return nil
@@ -46,8 +66,10 @@ func (r *environmentRun) liftRestrictions(ctx context.Context, deployed []string
 		r.report("restrictions", "kept for the remaining VMs and disks")
 		return nil
 	}
-	if err := r.cluster.SetPolicy(ctx, false); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("remove label %s of Namespace %s: %w", cluster.PolicyLabel, r.settings.Namespace, err)
+	if r.settings.PolicyEnabled {
+		if err := r.disablePolicy(ctx); err != nil {
+			return err
+		}
 	}
 	objects, err := r.dir.RestrictionObjects()
 	if err != nil {
@@ -65,4 +87,18 @@ func (r *environmentRun) liftRestrictions(ctx context.Context, deployed []string
 		r.report(cluster.KindAndName(object), outcome)
 	}
 	return nil
+}
+
+// disablePolicy removes the label that `up` set.
+func (r *environmentRun) disablePolicy(ctx context.Context) error {
+	switch err := r.cluster.DisablePolicy(ctx); {
+	case apierrors.IsForbidden(err):
+		r.report("Namespace "+r.settings.Namespace, "keeps "+cluster.PolicyLabel+", which you do not have permission to change; "+
+			"an administrator can run: kubectl label namespace "+r.settings.Namespace+" "+cluster.PolicyLabel+"-")
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("remove label %s of Namespace %s: %w", cluster.PolicyLabel, r.settings.Namespace, err)
+	}
+	r.settings.PolicyEnabled = false
+	return r.dir.WriteSettings(r.settings)
 }

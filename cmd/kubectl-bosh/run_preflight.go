@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -30,17 +29,9 @@ func (r *environmentRun) runPreflight(ctx context.Context, plan *environment.Pla
 			return err
 		}
 	}
-	if r.settings.Restricted {
-		if err := waitForPolicy(ctx, client); err != nil {
-			return err
-		}
-	}
-	config, image := cpi.DefaultConfig(), plan.StemcellImage(ctx)
-	config.NodeImage, config.Stemcell.RegistryMirrors = desired.Images()
-	config.NodeImage = cmp.Or(config.NodeImage, plan.NodeImage())
-	if mirrored, err := config.Stemcell.Image(image); err == nil {
-		image = mirrored
-	}
+	config := cpi.DefaultConfig()
+	image, nodeImage := plan.Images(ctx, desired)
+	config.NodeImage = nodeImage
 	results := preflight.Run(ctx, config, client, image)
 	if preflight.Passed(results) {
 		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")

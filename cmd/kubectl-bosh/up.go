@@ -67,8 +67,8 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"to an environment directory. It prints its findings and its decisions, and with --dry-run the equivalent manual commands. After\n" +
 			"confirmation, it creates the namespace and the RBAC objects, runs preflight checks, runs `bosh create-env` through its own\n" +
 			"proxy, and uploads a cloud config, a runtime config and the stemcell to the new director.\n\n" +
-			"With --restricted, it also applies an admission policy with limits that admit only the images, StorageClass and service\n" +
-			"account of the director, and network policies. To admit more, edit these files, and run up again.\n\n" +
+			"With --restricted, it also applies an admission policy with limits that admit only the images, StorageClasses and service\n" +
+			"account of the director, and network policies. To admit more, edit their files, and run up again.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
 			"Requirements: the BOSH CLI and Ruby; a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI and a\n" +
@@ -186,6 +186,9 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 	}
 	manifest, err := o.checkManifest(ctx, dir, plan)
 	if err != nil {
+		return err
+	}
+	if err := dir.WriteLimits(ctx, plan, manifest); err != nil {
 		return err
 	}
 	if o.dryRun {
@@ -368,6 +371,11 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 	}
 	if err := run.writeDirectorCredentials(ctx, inspection.APIURL); err != nil {
 		return err
+	}
+	if plan.Restricted {
+		if err := run.verifyPolicy(ctx); err != nil {
+			return err
+		}
 	}
 	if !o.noCheck {
 		if err := run.runPreflight(ctx, plan, manifest); err != nil {

@@ -351,25 +351,43 @@ var _ = Describe("kubectl bosh up and down", func() {
 		session = ws.down()
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say("ValidatingAdmissionPolicyBinding bosh-cpi-objects: kept for other namespaces\n"))
-		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: deleted\n"))
 		ws.expectDeleted(ctx)
 	})
 
-	It("with --restricted, keep the limits that an administrator created, and lift the restrictions of a namespace that remains", func(ctx SpecContext) {
+	It("with --restricted, restrict an existing namespace until down", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		writeImages(ctx)
+		Expect(ws.up("--restricted", "--credentials", "kubeconfig")).To(gexec.Exit(0))
+		ws.write("kubernetes/admission-limits.yaml", strings.Replace(ws.read("kubernetes/admission-limits.yaml"), `  privileged_vms: "true"`, "", 1))
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
+		limits, err := cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(limits.Data).NotTo(HaveKey("privileged_vms"), "the operator removed it")
+
+		session := ws.down()
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: deleted\n"))
+		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
+	})
+
+	It("with --restricted, keep the restrictions of an administrator", func(ctx SpecContext) {
 		ws.namespace = newTestEnv(ctx).namespace
 		writeImages(ctx)
 		_, err := cluster.CoreV1().ConfigMaps(ws.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi-limits"},
 			Data: map[string]string{"images": "registry.example.com/"}}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
+		_, err = controlPlane.Kubectl(ctx, "label", "namespace", ws.namespace, "bosh.cloudfoundry.org/admission-policy=on")
+		Expect(err).NotTo(HaveOccurred())
 		session := ws.up("--restricted", "--credentials", "kubeconfig")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: kept: not created by `up`\n"))
 		Expect(session.Out).To(gbytes.Say("rule node-images: .*, which does not list " + director.NodeImage))
-		session = ws.down()
-		Expect(session).To(gexec.Exit(0))
+		Expect(ws.down()).To(gexec.Exit(0))
 		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
-		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
+		Expect(namespace.Labels).To(HaveKeyWithValue("bosh.cloudfoundry.org/admission-policy", "on"))
 		_, err = cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	})

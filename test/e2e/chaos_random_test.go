@@ -39,10 +39,10 @@ var _ = Describe("A chaos test", Label("chaos", "extended"), Serial, func() {
 		}
 		violations := scenario.Run(ctx)
 		AddReportEntry("calls and events", scenario.Counts())
+		Expect(violations).To(BeEmpty())
 		for kind, count := range scenario.Totals() {
 			chaos.AddToReport(kind, chaos.Cases{Group: "chaos", Tried: count, Passed: count})
 		}
-		Expect(violations).To(BeEmpty())
 	}, NodeTimeout(90*time.Minute))
 })
 

@@ -23,10 +23,12 @@ const (
 	PodSecurityPrivileged = "privileged"
 )
 
-// PolicyLabel is the label of namespaces in which the admission policy applies, with the value policyOn.
+// PolicyLabel is the label of namespaces in which the admission policy applies, with the value policyOn. LabelDirectorName is the label of
+// limits with the name of the director that they are for.
 const (
-	PolicyLabel = "bosh.cloudfoundry.org/admission-policy"
-	policyOn    = "on"
+	PolicyLabel       = "bosh.cloudfoundry.org/admission-policy"
+	LabelDirectorName = "bosh-director"
+	policyOn          = "on"
 )
 
 // Namespace is the current state of the director's namespace.
@@ -109,12 +111,20 @@ func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (previous
 	return previous, err
 }
 
-// SetPolicy sets or removes PolicyLabel.
-func (c *Cluster) SetPolicy(ctx context.Context, enabled bool) error {
-	var value any // null removes the label
-	if enabled {
-		value = policyOn
+// EnablePolicy sets PolicyLabel, and reports whether the namespace did not have it.
+func (c *Cluster) EnablePolicy(ctx context.Context) (changed bool, err error) {
+	existing, err := c.getNamespace(ctx)
+	if err != nil || existing.GetLabels()[PolicyLabel] == policyOn {
+		return false, err
 	}
+	return true, c.setPolicyLabel(ctx, policyOn)
+}
+
+// DisablePolicy removes PolicyLabel.
+func (c *Cluster) DisablePolicy(ctx context.Context) error { return c.setPolicyLabel(ctx, nil) }
+
+// setPolicyLabel sets the label to the value; nil removes it.
+func (c *Cluster) setPolicyLabel(ctx context.Context, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]any{PolicyLabel: value}}})
 	if err != nil {
 		return err

@@ -45,7 +45,7 @@ var resourcesByKind = map[string]schema.GroupVersionResource{
 }
 
 // restrictingKinds are the kinds of objects that Apply does not change if this program did not create them: an administrator may have
-// restricted the namespace before.
+// restricted the namespace before, or another director. Their content is replaced, not merged.
 var restrictingKinds = []string{"ConfigMap", "NetworkPolicy", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
 
 func (c *Cluster) resourceClient(object *unstructured.Unstructured) (dynamic.ResourceInterface, error) {
@@ -103,22 +103,38 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 		return "", err
 	case matches(existing, desired):
 		return unchanged, nil
-	case slices.Contains(restrictingKinds, desired.GetKind()) && manifest.ManagerOf(existing) != fieldManager:
-		return notCreated, nil
+	case slices.Contains(restrictingKinds, desired.GetKind()):
+		return c.replace(ctx, client, existing, desired)
 	}
 	content, err := json.Marshal(desired)
 	if err != nil {
 		return "", err
 	}
-	updated, err := client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
-	if err == nil && updated.GetResourceVersion() == existing.GetResourceVersion() { // they differed only by the server's defaults
-		return unchanged, nil
-	}
+	_, err = client.Patch(ctx, desired.GetName(), types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 	if apierrors.IsForbidden(err) {
 		// The preflight checks show whether the existing object is sufficient.
 		return "unchanged: it differs from permissions.yaml, but you do not have permission to update it", nil
 	}
 	return "updated", err
+}
+
+// replace replaces the content of a restricting object, so that it does not keep keys that desired lacks. It keeps objects of others.
+func (c *Cluster) replace(ctx context.Context, client dynamic.ResourceInterface, existing, desired *unstructured.Unstructured) (string, error) {
+	if !isOwn(existing, desired) {
+		return notCreated, nil
+	}
+	replaced := desired.DeepCopy()
+	replaced.Object["metadata"] = existing.DeepCopy().Object["metadata"]
+	updated, err := client.Update(ctx, replaced, metav1.UpdateOptions{FieldManager: fieldManager})
+	if err == nil && updated.GetResourceVersion() == existing.GetResourceVersion() { // they differed only by the server's defaults
+		return unchanged, nil
+	}
+	return "updated", err
+}
+
+// isOwn reports whether this program created the object, for the same director if it is of one.
+func isOwn(existing, desired *unstructured.Unstructured) bool {
+	return manifest.ManagerOf(existing) == fieldManager && existing.GetLabels()[LabelDirectorName] == desired.GetLabels()[LabelDirectorName]
 }
 
 // matches reports whether existing has the desired labels and fields. It ignores additional labels and fields.
@@ -153,7 +169,7 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 		return "does not exist", nil
 	case err != nil:
 		return "", err
-	case manifest.ManagerOf(existing) != fieldManager:
+	case !isOwn(existing, desired):
 		return notCreated, nil
 	}
 	if existing.GetKind() == "Namespace" {

@@ -57,6 +57,9 @@ type Settings struct {
 	// Restricted selects an admission policy and network policies, which limit the CPI's permissions and the traffic of VMs.
 	Restricted bool `json:"restricted,omitempty"`
 
+	// PolicyEnabled is set if `up` set cluster.PolicyLabel, which the namespace did not have.
+	PolicyEnabled bool `json:"policy_enabled,omitempty"`
+
 	// DeletedDirector is the director UUID after `down` ran delete-env and before it deleted the director's Services, otherwise "".
 	DeletedDirector string `json:"deleted_director,omitempty"`
 

@@ -1,6 +1,8 @@
 package environment
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -41,9 +43,22 @@ func (p *Plan) ParseManifest(interpolated []byte) (Manifest, error) {
 	return manifest, nil
 }
 
-// Images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and
+// Images returns the images of the stemcell and of bosh-node with which the manifest's CPI creates Pods. An image is "" if it is unknown.
+func (p *Plan) Images(ctx context.Context, manifest Manifest) (image, nodeImage string) {
+	configured, mirrors := manifest.images()
+	image, nodeImage = p.StemcellImage(ctx), cmp.Or(configured, p.NodeImage())
+	options := stemcell.Options{RegistryMirrors: mirrors}
+	for _, reference := range []*string{&image, &nodeImage} {
+		if mirrored, err := options.Image(*reference); err == nil {
+			*reference = mirrored
+		}
+	}
+	return image, nodeImage
+}
+
+// images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and
 // mirrors. The options are empty if they have variables without a value yet.
-func (m Manifest) Images() (nodeImage string, mirrors map[string]string) {
+func (m Manifest) images() (nodeImage string, mirrors map[string]string) {
 	var properties struct {
 		NodeImage string `json:"node_image"`
 		Stemcell  stemcell.Options
@@ -53,6 +68,18 @@ func (m Manifest) Images() (nodeImage string, mirrors map[string]string) {
 		return "", nil
 	}
 	return properties.NodeImage, properties.Stemcell.RegistryMirrors
+}
+
+// storageClasses returns the StorageClasses of the disk pools, and the default class.
+func (m Manifest) storageClasses(defaultClass string) []string {
+	classes := []string{defaultClass}
+	for _, pool := range m.DiskPools {
+		properties, _ := pool.CloudProperties.(map[string]any)
+		if class, _ := properties["storage_class"].(string); class != "" {
+			classes = append(classes, class)
+		}
+	}
+	return classes
 }
 
 // HasDirector reports whether the manifest has a BOSH director.

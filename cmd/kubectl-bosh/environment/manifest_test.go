@@ -92,7 +92,7 @@ var _ = Describe("CheckVariables", func() {
 var _ = DescribeTable("Images of a manifest", func(properties, nodeImage string, mirrors map[string]string) {
 	manifest, err := (&Plan{}).ParseManifest([]byte("cloud_provider: {properties: {kubernetes: " + properties + "}}"))
 	Expect(err).NotTo(HaveOccurred())
-	foundNodeImage, foundMirrors := manifest.Images()
+	foundNodeImage, foundMirrors := manifest.images()
 	Expect(foundNodeImage).To(Equal(nodeImage))
 	Expect(foundMirrors).To(Equal(mirrors))
 },

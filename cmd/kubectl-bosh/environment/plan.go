@@ -28,7 +28,6 @@ type Plan struct {
 	LabelCommand string
 
 	inspection  *cluster.Inspection
-	limits      string // content of the file of the limits, or "" without restrictions
 	options     Options
 	changedVars []string // names of variables with other values than the recorded ones
 	exists      bool     // whether there are recorded decisions

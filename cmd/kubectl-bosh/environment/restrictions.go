@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/manifests"
@@ -22,77 +26,109 @@ var restrictionFiles = []string{limitsFile, policyFile, networkPolicyFile}
 // exampleLimits are the values in manifests/admission-limits.yaml that each cluster must replace.
 var exampleLimits = regexp.MustCompile(`(?m)^  (images|node_images|storage_classes): \|\n(?: {4}.*\n)+`)
 
-// planRestrictions adds the director's images, StorageClass and service account to the recorded limits, or to the default ones. Recorded
-// limits may already have an image that is unknown now, for example because its URL cannot be reached; preflight checks that.
+// planRestrictions decides on the restrictions. It fails if the limits of a new file would lack an image.
 func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 	p.Restricted = p.Restricted || p.options.Restricted
 	if !p.Restricted {
 		return nil
 	}
-	recorded, err := os.ReadFile(dir.filePath(limitsFile))
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	p.limits = string(recorded)
-	if p.limits == "" {
-		p.limits = withNamespace(exampleLimits.ReplaceAllString(manifests.AdmissionLimits, "  $1: \"\"\n"), p.Namespace)
-	}
-	image, nodeImage := p.StemcellImage(ctx), p.NodeImage()
-	switch isNew := len(recorded) == 0; {
-	case isNew && image == "":
+	switch isNew := !isFile(dir.filePath(limitsFile)); {
+	case isNew && p.StemcellImage(ctx) == "":
 		return errors.New("--restricted limits the images of VMs, and the image of this stemcell is unknown; use a light stemcell, as an " +
 			"image, a file, or a URL with a SHA256 as its checksum")
-	case isNew && nodeImage == "":
+	case isNew && p.NodeImage() == "":
 		return errors.New("--restricted limits the image of bosh-node, and that of this release is unknown; use a release of this CPI as a " +
 			"file, or the published one of this plugin")
 	}
-	limits := [][2]string{{"node_images", nodeImage}, {"storage_classes", p.inspection.DefaultStorageClass}}
-	if reference, err := name.ParseReference(image); err == nil {
-		repository := reference.Context().Name()
-		limits = append(limits, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
+	p.addDecision("restrictions", "an admission policy with the limits in "+dir.filePath(limitsFile)+", and the network policies in "+
+		dir.filePath(networkPolicyFile)+", which admit operators only through the proxy")
+	if plugin := p.inspection.NetworkPlugin.Name; plugin == "flannel" {
+		p.addDecision("network policies", "have no effect, because "+plugin+" does not enforce them")
 	}
-	if p.Credentials == CredentialsInCluster {
-		limits = append(limits, [2]string{"service_accounts", Account})
-	}
-	for _, limit := range limits {
-		if err := p.addLimit(limit[0], limit[1]); err != nil {
-			return err
-		}
-	}
-	p.addDecision("restrictions", "the limits in "+dir.filePath(limitsFile)+", which an admission policy enforces, and network policies")
 	return nil
 }
 
-// addLimit adds a value to a list of the limits, which the operator may have edited, unless it is there.
-func (p *Plan) addLimit(key, value string) error {
-	if value == "" {
+// WriteLimits writes limits that admit the images, StorageClasses and service account in the manifest of a restricted director. It only
+// adds images to limits that exist, which the operator may have edited, and only if the release or the stemcell changed.
+func (d Dir) WriteLimits(ctx context.Context, plan *Plan, manifest Manifest) error {
+	if !plan.Restricted {
 		return nil
 	}
-	list := regexp.MustCompile(`(?m)^  ` + key + `: (?:\|\n((?: {4}.*\n)*)|""\n)`).FindStringSubmatch(p.limits)
+	recorded, err := os.ReadFile(d.filePath(limitsFile))
+	isNew := errors.Is(err, fs.ErrNotExist)
+	if err != nil && !isNew {
+		return err
+	}
+	limits := string(recorded)
+	if isNew {
+		limits = exampleLimits.ReplaceAllString(manifests.AdmissionLimits, "  $1: \"\"\n")
+		limits = withNamespace(limits, plan.Namespace)
+		limits = strings.Replace(limits, "metadata:\n", "metadata:\n  labels:\n    "+cluster.LabelDirectorName+": "+quoteYAML(plan.Director)+"\n", 1)
+	}
+	var values [][2]string
+	image, nodeImage := plan.Images(ctx, manifest)
+	if isNew || slices.Contains(plan.changedVars, "stemcell_url") {
+		if reference, err := name.ParseReference(image); err == nil {
+			repository := reference.Context().Name()
+			values = append(values, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
+		}
+	}
+	if isNew || slices.Contains(plan.changedVars, "kubernetes_cpi_url") {
+		values = append(values, [2]string{"node_images", nodeImage})
+	}
+	if isNew {
+		for _, class := range manifest.storageClasses(plan.inspection.DefaultStorageClass) {
+			values = append(values, [2]string{"storage_classes", class})
+		}
+		if plan.Credentials == CredentialsInCluster {
+			values = append(values, [2]string{"service_accounts", Account})
+		}
+	}
+	for _, value := range values {
+		if limits, err = addLimit(limits, value[0], value[1]); err != nil {
+			return fmt.Errorf("%s: %w", d.filePath(limitsFile), err)
+		}
+	}
+	if !isNew && limits == string(recorded) {
+		return nil
+	}
+	return d.write(limitsFile, []byte(limits))
+}
+
+// addLimit adds a value to a list of the limits, unless it is there.
+func addLimit(limits, key, value string) (string, error) {
+	listed, err := listLimit(limits, key)
+	if err != nil || value == "" || slices.Contains(listed, value) {
+		return limits, err
+	}
+	list := regexp.MustCompile(`(?m)^  ` + key + `: (?:\|\n((?: {4}\S.*\n)*)|""\n)`).FindStringSubmatch(limits)
 	if list == nil {
-		return fmt.Errorf("%s has no list %s; add %s: |, with one value per line below it", limitsFile, key, key)
+		return "", fmt.Errorf("cannot add %s to the list %s, which has another form; add it yourself", value, key)
 	}
-	if entry := "    " + value + "\n"; !strings.Contains("\n"+list[1], "\n"+entry) {
-		p.limits = strings.Replace(p.limits, list[0], "  "+key+": |\n"+list[1]+entry, 1)
+	limits = strings.Replace(limits, list[0], "  "+key+": |\n"+list[1]+"    "+value+"\n", 1)
+	added, err := listLimit(limits, key)
+	if err == nil && !slices.Equal(added, append(listed, value)) {
+		err = fmt.Errorf("cannot add %s to the list %s; add it yourself", value, key)
 	}
-	return nil
+	return limits, err
 }
 
-// writeLimits writes the limits if they changed, and returns the outcome.
-func (d Dir) writeLimits(content string) (string, error) {
-	existing, err := os.ReadFile(d.filePath(limitsFile))
-	if err == nil && string(existing) == content {
-		return outcomeUnchanged, nil
+// listLimit returns the values of a list of the limits.
+func listLimit(limits, key string) ([]string, error) {
+	var object corev1.ConfigMap
+	if err := yaml.Unmarshal([]byte(limits), &object); err != nil {
+		return nil, fmt.Errorf("is not a ConfigMap%s", yamlLine.FindString(err.Error()))
 	}
-	return outcomeWritten, d.write(limitsFile, []byte(content))
+	return strings.Fields(object.Data[key]), nil
 }
 
-// RestrictionObjects returns the objects in the files of a restricted director, which the operator may edit.
+// RestrictionObjects returns the objects in the files of a restricted director, which the operator may edit. Files that do not exist are
+// omitted.
 func (d Dir) RestrictionObjects() ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, name := range restrictionFiles {
 		found, err := d.readObjects(name)
-		if err != nil {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return nil, err
 		}
 		objects = append(objects, found...)

@@ -8,6 +8,7 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -16,12 +17,20 @@ import (
 )
 
 var _ = Describe("The plan of up --restricted", func() {
-	const nodeImage = "example.com/bosh-node@sha256:01"
+	nodeImage, otherNodeImage := "example.com/bosh-node@sha256:"+strings.Repeat("1", 64), "example.com/bosh-node@sha256:"+strings.Repeat("2", 64)
 	var (
 		dir     Dir
 		options Options
 		plan    *Plan
+
+		manifest string // after interpolation
 	)
+	// edit replaces parts of the limits, like the operator.
+	edit := func(replacements ...string) {
+		GinkgoHelper()
+		path := filepath.Join(dir.Path, limitsFile)
+		Expect(os.WriteFile(path, []byte(strings.NewReplacer(replacements...).Replace(readFile(path))), 0o600)).To(Succeed())
+	}
 	// write writes the plan to the directory, and returns the limits.
 	write := func(ctx context.Context) map[string]string {
 		GinkgoHelper()
@@ -30,6 +39,9 @@ var _ = Describe("The plan of up --restricted", func() {
 		Expect(err).NotTo(HaveOccurred())
 		_, err = dir.Write(plan, &rest.Config{Host: "https://lab"})
 		Expect(err).NotTo(HaveOccurred())
+		parsed, err := plan.ParseManifest([]byte(manifest))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(dir.WriteLimits(ctx, plan, parsed)).To(Succeed())
 		content, err := os.ReadFile(filepath.Join(dir.Path, limitsFile))
 		Expect(err).NotTo(HaveOccurred())
 		var limits corev1.ConfigMap
@@ -40,9 +52,9 @@ var _ = Describe("The plan of up --restricted", func() {
 		GinkgoHelper()
 		return writeTarball("stemcell.MF", "{name: s, version: '1', sha1: s, operating_system: ubuntu-noble, api_version: 3, cloud_properties: "+image+"}")
 	}
-	const index = `{"manifests": [{"annotations": {"io.containerd.image.name": "` + nodeImage + `"}}]}`
+	index := `{"manifests": [{"annotations": {"io.containerd.image.name": "` + nodeImage + `"}}]}`
 	BeforeEach(func() {
-		dir = Dir{Path: GinkgoT().TempDir()}
+		dir, manifest = Dir{Path: GinkgoT().TempDir()}, "disk_pools: [{name: disks, cloud_properties: {storage_class: slow}}]"
 		options = Options{Director: "lab", Namespace: "cf", BOSHDeployment: "/bd", Restricted: true, Cluster: &cluster.Identity{Server: "https://lab", UID: "1"},
 			Release:  writeTarball("packages/kubernetes_cpi.tgz", readFile(writeTarball("kubernetes_cpi/node-image/index.json", index))),
 			Stemcell: writeStemcell("{image_reference: 'example.com:5000/stemcells/noble:1.484', digest: 'sha256:" + strings.Repeat("0", 64) + "'}")}
@@ -52,7 +64,7 @@ var _ = Describe("The plan of up --restricted", func() {
 		Expect(write(ctx)).To(And(
 			HaveKeyWithValue("images", "example.com:5000/stemcells/noble:\nexample.com:5000/stemcells/noble@\n"),
 			HaveKeyWithValue("node_images", nodeImage+"\n"),
-			HaveKeyWithValue("storage_classes", "fast\n"),
+			HaveKeyWithValue("storage_classes", "fast\nslow\n"),
 			HaveKeyWithValue("service_accounts", "bosh-cpi\n"),
 			HaveKeyWithValue("capabilities", "SYS_ADMIN\nSYS_NICE\n"),
 		))
@@ -61,18 +73,41 @@ var _ = Describe("The plan of up --restricted", func() {
 		options.Release = writeTarball("compiled_packages/kubernetes_cpi.tgz", readFile(writeTarball("node-image/index.json", index)))
 		Expect(write(ctx)).To(HaveKeyWithValue("node_images", nodeImage+"\n"))
 	})
-	It("adds the images of an upgrade to the limits that the operator edited", func(ctx context.Context) {
-		write(ctx)
-		path := filepath.Join(dir.Path, limitsFile)
-		edited := strings.NewReplacer(`nodes: ""`, `nodes: "node-a"`, nodeImage, "example.com/bosh-node@sha256:00").Replace(readFile(path))
-		Expect(os.WriteFile(path, []byte(edited), 0o600)).To(Succeed())
-		options = Options{Cluster: options.Cluster, KubectlFlags: options.KubectlFlags}
-		Expect(write(ctx)).To(And(HaveKeyWithValue("nodes", "node-a"), HaveKeyWithValue("node_images", "example.com/bosh-node@sha256:00\n"+nodeImage+"\n")))
+	It("contains the images that the manifest configures", func(ctx context.Context) {
+		manifest = "cloud_provider: {properties: {kubernetes: {stemcell: {registry_mirrors: {'example.com:5000': mirror.example.com}}, node_image: '" + otherNodeImage + "'}}}"
+		Expect(write(ctx)).To(And(HaveKeyWithValue("images", HavePrefix("mirror.example.com/stemcells/noble:\n")), HaveKeyWithValue("node_images", otherNodeImage+"\n")))
 	})
+	It("adds only the image of a new release to limits that the operator edited", func(ctx context.Context) {
+		write(ctx)
+		edit(`nodes: ""`, `nodes: "node-a"`, nodeImage, otherNodeImage, "    slow\n", "", "    example.com:5000/stemcells/noble:\n", "")
+		options = Options{Cluster: options.Cluster, Release: writeTarball("packages/kubernetes_cpi.tgz", readFile(writeTarball("kubernetes_cpi/node-image/index.json", index)))}
+		Expect(write(ctx)).To(And(HaveKeyWithValue("nodes", "node-a"), HaveKeyWithValue("node_images", otherNodeImage+"\n"+nodeImage+"\n"),
+			HaveKeyWithValue("storage_classes", "fast\n"), HaveKeyWithValue("images", "example.com:5000/stemcells/noble@\n")))
+	})
+	It("keeps limits that the operator edited if nothing changed", func(ctx context.Context) {
+		write(ctx)
+		edit(nodeImage, otherNodeImage)
+		options = Options{Cluster: options.Cluster}
+		Expect(write(ctx)).To(HaveKeyWithValue("node_images", otherNodeImage+"\n"))
+	})
+	DescribeTable("does not change limits in another form", func(ctx context.Context, form string, matcher types.GomegaMatcher) {
+		write(ctx)
+		edit("node_images: |\n    "+nodeImage+"\n", form)
+		content := readFile(filepath.Join(dir.Path, limitsFile))
+		plan.changedVars = []string{"kubernetes_cpi_url"}
+		parsed, err := plan.ParseManifest([]byte(manifest))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(dir.WriteLimits(ctx, plan, parsed)).To(matcher)
+		Expect(readFile(filepath.Join(dir.Path, limitsFile))).To(Equal(content))
+	},
+		Entry("that has the image", "node_images: "+nodeImage+"\n", Succeed()),
+		Entry("without the image", "node_images: "+otherNodeImage+"\n", MatchError(ContainSubstring("cannot add "+nodeImage+" to the list node_images, which has another form; add it yourself"))),
+		Entry("with more indentation", "node_images: |\n      "+otherNodeImage+"\n", MatchError(ContainSubstring("cannot add "+nodeImage))),
+	)
 	It("keeps the limits if an image is unknown later", func(ctx context.Context) {
-		before := write(ctx)
+		initial := write(ctx)
 		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: "sha256:0", Stemcell: writeStemcell("{}"), StemcellSHA1: "0"}
-		Expect(write(ctx)).To(Equal(before))
+		Expect(write(ctx)).To(Equal(initial))
 	})
 	It("has all objects in the namespace of the director, except the policies", func(ctx context.Context) {
 		write(ctx)
@@ -94,9 +129,6 @@ var _ = Describe("The plan of up --restricted", func() {
 		Entry("the image of the stemcell", "the image of this stemcell is unknown; use a light stemcell", func() { options.Stemcell = writeStemcell("{}") }),
 		Entry("the image of bosh-node", "that of this release is unknown; use a release of this CPI as a file", func() {
 			options.Release, options.ReleaseSHA1 = "https://example.com/cpi.tgz", "sha256:0"
-		}),
-		Entry("a list to which it can add", limitsFile+" has no list node_images; add node_images: |", func() {
-			Expect(os.WriteFile(filepath.Join(dir.Path, limitsFile), []byte("data: {images: \"\"}"), 0o600)).To(Succeed())
 		}),
 	)
 })

@@ -19,12 +19,10 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	if p.Restricted {
-		outcome, err := d.writeLimits(p.limits)
-		if err != nil {
+	if p.Restricted { // the policy is shared by all directors of the cluster, and fits earlier versions of the CPI
+		if err := d.write(policyFile, []byte(manifests.AdmissionPolicy)); err != nil {
 			return nil, err
 		}
-		outcomes = append(outcomes, cluster.ReportLine{Name: limitsFile, Value: outcome})
 	}
 	if err := d.prepareKubeconfigs(p, config); err != nil {
 		return nil, err
@@ -75,8 +73,8 @@ type file struct {
 	content []byte
 }
 
-// files returns the files that are written only if they do not exist: ops files, permissions, policies, and for a new director the cloud
-// config.
+// files returns the files that are written only if they do not exist: ops files, permissions, network policies, and for a new director
+// the cloud config.
 func (p *Plan) files() ([]file, error) {
 	var files []file
 	for _, name := range p.OpsFiles {
@@ -94,8 +92,7 @@ func (p *Plan) files() ([]file, error) {
 	}
 	files = append(files, file{permissionsFile, []byte(p.renderPermissions())})
 	if p.Restricted {
-		files = append(files, file{policyFile, []byte(manifests.AdmissionPolicy)},
-			file{networkPolicyFile, []byte(withNamespace(manifests.NetworkPolicies, p.Namespace))})
+		files = append(files, file{networkPolicyFile, []byte(withNamespace(manifests.NetworkPolicies, p.Namespace))})
 	}
 	if p.exists {
 		return files, nil
