@@ -49,8 +49,9 @@ func (r *environmentRun) verifyPolicy(ctx context.Context) error {
 		return errors.Is(err, kube.ErrDenied) && strings.Contains(err.Error(), "rule images"), nil
 	})
 	if err != nil {
-		return fmt.Errorf("the admission policy is not in effect in namespace %s: the API server does not reject a Pod with another image than "+
-			"those in the limits; see `kubectl describe validatingadmissionpolicies,validatingadmissionpolicybindings`: %w", r.settings.Namespace, err)
+		return fmt.Errorf("the admission policy is not in effect in namespace %s: the API server does not reject a Pod with another image "+
+			"than those in the limits; see `kubectl describe validatingadmissionpolicies,validatingadmissionpolicybindings`: %w",
+			r.settings.Namespace, err)
 	}
 	r.report("Namespace "+r.settings.Namespace, "the admission policy is in effect ("+cluster.PolicyLabel+"=on)")
 	return nil

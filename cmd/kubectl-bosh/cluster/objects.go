@@ -104,7 +104,7 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 	case matches(existing, desired):
 		return unchanged, nil
 	case slices.Contains(restrictingKinds, desired.GetKind()):
-		return c.replace(ctx, client, existing, desired)
+		return replace(ctx, client, existing, desired)
 	}
 	content, err := json.Marshal(desired)
 	if err != nil {
@@ -119,7 +119,7 @@ func (c *Cluster) Apply(ctx context.Context, desired *unstructured.Unstructured)
 }
 
 // replace replaces the content of a restricting object, so that it does not keep keys that desired lacks. It keeps objects of others.
-func (c *Cluster) replace(ctx context.Context, client dynamic.ResourceInterface, existing, desired *unstructured.Unstructured) (string, error) {
+func replace(ctx context.Context, client dynamic.ResourceInterface, existing, desired *unstructured.Unstructured) (string, error) {
 	if !isOwn(existing, desired) {
 		return notCreated, nil
 	}

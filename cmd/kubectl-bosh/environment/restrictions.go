@@ -61,30 +61,9 @@ func (d Dir) WriteLimits(ctx context.Context, plan *Plan, manifest Manifest) err
 	}
 	limits := string(recorded)
 	if isNew {
-		limits = exampleLimits.ReplaceAllString(manifests.AdmissionLimits, "  $1: \"\"\n")
-		limits = withNamespace(limits, plan.Namespace)
-		limits = strings.Replace(limits, "metadata:\n", "metadata:\n  labels:\n    "+cluster.LabelDirectorName+": "+quoteYAML(plan.Director)+"\n", 1)
+		limits = plan.newLimits()
 	}
-	var values [][2]string
-	image, nodeImage := plan.Images(ctx, manifest)
-	if isNew || slices.Contains(plan.changedVars, "stemcell_url") {
-		if reference, err := name.ParseReference(image); err == nil {
-			repository := reference.Context().Name()
-			values = append(values, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
-		}
-	}
-	if isNew || slices.Contains(plan.changedVars, "kubernetes_cpi_url") {
-		values = append(values, [2]string{"node_images", nodeImage})
-	}
-	if isNew {
-		for _, class := range manifest.storageClasses(plan.inspection.DefaultStorageClass) {
-			values = append(values, [2]string{"storage_classes", class})
-		}
-		if plan.Credentials == CredentialsInCluster {
-			values = append(values, [2]string{"service_accounts", Account})
-		}
-	}
-	for _, value := range values {
+	for _, value := range plan.limitValues(ctx, manifest, isNew) {
 		if limits, err = addLimit(limits, value[0], value[1]); err != nil {
 			return fmt.Errorf("%s: %w", d.filePath(limitsFile), err)
 		}
@@ -93,6 +72,37 @@ func (d Dir) WriteLimits(ctx context.Context, plan *Plan, manifest Manifest) err
 		return nil
 	}
 	return d.write(limitsFile, []byte(limits))
+}
+
+// newLimits returns limits without values that each cluster must set.
+func (p *Plan) newLimits() string {
+	limits := withNamespace(exampleLimits.ReplaceAllString(manifests.AdmissionLimits, "  $1: \"\"\n"), p.Namespace)
+	labels := "  labels:\n    " + cluster.LabelDirectorName + ": " + quoteYAML(p.Director) + "\n"
+	return strings.Replace(limits, "metadata:\n", "metadata:\n"+labels, 1)
+}
+
+// limitValues returns the keys of limits, and values to add to them.
+func (p *Plan) limitValues(ctx context.Context, manifest Manifest, isNew bool) (values [][2]string) {
+	image, nodeImage := p.Images(ctx, manifest)
+	if isNew || slices.Contains(p.changedVars, "stemcell_url") {
+		if reference, err := name.ParseReference(image); err == nil {
+			repository := reference.Context().Name()
+			values = append(values, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
+		}
+	}
+	if isNew || slices.Contains(p.changedVars, "kubernetes_cpi_url") {
+		values = append(values, [2]string{"node_images", nodeImage})
+	}
+	if !isNew {
+		return values
+	}
+	for _, class := range manifest.storageClasses(p.inspection.DefaultStorageClass) {
+		values = append(values, [2]string{"storage_classes", class})
+	}
+	if p.Credentials == CredentialsInCluster {
+		values = append(values, [2]string{"service_accounts", Account})
+	}
+	return values
 }
 
 // addLimit adds a value to a list of the limits, unless it is there.
