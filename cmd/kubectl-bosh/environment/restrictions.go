@@ -49,7 +49,7 @@ func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 }
 
 // WriteLimits writes limits that admit the images, StorageClasses and service account in the manifest of a restricted director. It only
-// adds images to limits that exist, which the operator may have edited, and only if the release or the stemcell changed.
+// adds images to limits that exist, which the operator may have edited, and only if a flag selects the release or the stemcell.
 func (d Dir) WriteLimits(ctx context.Context, plan *Plan, manifest Manifest) error {
 	if !plan.Restricted {
 		return nil
@@ -84,13 +84,13 @@ func (p *Plan) newLimits() string {
 // limitValues returns the keys of limits, and values to add to them.
 func (p *Plan) limitValues(ctx context.Context, manifest Manifest, isNew bool) (values [][2]string) {
 	image, nodeImage := p.Images(ctx, manifest)
-	if isNew || slices.Contains(p.changedVars, "stemcell_url") {
+	if isNew || p.options.Stemcell != "" {
 		if reference, err := name.ParseReference(image); err == nil {
 			repository := reference.Context().Name()
 			values = append(values, [2]string{"images", repository + ":"}, [2]string{"images", repository + "@"})
 		}
 	}
-	if isNew || slices.Contains(p.changedVars, "kubernetes_cpi_url") {
+	if isNew || p.options.Release != "" {
 		values = append(values, [2]string{"node_images", nodeImage})
 	}
 	if !isNew {

@@ -84,7 +84,13 @@ var _ = Describe("The plan of up --restricted", func() {
 		Expect(write(ctx)).To(And(HaveKeyWithValue("nodes", "node-a"), HaveKeyWithValue("node_images", otherNodeImage+"\n"+nodeImage+"\n"),
 			HaveKeyWithValue("storage_classes", "fast\n"), HaveKeyWithValue("images", "example.com:5000/stemcells/noble@\n")))
 	})
-	It("keeps limits that the operator edited if nothing changed", func(ctx context.Context) {
+	It("adds the image if the same command runs again after it was interrupted", func(ctx context.Context) {
+		write(ctx)
+		edit(nodeImage, otherNodeImage)
+		options = Options{Cluster: options.Cluster, Release: options.Release}
+		Expect(write(ctx)).To(HaveKeyWithValue("node_images", otherNodeImage+"\n"+nodeImage+"\n"))
+	})
+	It("keeps limits that the operator edited without such a flag", func(ctx context.Context) {
 		write(ctx)
 		edit(nodeImage, otherNodeImage)
 		options = Options{Cluster: options.Cluster}
@@ -94,7 +100,7 @@ var _ = Describe("The plan of up --restricted", func() {
 		write(ctx)
 		edit("node_images: |\n    "+nodeImage+"\n", form)
 		content := readFile(filepath.Join(dir.Path, limitsFile))
-		plan.changedVars = []string{"kubernetes_cpi_url"}
+		plan.options.Release = "cpi.tgz"
 		parsed, err := plan.ParseManifest([]byte(manifest))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(dir.WriteLimits(ctx, plan, parsed)).To(matcher)
