@@ -17,8 +17,8 @@ import (
 var ErrNotPublished = errors.New("has not published it yet")
 
 // Check is the exclusivity check: it checks that no process of the VM has the device open, opens it exclusively, and removes its node while
-// it is open. It retries for a few seconds, because programs such as udev open new devices for a moment. If the disk is in use, the message
-// has only its users, one per line; the CPI adds the rest.
+// it is open. It retries for a few seconds, because programs such as udev open new devices for a moment, and for longer if no user is
+// visible. If the disk is in use, the message has only its users, one per line; the CPI adds the rest.
 //
 // The device is /dev/volume or the loop device of /volume/disk.img, no matter what node the VM has in its directory. In a container without
 // the disk's volume, it is the device of that node, and Check frees no loop device, because it cannot know to which image it belongs.
@@ -37,25 +37,40 @@ func Check(ctx context.Context, sys system.System, disk api.Disk) error {
 		return err
 	}
 	defer checked.close()
-	var running bool
-	err = attempt(ctx, func() error { // nothing changes if any of this fails
-		return checked.whileFree(a, func() (err error) {
-			if running, err = lock.Held(a.sys, a.lock); err != nil {
-				return err
-			}
-			return a.sys.Remove(a.node)
-		})
-	})
-	switch {
-	case errors.Is(err, device.ErrBusy):
-		return a.stillInUse(checked.numbers)
-	case err != nil:
+	running, err := a.removeNode(ctx, checked)
+	if err != nil || running || checked.loop == nil { // a running attachment frees it itself
 		return err
-	case running || checked.loop == nil: // a running attachment frees it itself
-		return nil
 	}
 	return checked.loop.Free()
 }
+
+// removeNode removes the node while the device is open exclusively, and reports whether the attachment runs. A device without a visible
+// user is usually free soon: the kernel writes the data of a filesystem after its mount is gone, and recovers a journal before it mounts.
+func (a attachment) removeNode(ctx context.Context, checked checkedDevice) (running bool, err error) {
+	for round := 1; ; round++ {
+		err = attempt(ctx, func() error { // nothing changes if any of this fails
+			return checked.whileFree(a, func() (err error) {
+				if running, err = lock.Held(a.sys, a.lock); err != nil {
+					return err
+				}
+				return a.sys.Remove(a.node)
+			})
+		})
+		if !errors.Is(err, device.ErrBusy) {
+			return running, err
+		}
+		users, err := a.users(checked.numbers)
+		if err != nil {
+			return false, err
+		}
+		if len(users) > 0 || round == roundsWithoutUsers || ctx.Err() != nil {
+			return false, api.Errorf("disk-in-use", "%s", describe(users)).With(users)
+		}
+	}
+}
+
+// roundsWithoutUsers is the number of rounds of attempts, about 3 s each, while no program is seen that uses the device.
+const roundsWithoutUsers = 10
 
 // publishedNumbers returns the numbers of the device node. The result is nil if there is no node although the attachment holds its lock: an
 // earlier check removed the node, because the attachment takes the lock after it publishes the disk. The lock is therefore read first.

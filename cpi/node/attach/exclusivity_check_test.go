@@ -66,6 +66,21 @@ var _ = Describe("The exclusivity check", func() {
 			Expect(f.exists(nodePath)).To(BeTrue())
 		})
 
+		It("waits if no process is visible, for example while the kernel writes the data of an unmounted filesystem", func() {
+			release := f.hold("/dev/volume")
+			tries := 0
+			sys := f.failing(func(call, path string) error {
+				if call == "open" && path == "/dev/volume" {
+					if tries++; tries == 20 { // more than it tries while a user is visible
+						release()
+					}
+				}
+				return nil
+			})
+			Expect(attach.Check(GinkgoT().Context(), sys, disk)).To(Succeed())
+			Expect(f.exists(nodePath)).To(BeFalse())
+		})
+
 		It("fails if a process of the VM has it open without a mount", func() {
 			f.addOpener("/dev/volume")
 			Expect(check()).To(MatchError(HavePrefix("process 200 (dd) uses ")))

@@ -47,15 +47,6 @@ func (a attachment) inUse(format string, numbers device.Numbers) error {
 	return api.Errorf("disk-in-use", format+": it is in use outside of the VM: %s", a.disk.CID, a.disk.VM, describe(users)).With(users)
 }
 
-// stillInUse returns the error with the users of the device.
-func (a attachment) stillInUse(numbers device.Numbers) error {
-	users, err := a.users(numbers)
-	if err != nil {
-		return err
-	}
-	return api.Errorf("disk-in-use", "%s", describe(users)).With(users)
-}
-
 // explain returns the users of the device if it is busy, or the error.
 func (a attachment) explain(numbers device.Numbers, err error) string {
 	if !errors.Is(err, device.ErrBusy) {
