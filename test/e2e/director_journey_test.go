@@ -28,7 +28,7 @@ type journey struct {
 func newJourney(ctx context.Context) *journey {
 	GinkgoHelper()
 	j := &journey{exampleDeployment: newExampleDeployment(ctx, "web", "web"), client: newUpClient(ctx, "journey")}
-	j.client.up(ctx, "--network", "service", "--ops-file", "testdata/director-port.yml", "--var", "greeting=good morning")
+	j.client.up(ctx, "--network", "service", "--address", "10.246.0.90", "--ops-file", "testdata/director-port.yml", "--var", "greeting=good morning")
 	original, namespace := j.Director, j.namespace
 	DeferCleanup(func() { j.Director, j.namespace = original, namespace })
 	j.namespace = j.client.namespace
