@@ -108,10 +108,11 @@ while mountpoint -q "$1"; do
   sleep 0.1
 done`
 
+// runInVM runs a script in the VM. The script ends before its client does: otherwise it could mount or unmount the disk during later calls.
 func (e *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...string) (string, error) {
 	callCtx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	command := append([]string{"exec", "-n", e.namespace, vm, "-c", "vm", "--", "bash", "-c", script, "chaos"}, arguments...)
+	command := append([]string{"exec", "-n", e.namespace, vm, "-c", "vm", "--", "timeout", "50", "bash", "-c", script, "chaos"}, arguments...)
 	out, err := e.embedded.ControlPlane.Kubectl(callCtx, command...)
 	return strings.TrimSpace(out), err
 }
