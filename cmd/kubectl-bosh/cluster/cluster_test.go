@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"io"
 	"encoding/base64"
 	"net/http"
 	"net/netip"
@@ -202,6 +203,31 @@ var _ = Describe("Objects of up", func() {
 		existing := role("get")
 		api.Add("roles", namespace, existing)
 		Expect(c.Delete(ctx, role("get"))).To(Equal("kept: not created by `up`"))
+	})
+
+	It("include policies, which are replaced again after another client changed them", func(ctx context.Context) {
+		policy := func(action string) *unstructured.Unstructured {
+			return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+				"metadata": map[string]any{"name": "bosh-cpi-shape"}, "spec": map[string]any{"failurePolicy": action}}}
+		}
+		api, c := newCluster()
+		Expect(c.Apply(ctx, policy("Ignore"))).To(Equal("created"))
+		updates := 0
+		api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method != http.MethodPut {
+				return false
+			}
+			w.Header().Set("Content-Type", "application/json")
+			if updates++; updates == 1 {
+				w.WriteHeader(http.StatusConflict)
+				_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Conflict", "code": 409}`))
+				return true
+			}
+			_, _ = io.Copy(w, r.Body)
+			return true
+		}
+		Expect(c.Apply(ctx, policy("Fail"))).NotTo(BeEmpty())
+		Expect(updates).To(Equal(2))
 	})
 
 	It("include a namespace that admits VM Pods, and is kept while it has Pods", func(ctx context.Context) {

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/retry"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
@@ -123,13 +124,21 @@ func replace(ctx context.Context, client dynamic.ResourceInterface, existing, de
 	if !isOwn(existing, desired) {
 		return notCreated, nil
 	}
-	replaced := desired.DeepCopy()
-	replaced.Object["metadata"] = existing.DeepCopy().Object["metadata"]
-	updated, err := client.Update(ctx, replaced, metav1.UpdateOptions{FieldManager: fieldManager})
-	if err == nil && updated.GetResourceVersion() == existing.GetResourceVersion() { // they differed only by the server's defaults
-		return unchanged, nil
-	}
-	return "updated", err
+	outcome := "updated"
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error { // controllers update the status
+		current, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		replaced := desired.DeepCopy()
+		replaced.Object["metadata"] = current.DeepCopy().Object["metadata"]
+		updated, err := client.Update(ctx, replaced, metav1.UpdateOptions{FieldManager: fieldManager})
+		if err == nil && updated.GetResourceVersion() == current.GetResourceVersion() { // they differed only by the server's defaults
+			outcome = unchanged
+		}
+		return err
+	})
+	return outcome, err
 }
 
 // isOwn reports whether this program created the object, for the same director if it is of one.
