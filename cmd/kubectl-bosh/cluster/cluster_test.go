@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
-	"io"
 	"encoding/base64"
+	"io"
 	"net/http"
 	"net/netip"
 	"strings"
