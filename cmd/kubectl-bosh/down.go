@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
@@ -153,16 +154,24 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 			r.report(cluster.KindAndName(object), "kept for the remaining VMs and disks")
 			continue
 		}
-		outcome, err := r.cluster.Delete(ctx, object)
-		if err != nil {
-			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
+		if err := r.deleteObject(ctx, object); err != nil {
+			return err
 		}
-		r.report(cluster.KindAndName(object), outcome)
 	}
 	if err := r.liftRestrictions(ctx, deployed); err != nil {
 		return err
 	}
 	r.report(r.dir.Path, "kept: it contains passwords and keys, and `kubectl bosh up` can recreate the director from it")
+	return nil
+}
+
+// deleteObject deletes an object that up created, and prints the outcome.
+func (r *environmentRun) deleteObject(ctx context.Context, object *unstructured.Unstructured) error {
+	outcome, err := r.cluster.Delete(ctx, object)
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
+	}
+	r.report(cluster.KindAndName(object), outcome)
 	return nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
-	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -39,8 +38,7 @@ func (r *environmentRun) restrict(ctx context.Context) error {
 // verifyPolicy waits until the API server applies the admission policy, which takes a moment. It fails if the policy does not reject a Pod
 // with an unknown image.
 func (r *environmentRun) verifyPolicy(ctx context.Context) error {
-	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
-	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
+	client, err := r.newCPIClient()
 	if err != nil {
 		return err
 	}
@@ -81,11 +79,9 @@ func (r *environmentRun) liftRestrictions(ctx context.Context, deployed []string
 			r.report(cluster.KindAndName(object), "kept for other namespaces")
 			continue
 		}
-		outcome, err := r.cluster.Delete(ctx, object)
-		if err != nil {
-			return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
+		if err := r.deleteObject(ctx, object); err != nil {
+			return err
 		}
-		r.report(cluster.KindAndName(object), outcome)
 	}
 	return nil
 }

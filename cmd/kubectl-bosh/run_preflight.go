@@ -16,8 +16,7 @@ import (
 // runPreflight runs the preflight checks with the CPI's permissions, and prints the failed ones. For a new director with in-cluster
 // credentials, it also checks whether a Pod reaches the API server, unless the image of the stemcell is unknown.
 func (r *environmentRun) runPreflight(ctx context.Context, plan *environment.Plan, desired environment.Manifest) error {
-	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
-	client, err := kube.New(options, manifest.ManagedBy, retryTimeout)
+	client, err := r.newCPIClient()
 	if err != nil {
 		return err
 	}
@@ -42,6 +41,12 @@ func (r *environmentRun) runPreflight(ctx context.Context, plan *environment.Pla
 	}
 	return errors.New("preflight checks failed in namespace " + r.settings.Namespace + "; see the remedies above and " +
 		"docs/reference/preflight.md, or skip the checks with --no-check")
+}
+
+// newCPIClient returns a client with the permissions of the CPI that create-env runs.
+func (r *environmentRun) newCPIClient() (*kube.Client, error) {
+	options := kube.Options{KubeconfigPath: r.dir.KubeconfigPath(), Namespace: r.settings.Namespace}
+	return kube.New(options, manifest.ManagedBy, retryTimeout)
 }
 
 // checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The

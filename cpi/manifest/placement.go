@@ -30,9 +30,9 @@ func nodeNameTerms(operator corev1.NodeSelectorOperator, name string) []corev1.N
 	}}}
 }
 
-// AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes
-// of one of these architectures. Without architectures, or if the VM's node selector has one, because its nodes emulate that of the image,
-// any Linux node matches.
+// AddPlatformAffinity restricts the VM, in addition to its other requirements, to nodes that can run its image: Linux nodes of one
+// of these architectures. Without architectures, any Linux node matches. If the VM's node selector has an architecture, it takes
+// precedence, because nodes can emulate another one.
 func (vm *VM) AddPlatformAffinity(architectures ...string) {
 	requirements := []corev1.NodeSelectorRequirement{requirementIn(corev1.LabelOSStable, "linux")}
 	if len(architectures) > 0 && vm.NodeSelector[corev1.LabelArchStable] == "" {

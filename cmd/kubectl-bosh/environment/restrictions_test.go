@@ -42,10 +42,8 @@ var _ = Describe("The plan of up --restricted", func() {
 		parsed, err := plan.ParseManifest([]byte(manifest))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(dir.WriteLimits(ctx, plan, parsed)).To(Succeed())
-		content, err := os.ReadFile(filepath.Join(dir.Path, limitsFile))
-		Expect(err).NotTo(HaveOccurred())
 		var limits corev1.ConfigMap
-		Expect(yaml.UnmarshalStrict(content, &limits)).To(Succeed())
+		Expect(yaml.UnmarshalStrict([]byte(readFile(filepath.Join(dir.Path, limitsFile))), &limits)).To(Succeed())
 		return limits.Data
 	}
 	writeStemcell := func(image string) string {
@@ -90,7 +88,7 @@ var _ = Describe("The plan of up --restricted", func() {
 		options = Options{Cluster: options.Cluster, Release: options.Release}
 		Expect(write(ctx)).To(HaveKeyWithValue("node_images", otherNodeImage+"\n"+nodeImage+"\n"))
 	})
-	It("keeps limits that the operator edited without such a flag", func(ctx context.Context) {
+	It("keeps edited limits unless a flag selects the release or the stemcell", func(ctx context.Context) {
 		write(ctx)
 		edit(nodeImage, otherNodeImage)
 		options = Options{Cluster: options.Cluster}

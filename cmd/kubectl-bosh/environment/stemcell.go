@@ -24,11 +24,8 @@ import (
 // bosh-283.1.6-ubuntu-noble-1.484.tgz.
 var compiledFor = regexp.MustCompile(`-(ubuntu-[a-z]+)(-[0-9.]+)?\.tgz$`)
 
-// Sizes that a light stemcell, which contains only text, and the index of an image do not exceed.
-const (
-	maxLightBytes = 1 << 20
-	maxIndexBytes = 1 << 20
-)
+// maxTextBytes is a size that neither a light stemcell, which contains only text, nor the index of an image exceeds.
+const maxTextBytes = 1 << 20
 
 // downloadTimeout limits the time for a light stemcell, which has a few kB.
 const downloadTimeout = 30 * time.Second
@@ -41,7 +38,7 @@ func (p *Plan) StemcellImage(ctx context.Context) string {
 	if isURL(url) {
 		ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
 		defer cancel()
-		content, _ := download(ctx, PublishedFile{url, p.Vars.GetString("stemcell_sha1")}, maxLightBytes)
+		content, _ := download(ctx, PublishedFile{url, p.Vars.GetString("stemcell_sha1")}, maxTextBytes)
 		properties = parseStemcellManifest(bytes.NewReader(content)).CloudProperties
 	}
 	if !properties.IsLight() {
@@ -84,7 +81,7 @@ func readStemcellManifest(url string) (manifest stemcell.Manifest) {
 }
 
 func parseStemcellManifest(tarball io.Reader) (manifest stemcell.Manifest) {
-	content, _ := io.ReadAll(io.LimitReader(findFile(tarball, "stemcell.MF"), maxLightBytes))
+	content, _ := io.ReadAll(io.LimitReader(findFile(tarball, "stemcell.MF"), maxTextBytes))
 	_ = yaml.Unmarshal(content, &manifest)
 	return manifest
 }
@@ -111,7 +108,7 @@ func readNodeImage(release, packageTarball, index string) string {
 		return ""
 	}
 	defer file.Close()
-	content, _ := io.ReadAll(io.LimitReader(findFile(findFile(file, packageTarball), index), maxIndexBytes))
+	content, _ := io.ReadAll(io.LimitReader(findFile(findFile(file, packageTarball), index), maxTextBytes))
 	var images v1.IndexManifest
 	if json.Unmarshal(content, &images) != nil || len(images.Manifests) != 1 {
 		return ""
