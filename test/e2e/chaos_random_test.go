@@ -85,10 +85,7 @@ func (e *chaosEnv) createDisks(ctx context.Context, count int) (disks []string) 
 }
 
 func (e *chaosEnv) NewVM(disk string) (cid string, arguments []any) {
-	e.mutex.Lock()
-	defer e.mutex.Unlock()
-	e.sequence++
-	agentID := fmt.Sprintf("%s-%d", e.namespace, e.sequence)
+	agentID := fmt.Sprintf("%s-%d", e.namespace, e.nextNumber())
 	properties := map[string]any{"resources": map[string]any{"requests": map[string]any{"cpu": "20m"}}}
 	return "agent-" + agentID, []any{agentID, e.stemcellCID, properties, manualNetwork(newAddress()), []string{disk}, e.agentEnv}
 }
@@ -108,7 +105,23 @@ while mountpoint -q "$1"; do
   sleep 0.1
 done`
 
-// runInVM runs a script in the VM. The script ends before its client does: otherwise it could mount or unmount the disk during later calls.
+// exclusively precedes a script that must run neither together with another one for the disk $1 nor after a later one: a script can outlive
+// its client, if the API server restarts. $2 is the number of the script. Programs in the background must close descriptor 9.
+const exclusively = `
+	exec 9>"/run/chaos-$1.lock" && flock 9 || exit
+	[[ $2 -gt $(cat "/run/chaos-$1.last" 2>/dev/null || echo 0) ]] || exit
+	echo "$2" >"/run/chaos-$1.last" || exit
+`
+
+// nextNumber returns the number of the next script or VM.
+func (e *chaosEnv) nextNumber() int {
+	e.mutex.Lock()
+	defer e.mutex.Unlock()
+	e.sequence++
+	return e.sequence
+}
+
+// runInVM runs a script in the VM, for less than a minute.
 func (e *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...string) (string, error) {
 	callCtx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -118,20 +131,18 @@ func (e *chaosEnv) runInVM(ctx context.Context, vm, script string, arguments ...
 }
 
 func (e *chaosEnv) StartCounter(ctx context.Context, vm, disk string) error {
-	e.mutex.Lock()
-	e.sequence++
-	session := fmt.Sprintf("%s-%d", vm, e.sequence)
-	e.mutex.Unlock()
-	_, err := e.runInVM(ctx, vm, `set -e
+	number := strconv.Itoa(e.nextNumber())
+	_, err := e.runInVM(ctx, vm, exclusively+`set -e
 		dir=/mnt/$1
 		[[ -b /dev/bosh/$1 ]]
 		mkdir -p "$dir"
 		mountpoint -q "$dir" || mount "/dev/bosh/$1" "$dir"
-		echo "$2" >"$dir/probe" && sync "$dir/probe"
+		echo "$3" >"$dir/probe" && sync "$dir/probe"
 		if pgrep -f "^counting-$1" >/dev/null; then exit 0; fi
-		echo "$2" >"$dir/writer" && sync "$dir/writer"
-		(exec -a "counting-$1" setsid bash -c "$3" "counting-$1" "$dir" "$2") </dev/null >/dev/null 2>&1 &`,
-		disk, session, `exec -a "$0" bash -c '`+strings.ReplaceAll(counterScript, "'", `'\''`)+`' "$0" "$@"`)
+		echo "$3" >"$dir/writer" && sync "$dir/writer"
+		(exec setsid bash -c "$4" "counting-$1" "$dir" "$3") </dev/null >/dev/null 2>&1 9>&- &
+		until pgrep -f "^counting-$1" >/dev/null; do sleep 0.1; done`,
+		disk, number, vm+"-"+number, `exec -a "$0" bash -c '`+strings.ReplaceAll(counterScript, "'", `'\''`)+`' "$0" "$@"`)
 	return err
 }
 
@@ -150,9 +161,9 @@ func (e *chaosEnv) ReadCounter(ctx context.Context, vm, disk string) (int, error
 }
 
 func (e *chaosEnv) StopCounter(ctx context.Context, vm, disk string) error {
-	_, err := e.runInVM(ctx, vm, `
+	_, err := e.runInVM(ctx, vm, exclusively+`
 		while pkill -f "^counting-$1"; do sleep 0.1; done
-		! mountpoint -q "/mnt/$1" || umount "/mnt/$1"`, disk)
+		! mountpoint -q "/mnt/$1" || umount "/mnt/$1"`, disk, strconv.Itoa(e.nextNumber()))
 	return err
 }
 
