@@ -78,14 +78,13 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 		return nil, undetermined("no image for the probe Pods",
 			"set --image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
 	}
-	images := s.config.NodeImageStore(slog.New(slog.DiscardHandler))
-	switch _, err := images.Reference(); {
+	switch _, err := s.findNodeImage(ctx); {
 	case errors.Is(err, stemcell.ErrNoNodeImage):
-		return nil, undetermined(err.Error(), "set kubernetes.node_image, or run cpi -check on the director's VM")
+		return nil, undetermined(err.Error(), "set --node-image, or run cpi -check -deep on the director's VM")
 	case err != nil:
 		return nil, fail(err.Error(), "correct kubernetes.node_image, or the cause in the message")
 	}
-	_ = images.Ensure(ctx) // like create_vm; the node may have the image, otherwise it reports that it cannot pull it
+	_ = s.nodeImages().Ensure(ctx) // like create_vm; the node may have the image, otherwise it reports that it cannot pull it
 	probes := make([]nodeProbe, len(nodes))
 	forEachParallel(len(nodes), func(i int) { probes[i] = s.probeNode(ctx, nodes[i].Name, i == 0) })
 	return probes, finding{}

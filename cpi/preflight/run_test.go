@@ -350,7 +350,13 @@ var _ = Describe("Preflight checks", func() {
 
 		It("do not test an unknown image of bosh-node", func(ctx context.Context) {
 			cluster.config.NodeImage = ""
-			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", ContainSubstring("set kubernetes.node_image"))))
+			Expect(run(ctx, image)["node-image"]).To(And(HaveField("Verdict", Unknown), HaveField("Remedy", ContainSubstring("set --node-image"))))
+		})
+
+		It("use the image of bosh-node of an existing VM by default", func(ctx context.Context) {
+			cluster.config.NodeImage = ""
+			cluster.Add("pods", namespace, manifest.VM{Name: "agent-1", Namespace: namespace, Image: image, NodeImage: stemcells.NodeImageReference}.Pod().Pod)
+			Expect(run(ctx, "")["node-image"]).To(HaveField("Verdict", OK))
 		})
 
 		It("fail if the image of bosh-node is damaged", func(ctx context.Context) {

@@ -3,6 +3,7 @@ package preflight
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 
@@ -30,23 +31,34 @@ const nonexistentImage = "registry.invalid/bosh-stemcell@sha256:" + "00000000000
 
 func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	image, architectures := s.findSampleImage(ctx)
+	nodeImage, err := s.findNodeImage(ctx)
+	if err != nil {
+		nodeImage = nonexistentImage
+	}
 	return sampleObjects{
-		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: s.findNodeImage(ctx), architectures: architectures,
+		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage, architectures: architectures,
 	}
 }
 
-// findNodeImage returns the image of bosh-node in the configuration or next to the program, or else that of an existing VM.
-func (s *clusterState) findNodeImage(ctx context.Context) string {
-	if image, err := s.config.NodeImageStore(slog.New(slog.DiscardHandler)).Reference(); err == nil {
-		return image
+// nodeImages returns the image of bosh-node in the configuration or next to the program.
+func (s *clusterState) nodeImages() stemcell.NodeImage {
+	return s.config.NodeImageStore(slog.New(slog.DiscardHandler))
+}
+
+// findNodeImage returns the image of bosh-node in the configuration or next to the program, or else that of an existing VM. Without any, the
+// error is stemcell.ErrNoNodeImage.
+func (s *clusterState) findNodeImage(ctx context.Context) (string, error) {
+	image, err := s.nodeImages().Reference()
+	if !errors.Is(err, stemcell.ErrNoNodeImage) {
+		return image, err
 	}
 	pods, _ := s.pods(ctx) // another check reports the error
 	for _, pod := range pods {
 		if image := manifest.NodeImage(pod); manifest.HasRole(pod, manifest.RoleVM) && image != "" {
-			return image
+			return image, nil
 		}
 	}
-	return nonexistentImage
+	return "", err
 }
 
 // findSampleImage returns an image that VMs may use, because a policy may allow only the images of some registries, and its architectures
