@@ -14,6 +14,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // keeperJobScript installs a job that records at each start whether the disk is mounted.
@@ -173,6 +174,42 @@ var _ = Describe("A VM restart", Label("vms"), func() {
 			newTestEnv(ctx).expectSurvivesRestarts(ctx, os.Getenv(stemcell))
 		},
 		stemcellEntries("extended"))
+
+	It("keeps the VM's state if its node boots with another address, as nodes of kind can", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		node := env.ensureSecondNode(ctx)
+		address := node.Address
+		vm := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(node)})
+		disk := env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
+		vm.attach(ctx, disk)
+		vm.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
+		vm.run(ctx, modifySystemScript)
+		vm.rotateCredentials(ctx, "rotated")
+		vm.run(ctx, keeperJobScript)
+		vm.waitForJob(ctx)
+		vm.run(ctx, "sync") // a power cut loses unwritten data
+		state := func() map[string]string {
+			state := vm.persistentState(ctx)
+			delete(state, "disk") // its device number can change
+			return state
+		}
+		previous, restarts := state(), vm.restartCount(ctx)
+		boot := func(ctx context.Context, address string) {
+			Expect(node.PowerOff(ctx)).To(Succeed())
+			Expect(node.ChangeAddress(ctx, address)).To(Succeed())
+			Expect(node.PowerOn(ctx, false)).To(Succeed())
+		}
+
+		DeferCleanup(boot, address)
+		boot(ctx, embedded.SpareNodeAddress)
+		env.waitForRestart(ctx, vm.cid, restarts)
+		vm.waitForAgent(ctx)
+		vm.waitForJob(ctx)
+		Expect(vm.pod(ctx).Status.HostIP).To(Equal(embedded.SpareNodeAddress))
+		Expect(state()).To(Equal(previous))
+		vm.callAgent(ctx, "stop")
+		vm.detach(ctx, disk)
+	}, Label("extended", labelSharedKernel), Serial, NodeTimeout(longTest))
 
 	It("fails in the middle of a migration between two disks, instead of using the wrong disk", func(ctx context.Context) {
 		env := newTestEnv(ctx)

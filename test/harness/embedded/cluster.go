@@ -94,13 +94,14 @@ func (c *Cluster) steps() []step {
 	return steps
 }
 
-// ServeBridge runs the bridge process of the node with this name; see Node.ServeBridge.
-func (c *Cluster) ServeBridge(ctx context.Context, name string) error {
+// ServeBridge runs the bridge process of the node with this name and address; see Node.ServeBridge.
+func (c *Cluster) ServeBridge(ctx context.Context, name, address string) error {
 	if name == VMNodeName {
 		return c.VM.ServeBridge(ctx, apiPort, registryPort)
 	}
 	for _, node := range c.Nodes {
 		if node.Name == name {
+			node.Address = address
 			return node.ServeBridge(ctx, apiPort, registryPort)
 		}
 	}

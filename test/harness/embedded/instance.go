@@ -35,6 +35,9 @@ var (
 // vmNodeNumber is the number of the VM node. It follows the numbers of NodeNames.
 const vmNodeNumber = 5
 
+// SpareNodeAddress is an address that no node of a new cluster has; see Node.ChangeAddress.
+var SpareNodeAddress = nodeAddress(vmNodeNumber + 1)
+
 // nodeAddress returns the InternalIP of the cluster's nth node.
 func nodeAddress(n int) string {
 	if n == 0 {

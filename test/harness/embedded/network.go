@@ -59,6 +59,19 @@ func (n *Node) joinNetwork(ctx context.Context) error {
 	return nil
 }
 
+// ChangeAddress gives a node that is off another address, as Docker can do when it starts the nodes of kind. The node must have a network
+// namespace of its own.
+func (n *Node) ChangeAddress(ctx context.Context, address string) error {
+	if n.Network == "" {
+		return errors.New("the node uses the network namespace of the host")
+	}
+	if err := n.leaveNetwork(ctx); err != nil {
+		return err
+	}
+	n.Address = address
+	return n.configure()
+}
+
 func (n *Node) leaveNetwork(ctx context.Context) error {
 	if n.Network == "" {
 		assigned, err := Run(ctx, "ip", "address", "show", "dev", "lo", "to", n.Address+"/32")
@@ -80,7 +93,7 @@ func (n *Node) leaveNetwork(ctx context.Context) error {
 
 // bridge returns the process that runs ServeBridge.
 func (n *Node) bridge() Process {
-	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name}}
+	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", n.Name, "-address", n.Address}}
 }
 
 // ServeBridge forwards these loopback ports from the node's network namespace to the host, and maintains routes to the node's Pods,

@@ -77,7 +77,7 @@ func (n *VMNode) Kernel() Process {
 
 // bridge returns the process that runs ServeBridge.
 func (n *VMNode) bridge() Process {
-	return Process{Name: "bridge", Dir: n.Dir, Args: []string{"embedded", "bridge", "-dir", n.ControlPlane.Dir, "-node", VMNodeName}}
+	return n.asNode().bridge()
 }
 
 // ServeBridge makes the host's loopback ports available to the VM node at HostAddress, and maintains routes to its Pods, until the

@@ -34,6 +34,7 @@ func run(ctx context.Context, args []string) error {
 	dir := flags.String("dir", "", "`directory` with the state of the cluster or the registry")
 	port := flags.Int("port", 0, "`port` of the registry")
 	node := flags.String("node", "", "`name` of the node to bridge")
+	address := flags.String("address", "", "`address` of the node to bridge")
 	nodes := flags.Int("nodes", 1, "`number` of nodes, 1 or 2")
 	small := flags.Bool("small", false, "omit the cluster's DNS and the CSI driver; run up again without this flag to add them")
 	image := flags.String("vm-node", "", "`directory` with the VM node's image (default: no VM node)")
@@ -51,7 +52,7 @@ func run(ctx context.Context, args []string) error {
 	case "registry":
 		return embedded.ServeRegistry(*port, *dir)
 	case "bridge":
-		return embedded.NewCluster(filepath.Dir(*dir), len(embedded.NodeNames)).ServeBridge(ctx, *node)
+		return embedded.NewCluster(filepath.Dir(*dir), len(embedded.NodeNames)).ServeBridge(ctx, *node, *address)
 	case "down":
 		return embedded.NewCluster(*dir, len(embedded.NodeNames)).Down(ctx, progress)
 	case "up":
