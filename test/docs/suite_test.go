@@ -19,7 +19,8 @@ func TestDocs(t *testing.T) {
 	RunSpecs(t, "docs")
 }
 
-const root = "../.."
+// root is the root of the repository, or of a copy.
+var root = "../.."
 
 // pages returns all Markdown files of the repository, sorted by path.
 func pages() []page {
