@@ -70,6 +70,15 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks", 
 	}, NodeTimeout(longTest))
 })
 
+var _ = Describe("Calico behind the CNI shim", Label("networks", "extended"), Serial, func() {
+	It("gets all of its configuration, and assigns the requested address", func(ctx context.Context) {
+		env := newTestEnv(ctx)
+		env.newShimManifests(embedded.BOSHNetworkPrefix + ".128.0/17").install(ctx)
+		address := newAddress()
+		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", address).WithContext(ctx).Should(Equal(address))
+	}, NodeTimeout(longTest))
+})
+
 // otherSubnet is the prefix of the other plugin's addresses. otherBridge is its bridge, in the host's network namespace.
 var (
 	otherSubnet = fmt.Sprintf("198.18.%s", strings.TrimPrefix(embedded.BOSHNetworkPrefix, "10."))
