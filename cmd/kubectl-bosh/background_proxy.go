@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"os/exec"
-	"regexp"
 	"strings"
 	"syscall"
 	"time"
@@ -40,18 +39,34 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 			return "", err
 		}
 		if locked {
+			if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy: another process may have its ID now
+				return "", err
+			}
 			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, settings.Namespace); err != nil {
 				return "", err // for example for another cluster
 			}
 			return startBackgroundProxy(ctx, conn, dir, settings.Namespace, lock)
 		}
-		if running, err := dir.ReadProxy(); err != nil || accepts(ctx, running.URL) {
+		if running, err := readLocalProxy(dir); err != nil || running.PID != 0 && accepts(ctx, running.URL) {
 			return running.URL, err
 		}
 		if err := pause(ctx); err != nil { // another command is starting it
 			return "", fmt.Errorf("the proxy of directory %s does not start: %w; see %s", dir.Path, err, dir.ProxyLogPath())
 		}
 	}
+}
+
+// readLocalProxy returns the recorded proxy. It fails if the proxy is one of another host, which shares the directory.
+func readLocalProxy(dir environment.Dir) (environment.Proxy, error) {
+	running, err := dir.ReadProxy()
+	if err != nil {
+		return running, err
+	}
+	if host, err := os.Hostname(); err != nil || running.PID != 0 && running.Host != host {
+		return running, errors.Join(fmt.Errorf("the proxy of directory %s runs on host %s; run `kubectl bosh env --stop` there first",
+			dir.Path, running.Host), err)
+	}
+	return running, nil
 }
 
 // accepts reports whether a proxy accepts connections at the URL.
@@ -69,11 +84,8 @@ func pause(ctx context.Context) error {
 	}
 }
 
-// startBackgroundProxy starts `kubectl bosh proxy` in a session of its own, and returns its URL.
+// startBackgroundProxy starts `kubectl bosh proxy` in a session of its own, and returns its URL, which the proxy records.
 func startBackgroundProxy(ctx context.Context, conn *connection, dir environment.Dir, namespace string, lock *os.File) (string, error) {
-	if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy: another process may have its ID now
-		return "", err
-	}
 	program, err := os.Executable()
 	if err != nil {
 		return "", err
@@ -83,7 +95,7 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 		return "", err
 	}
 	defer output.Close()
-	arguments := append([]string{"proxy", "--direct", "--inherited-lock", "--namespace", namespace}, conn.kubectlFlags()...)
+	arguments := append([]string{"proxy", "--direct", "--background", dir.Path, "--namespace", namespace}, conn.kubectlFlags()...)
 	process := exec.Command(program, arguments...) //nolint:gosec,noctx // this program; the process outlives this one
 	process.Stdout, process.Stderr, process.ExtraFiles = output, output, []*os.File{lock}
 	process.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -93,26 +105,20 @@ func startBackgroundProxy(ctx context.Context, conn *connection, dir environment
 	ended := make(chan error, 1)
 	go func() { ended <- process.Wait() }()
 	for {
-		hasEnded := len(ended) > 0 // before its last output is read
-		content, err := os.ReadFile(dir.ProxyLogPath())
-		if err != nil {
-			return "", err
-		}
-		if match := printedProxyURL.FindSubmatch(content); match != nil {
-			url := string(match[1])
-			return url, dir.WriteProxy(environment.Proxy{PID: process.Process.Pid, URL: url})
+		hasEnded := len(ended) > 0 // before its record is read
+		running, err := dir.ReadProxy()
+		if err != nil || running.PID != 0 {
+			return running.URL, err
 		}
 		if hasEnded {
-			return "", fmt.Errorf("the proxy failed: %s", strings.TrimSpace(string(content)))
+			content, err := os.ReadFile(dir.ProxyLogPath())
+			return "", errors.Join(fmt.Errorf("the proxy failed: %s", strings.TrimSpace(string(content))), err)
 		}
 		if err := pause(ctx); err != nil {
 			return "", errors.Join(fmt.Errorf("the proxy did not start: %w; see %s", err, dir.ProxyLogPath()), process.Process.Kill())
 		}
 	}
 }
-
-// printedProxyURL matches what serveProxy prints.
-var printedProxyURL = regexp.MustCompile(`(?m)^export BOSH_ALL_PROXY=(\S+)$`)
 
 // stopBackgroundProxy stops the proxy of the environment directory, if one runs, and waits for it.
 func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
@@ -134,7 +140,7 @@ func stopBackgroundProxy(ctx context.Context, dir environment.Dir) error {
 		if locked {
 			return dir.WriteProxy(environment.Proxy{})
 		}
-		running, err := dir.ReadProxy()
+		running, err := readLocalProxy(dir)
 		if err != nil {
 			return err
 		}

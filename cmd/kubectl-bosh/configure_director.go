@@ -54,8 +54,8 @@ func (r *environmentRun) runDirectorStep(ctx context.Context, step environment.D
 	err = runCommand(ctx, append(step.Command, "--tty", "--non-interactive"), variables...)
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
-			"To continue, run the same command again, or log in with `kubectl bosh env`, and run: %s\n",
-			step.Name, environment.QuoteCommand(step.Command))
+			"To continue, run the same command again, or log in with `kubectl bosh env --dir %s`, and run: %s\n",
+			step.Name, r.dir.Path, environment.QuoteCommand(step.Command))
 	}
 	return err
 }

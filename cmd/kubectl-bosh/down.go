@@ -19,7 +19,6 @@ import (
 // downOptions are the flags of `kubectl bosh down`.
 type downOptions struct {
 	runOptions
-	name  string
 	force bool
 }
 
@@ -42,45 +41,40 @@ func newDownCommand(conn *connection) *cobra.Command {
 	}
 	flags := command.Flags()
 	flags.SortFlags = false
-	flags.StringVar(&options.name, "name", "", "Director `name` (default: "+defaultDirectorName+")")
-	options.addFlags(flags)
+	options.addFlags(flags, defaultDirectorName)
 	flags.BoolVar(&options.force, "force", false, "Delete the director even if the namespace has other VMs or disks, and leave them behind")
 	return command
 }
 
 func (o *downOptions) run(command *cobra.Command, conn *connection) error {
-	ctx, dir := command.Context(), environment.Dir{Path: cmp.Or(o.dir, o.name, defaultDirectorName)}
-	settings, exists, err := dir.ReadSettings()
-	if err != nil {
-		return err
-	}
-	if !exists {
+	ctx, dir := command.Context(), environment.Dir{Path: cmp.Or(o.dir, defaultDirectorName)}
+	if !dir.Exists() {
 		return fmt.Errorf("directory %s has no up.yml: `kubectl bosh up` did not create a director there; "+
 			"select another directory with --dir", dir.Path)
 	}
-	if o.name != "" && o.name != settings.Director {
-		return fmt.Errorf("directory %s belongs to the director %s, not %s; omit --name, or select another directory with --dir",
-			dir.Path, settings.Director, o.name)
+	lock, unlock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	settings, _, err := dir.ReadSettings()
+	if err != nil {
+		return err
 	}
 	if explicit := conn.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
 		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
 			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
-	unlock, err := dir.Lock()
-	if err != nil {
-		return err
-	}
-	defer unlock()
 	s, _, err := newEnvironmentRun(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
 		return err
 	}
-	s.settings, s.replaceServer = settings, replaceUnusable
-	director, err := dir.DirectorUUID()
+	s.settings, s.lock, s.replaceServer = settings, lock, replaceUnusable
+	recorded, err := dir.DirectorUUID()
 	if err != nil {
 		return err
 	}
-	director = cmp.Or(director, settings.DeletedDirector)
+	director := cmp.Or(recorded, settings.DeletedDirector)
 	deployed, err := s.listDeployedResources(ctx, director)
 	if err != nil {
 		return err
@@ -93,6 +87,16 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	question := "Delete the director " + settings.Director + " " + s.location() + ", including its disk, and the namespace if it is empty?"
 	if err := o.confirm(command, question); err != nil {
 		return err
+	}
+	switch {
+	case recorded != "":
+		if err := s.runDeleteEnv(ctx, recorded); err != nil {
+			return err
+		}
+	case director != "":
+		s.report("delete-env", "skipped: an earlier run deleted the director")
+	default:
+		s.report("delete-env", "skipped: "+dir.Path+" has no state.json, so create-env created nothing")
 	}
 	return s.tearDown(ctx, director, deployed)
 }
@@ -122,18 +126,8 @@ func (r *environmentRun) listDeployedResources(ctx context.Context, director str
 	return found, nil
 }
 
-// tearDown deletes the environment, and then the objects created by up.
+// tearDown deletes the objects created by up, without the director.
 func (r *environmentRun) tearDown(ctx context.Context, director string, deployed []string) error {
-	switch director {
-	case "":
-		r.report("delete-env", "skipped: "+r.dir.Path+" has no state.json, so create-env created nothing")
-	case r.settings.DeletedDirector:
-		r.report("delete-env", "skipped: an earlier run deleted the director")
-	default:
-		if err := r.runDeleteEnv(ctx, director); err != nil {
-			return err
-		}
-	}
 	if err := stopBackgroundProxy(ctx, r.dir); err != nil {
 		r.report("proxy", "still runs: "+err.Error())
 	}
@@ -182,12 +176,12 @@ func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) erro
 	if err := r.writeCredentials(ctx); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}
-	if err := r.runBOSH(ctx, "delete-env"); err != nil {
+	// delete-env deletes state.json. If it is then interrupted, or a later step fails, the next run must know the director.
+	r.settings.DeletedDirector = director
+	if err := r.dir.WriteSettings(r.settings); err != nil {
 		return err
 	}
-	// delete-env deleted state.json. If a later step fails, the next run must know the director.
-	r.settings.DeletedDirector = director
-	return r.dir.WriteSettings(r.settings)
+	return r.runBOSH(ctx, "delete-env")
 }
 
 // deleteServices deletes the Services that the local CPI keeps when it recreates the director's VM.

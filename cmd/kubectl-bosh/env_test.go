@@ -2,9 +2,13 @@ package main_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net"
+	"os"
 	"os/exec"
+	"regexp"
 	"strings"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -51,6 +55,46 @@ var _ = Describe("kubectl bosh env", func() {
 			Eventually(session).Should(gexec.Exit(0))
 			Expect(session.Out.Contents()).To(Equal(sessions[0].Out.Contents()))
 		}
+	})
+
+	It("stops a proxy after the command that started it was killed", func() {
+		lock, err := os.OpenFile(ws.path("kubernetes/proxy.lock"), os.O_RDWR|os.O_CREATE, 0o600)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)).To(Succeed())
+		command := exec.Command(program, "proxy", "--background", ws.path("kubernetes"), "--kubeconfig", ws.kubeconfig, "--namespace", ws.namespace)
+		command.ExtraFiles = []*os.File{lock}
+		started := startCommand(command)
+		Expect(lock.Close()).To(Succeed())
+		Expect(listens(strings.TrimPrefix(env()["BOSH_ALL_PROXY"], "socks5://"))).To(BeTrue())
+		Expect(ws.run("", "env", "--stop")).To(gexec.Exit(0))
+		Eventually(started).Should(gexec.Exit())
+	})
+
+	It("does not stop a process that has the ID of an earlier proxy", func() {
+		other := startCommand(exec.Command("sleep", "infinity"))
+		host, err := os.Hostname()
+		Expect(err).NotTo(HaveOccurred())
+		ws.write("kubernetes/proxy.yml", fmt.Sprintf("{host: %s, pid: %d, url: socks5://127.0.0.1:1}", host, other.Command.Process.Pid))
+		stalled, err := net.Listen("tcp", "127.0.0.1:0")
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(stalled.Close)
+		starting := ws.start("", "env", "--server", "https://"+stalled.Addr().String())
+		Eventually(func() string { return ws.read("kubernetes/proxy.yml") }).Should(ContainSubstring("pid: 0"))
+		stopping := ws.start("", "env", "--stop")
+		starting.Kill()
+		Eventually(stopping).Should(gexec.Exit(0))
+		other.Kill()
+		Eventually(other).Should(gexec.Exit(128+int(syscall.SIGKILL)), "it got no other signal before")
+	})
+
+	It("fails if the proxy runs on another host, which shares the directory", func() {
+		env()
+		recorded := ws.read("kubernetes/proxy.yml")
+		ws.write("kubernetes/proxy.yml", regexp.MustCompile(`host: .*`).ReplaceAllString(recorded, "host: other"))
+		session := ws.run("", "env", "--stop")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: the proxy of directory .*kubernetes runs on host other"))
+		ws.write("kubernetes/proxy.yml", recorded)
 	})
 
 	It("prints commands that bash runs", func() {

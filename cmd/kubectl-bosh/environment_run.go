@@ -3,9 +3,11 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -21,6 +23,7 @@ type environmentRun struct {
 	cluster  *cluster.Cluster
 	config   *rest.Config // the operator's
 	identity cluster.Identity
+	lock     *os.File // of the directory; nil without one
 
 	relabeled bool // this run changed the namespace's Pod Security label
 
@@ -32,6 +35,7 @@ type environmentRun struct {
 // directory. It fails if the directory belongs to another cluster.
 func newEnvironmentRun(command *cobra.Command, conn *connection, options runOptions, dir environment.Dir, namespace string,
 ) (*environmentRun, *cluster.Identity, error) {
+	unix.Umask(0o077) // the BOSH CLI writes passwords and keys, perhaps to a directory that others can read
 	client, config, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return nil, nil, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strconv"
 	"syscall"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/client-go/rest"
 
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/proxy"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -22,7 +24,9 @@ type proxyOptions struct {
 	direct bool
 	wait   time.Duration
 
-	inheritedLock bool // this process has a lock at inheritedLockFD, which its own child processes must not inherit
+	// background is the environment directory of a proxy in the background, in which it records itself. Its process has a lock at
+	// inheritedLockFD, which its own child processes must not inherit.
+	background string
 }
 
 // defaultVMWait is how long a connection waits by default for a VM that is not running.
@@ -63,8 +67,8 @@ BOSH_ALL_PROXY set, and exit with its exit status. Connections that fail are the
 	flags.BoolVar(&options.direct, "direct", false,
 		"Connect directly to addresses that do not belong to a VM or Service, for example to let the BOSH CLI download releases "+
 			"(default: refuse them)")
-	flags.BoolVar(&options.inheritedLock, "inherited-lock", false, "")
-	_ = flags.MarkHidden("inherited-lock") // for env
+	flags.StringVar(&options.background, "background", "", "")
+	_ = flags.MarkHidden("background") // for env
 	flags.DurationVar(&options.wait, "wait", 0, "How long to wait for a VM that is not running, for example while it is recreated "+
 		"(default: "+defaultVMWait.String()+")")
 	return command
@@ -74,7 +78,7 @@ BOSH_ALL_PROXY set, and exit with its exit status. Connections that fail are the
 const inheritedLockFD = 3
 
 func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, arguments []string) error {
-	if options.inheritedLock {
+	if options.background != "" {
 		syscall.CloseOnExec(inheritedLockFD)
 	}
 	client, config, err := conn.newClient()
@@ -90,6 +94,16 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		return serveWhile(ctx, server, listener, func(ctx context.Context, proxy ...string) error {
 			return runCommand(ctx, arguments, proxy...)
 		})
+	}
+	if options.background != "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return err
+		}
+		running := environment.Proxy{Host: host, PID: os.Getpid(), URL: proxyURL(listener)}
+		if err := (environment.Dir{Path: options.background}).WriteProxy(running); err != nil {
+			return err
+		}
 	}
 	fmt.Fprintf(command.OutOrStdout(), "export BOSH_ALL_PROXY=%s\n", proxyURL(listener))
 	server.Log("serving the VMs and Services of namespace " + client.Namespace + " until interrupted")

@@ -10,10 +10,16 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
 
-// minFreeMiB is the free space in the home directory that the BOSH CLI requires for releases and stemcells.
-const minFreeMiB = 1024
+// minFreeMiB is the free space in the home directory that the BOSH CLI requires for releases and stemcells. minStateMiB is much more than its
+// files in the environment directory.
+const (
+	minFreeMiB  = 1024
+	minStateMiB = 8
+)
 
 // checkRequirements returns an error that names everything that `bosh create-env` and `bosh delete-env` require and this host does not
 // have.
@@ -50,19 +56,24 @@ func checkRuby() error {
 	return nil
 }
 
-// checkFreeSpace returns an error if the BOSH CLI has too little space for create-env.
-func checkFreeSpace() error {
+// checkFreeSpace returns an error if the BOSH CLI has too little space for create-env, in the home directory or in the environment directory:
+// on a full disk, it empties the file with the director's state.
+func checkFreeSpace(dir environment.Dir) error {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return err
 	}
+	return errors.Join(checkFreeMiB(home, minFreeMiB, "set HOME to another directory"),
+		checkFreeMiB(dir.Path, minStateMiB, "move the directory to another disk"))
+}
+
+func checkFreeMiB(path string, required uint64, remedy string) error {
 	var stat unix.Statfs_t
-	if err := unix.Statfs(home, &stat); err != nil {
-		return fmt.Errorf("%s: %w", home, err)
+	if err := unix.Statfs(path, &stat); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < minFreeMiB { //nolint:gosec // its type differs by platform
-		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there; "+
-			"delete files, or set HOME to another directory", home, free, minFreeMiB)
+	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < required { //nolint:gosec // its type differs by platform
+		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there; delete files, or %s", path, free, required, remedy)
 	}
 	return nil
 }

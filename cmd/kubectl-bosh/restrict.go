@@ -24,13 +24,16 @@ func (r *environmentRun) restrict(ctx context.Context) error {
 	if err := r.applyObjects(ctx, objects, "--restricted requires an administrator"); err != nil {
 		return err
 	}
-	enabled, err := r.cluster.EnablePolicy(ctx)
-	if err != nil {
-		return fmt.Errorf("label Namespace %s with %s=on: %w; an administrator can set the label", r.settings.Namespace, cluster.PolicyLabel, err)
+	enabled, err := r.cluster.HasPolicy(ctx)
+	if err != nil || enabled {
+		return err
 	}
-	if enabled {
-		r.settings.PolicyEnabled = true
-		return r.dir.WriteSettings(r.settings)
+	r.settings.PolicyEnabled = true // before the change, so that `down` reverts it
+	if err := r.dir.WriteSettings(r.settings); err != nil {
+		return err
+	}
+	if err := r.cluster.EnablePolicy(ctx); err != nil {
+		return fmt.Errorf("label Namespace %s with %s=on: %w; an administrator can set the label", r.settings.Namespace, cluster.PolicyLabel, err)
 	}
 	return nil
 }

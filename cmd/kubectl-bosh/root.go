@@ -153,11 +153,15 @@ func (c *connection) kubectlFlags() []string {
 		{"--cluster", c.overrides.Context.Cluster}, {"--user", c.overrides.Context.AuthInfo}, {"--server", c.overrides.ClusterInfo.Server},
 		{"--as", c.overrides.AuthInfo.Impersonate}, {"--certificate-authority", c.overrides.ClusterInfo.CertificateAuthority},
 		{"--tls-server-name", c.overrides.ClusterInfo.TLSServerName}, {"--client-certificate", c.overrides.AuthInfo.ClientCertificate},
-		{"--client-key", c.overrides.AuthInfo.ClientKey},
+		{"--client-key", c.overrides.AuthInfo.ClientKey}, {"--proxy-url", c.overrides.ClusterInfo.ProxyURL},
+		{"--as-uid", c.overrides.AuthInfo.ImpersonateUID},
 	} {
 		if option.value != "" {
 			flags = append(flags, option.flag, option.value)
 		}
+	}
+	for _, group := range c.overrides.AuthInfo.ImpersonateGroups {
+		flags = append(flags, "--as-group", group)
 	}
 	if c.overrides.ClusterInfo.InsecureSkipTLSVerify {
 		flags = append(flags, "--insecure-skip-tls-verify")

@@ -65,6 +65,11 @@ func newStemcellCommand(conn *connection) *cobra.Command {
 
 func (o stemcellOptions) execute(command *cobra.Command, conn *connection, args []string) error {
 	ctx := command.Context()
+	if o.output == "" {
+		if err := o.run.checkBOSHCLI(ctx); err != nil {
+			return err
+		}
+	}
 	image, err := o.image(ctx, args)
 	if err != nil {
 		return err

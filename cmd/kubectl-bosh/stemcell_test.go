@@ -57,6 +57,12 @@ var _ = Describe("kubectl bosh stemcell", func() {
 			`admin:swordfish@10\.246\.0\.60 CA socks5://127\.0\.0\.1 upload-stemcell \S+/light-bosh-stemcell-1\.484-kubernetes-ubuntu-noble\.tgz `))
 	})
 
+	It("requires the BOSH CLI before it reads the registry", func() {
+		session := ws.startWith([]string{"PATH=/empty"}, "", "stemcell", "ubuntu-noble", "--from", "registry.invalid")
+		Eventually(session).Should(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: cannot find the BOSH CLI: .*; install it"))
+	})
+
 	DescribeTable("names the reason if", func(message string, arguments func() []string) {
 		session := ws.run("", append([]string{"stemcell"}, arguments()...)...)
 		Expect(session).To(gexec.Exit(1))

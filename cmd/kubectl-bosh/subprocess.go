@@ -15,7 +15,16 @@ import (
 // runCommand runs the command with additional environment variables, and waits for it. If its exit status is not 0, the error is an
 // exitStatus.
 func runCommand(ctx context.Context, arguments []string, env ...string) error {
+	return runWithLock(ctx, nil, arguments, env...)
+}
+
+// runWithLock is like runCommand. The command inherits the lock, if it is not nil: it ends only after the command does, even if this process
+// is killed before.
+func runWithLock(ctx context.Context, lock *os.File, arguments []string, env ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
+	if lock != nil {
+		command.ExtraFiles = []*os.File{lock}
+	}
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.Env = append(os.Environ(), env...)
 	signals := make(chan os.Signal, 4)

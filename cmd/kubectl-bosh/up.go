@@ -17,6 +17,8 @@ import (
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
 )
 
 // Defaults of the director's name and namespace.
@@ -46,8 +48,8 @@ type runOptions struct {
 	noProxy bool
 }
 
-func (o *runOptions) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&o.dir, "dir", "", "Environment `directory` (default: the director's name)")
+func (o *runOptions) addFlags(flags *pflag.FlagSet, defaultDir string) {
+	flags.StringVar(&o.dir, "dir", "", "Environment `directory` (default: "+defaultDir+")")
 	flags.StringVar(&o.bosh, "bosh", "", "BOSH CLI `program` (default: bosh)")
 	flags.BoolVar(&o.noProxy, "no-proxy", false, "Run the BOSH CLI without a proxy; requires a network route to the director")
 	flags.BoolVarP(&o.yes, "yes", "y", false, "Do not ask for confirmation")
@@ -118,7 +120,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"`IP` address of the director, in the reserved range or the Service range (default: a free address)")
 	flags.StringVar(&o.Credentials, "credentials", "", "How the director authenticates (`type`): in-cluster uses the service account of "+
 		"its Pod, kubeconfig uses a token that does not expire (default: in-cluster)")
-	o.addFlags(flags)
+	o.addFlags(flags, "the director's name")
 	flags.BoolVar(&o.Restricted, "restricted", false,
 		"Limit the CPI's permissions with an admission policy, and the traffic of VMs with network policies; requires an administrator")
 	flags.BoolVar(&o.ReplaceServer, "replace-server", false,
@@ -157,6 +159,11 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err := o.CheckFiles(); err != nil {
 		return err
 	}
+	lock, unlock, err := dir.Lock()
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	namespace, err := o.resolveNamespace(dir, conn)
 	if err != nil {
 		return err
@@ -165,11 +172,10 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	unlock, err := dir.Lock()
-	if err != nil {
+	run.lock = lock
+	if err := run.checkOtherDirectors(ctx); err != nil {
 		return err
 	}
-	defer unlock()
 	if err := o.addFiles(ctx, dir, stemcellImage); err != nil {
 		return err
 	}
@@ -200,7 +206,7 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
-	if err := errors.Join(o.checkRequirements(ctx), checkFreeSpace()); err != nil {
+	if err := errors.Join(o.checkRequirements(ctx), checkFreeSpace(dir)); err != nil {
 		return err
 	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
@@ -210,6 +216,22 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 		return err
 	}
 	return run.configureDirector(ctx, plan)
+}
+
+// checkOtherDirectors fails if the namespace has a director's VM, and create-env did not create a director from the directory yet: two
+// directors would share one Service and the permissions.
+func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
+	uuid, err := r.dir.DirectorUUID()
+	if err != nil || uuid != "" {
+		return err
+	}
+	namespace := r.cluster.Client.Namespace
+	vms, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: manifest.ManagedSelector + "," + cluster.LabelDirectorName})
+	if err != nil || len(vms.Items) == 0 {
+		return nil //nolint:nilerr // the inspection reports what it cannot list
+	}
+	return fmt.Errorf("namespace %s has the VM %s of director %s; create another director in a namespace of its own (--namespace), or "+
+		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
 }
 
 // addFiles writes a light stemcell for the image to the directory, and the published bosh-deployment for a new director, if there is one
@@ -426,7 +448,7 @@ func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
 // execBOSH runs a command of the BOSH CLI, through a proxy unless there is a route.
 func (r *environmentRun) execBOSH(ctx context.Context, arguments []string, variables ...string) error {
 	return r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
-		return runCommand(ctx, arguments, append(proxy, variables...)...)
+		return runWithLock(ctx, r.lock, arguments, append(proxy, variables...)...)
 	})
 }
 

@@ -101,18 +101,6 @@ var _ = Describe("The cluster of a directory", func() {
 		Expect(ws.run("", "up", "--dry-run")).To(gexec.Exit(0))
 		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
 	})
-
-	It("is read from cpi.kubeconfig in a directory without a record", func(ctx SpecContext) {
-		ws.planOutput()
-		ws.replaceInFile("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
-		Expect(ws.run("", "up", "--dry-run")).To(gexec.Exit(0))
-		Expect(ws.recordedCluster().UID).To(Equal(systemUID(ctx)))
-		ws.replaceInFile("kubernetes/up.yml", `cluster:\n(  .*?\n)+`, "")
-		_, ws.kubeconfig = ws.newServerAlias()
-		session := ws.run("", "up", "--dry-run")
-		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("the URLs of the servers differ, and whether they are the same cluster is unknown without permission to get"))
-	})
 })
 
 var _ = Describe("A kubeconfig for another cluster than the directory's", Ordered, func() {

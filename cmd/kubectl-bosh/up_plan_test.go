@@ -8,7 +8,10 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // lookup returns the value at the path. In lists, it selects the element with the name.
@@ -139,6 +142,29 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600))
 	})
 
+	It("completes the files after an interrupted run", func() {
+		obstacle := ws.path("kubernetes/cloud-config.yml.new/file")
+		Expect(os.MkdirAll(obstacle, 0o755)).To(Succeed())
+		arguments := append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run")
+		Expect(ws.run("", arguments...)).To(gexec.Exit(1))
+		Expect(os.RemoveAll(filepath.Dir(obstacle))).To(Succeed())
+		Expect(ws.run("", arguments...)).To(gexec.Exit(0))
+		Expect(ws.vars()).To(HaveKeyWithValue("namespace", ws.namespace))
+		Expect(ws.path("kubernetes/cloud-config.yml")).To(BeARegularFile())
+	})
+
+	It("rejects a namespace with the director of another directory", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		_, err := cluster.CoreV1().Pods(ws.namespace).Create(ctx, &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Name: "agent-other", Labels: map[string]string{manifest.LabelManagedBy: manifest.ManagedBy, "bosh-director": "first"}},
+			Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "vm", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		session := ws.run("", append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run")...)
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: namespace \S+ has the VM agent-other of director first; create another director in a namespace of its own`))
+	})
+
 	DescribeTable("rejects", func(message string, args ...string) {
 		session := ws.run("", append([]string{"up", "--dry-run"}, args...)...)
 		Expect(session).To(gexec.Exit(1))
@@ -164,7 +190,8 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		ws.planOutput()
 		session := ws.run("", "up", "--dry-run", "--network", "static")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say(`^error: the files in directory kubernetes are for --network "service", not "static", and create-env has not used them yet; delete the directory`))
+		Expect(session.Err).To(gbytes.Say(`^error: the files in directory kubernetes are for --network "service", not "static", and create-env has not used them yet; ` +
+			"run `kubectl bosh down --dir kubernetes`, delete the directory, and run up again with all flags"))
 	})
 })
 

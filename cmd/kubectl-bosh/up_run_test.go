@@ -43,6 +43,8 @@ case $1 in
 esac
 printf '%s\n' "${BOSH_ALL_PROXY:-}" "$@" >>calls
 [[ ! -e fails ]] || exit 7
+[[ ! -e waits ]] || echo $$ >cli.pid
+while [[ -e waits ]]; do sleep 0.1; done
 verb=$1 arguments=()
 shift
 while (($#)); do
@@ -59,6 +61,7 @@ if [[ $verb == create-env ]]; then
   echo '{"admin_password": "swordfish", "director_ssl": {"ca": "CA"}}' >"$(dirname "$state")/creds.yml"
 else
   rm "$state"
+  [[ ! -e interrupted ]] || exit 130
 fi
 `
 
@@ -207,24 +210,42 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session.Out).To(gbytes.Say("Role " + env.namespace + "/bosh-cpi: deleted\n"))
 	})
 
-	It("delete the director's Services after an interrupted run deleted the director", func(ctx SpecContext) {
+	It("delete the director's Services after delete-env was interrupted when it had deleted the state", func(ctx SpecContext) {
 		Expect(ws.up()).To(gexec.Exit(0))
 		ws.createKeptService(ctx)
-		Expect(os.Remove(ws.path("kubernetes/state.json"))).To(Succeed())
-		ws.write("kubernetes/up.yml", ws.read("kubernetes/up.yml")+"deleted_director: create-envs-own\n")
-		session := ws.down()
+		ws.write("interrupted", "")
+		Expect(ws.down()).To(gexec.Exit(130))
+		Expect(ws.path("kubernetes/state.json")).NotTo(BeAnExistingFile())
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: `kubectl bosh down --dir kubernetes` deleted the director, but not yet its Services"))
+
+		session = ws.down()
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`Service \S+/bosh-director: deleted\n`))
 		Expect(ws.read("kubernetes/up.yml")).NotTo(ContainSubstring("deleted_director"))
 		ws.expectDeleted(ctx)
 	})
 
-	It("reject the name of another director", func() {
-		Expect(ws.up()).To(gexec.Exit(0))
-		session := ws.down("--dir", "kubernetes", "--name", "staging")
+	It("are refused until the BOSH CLI of a killed run ends", func() {
+		ws.write("waits", "")
+		killed := ws.start("y\n", append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env")...)
+		Eventually(ws.path("calls")).Should(BeAnExistingFile())
+		killed.Kill()
+		Eventually(ws.path("cli.pid")).Should(BeAnExistingFile())
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: directory kubernetes belongs to the director kubernetes, not staging"))
-		Expect(ws.read("calls")).NotTo(ContainSubstring("delete-env"))
+		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down`, or its BOSH CLI, uses directory kubernetes; wait until it ends"))
+		Expect(os.Remove(ws.path("waits"))).To(Succeed())
+		Eventually(func() *gexec.Session { return ws.run("y\n", "up", "--bosh", "./create-env") }).Should(gexec.Exit(0))
+	})
+
+	It("let only their user read what the BOSH CLI writes to a directory that others can read", func() {
+		Expect(os.Mkdir(ws.path("kubernetes"), 0o755)).To(Succeed())
+		Expect(ws.up()).To(gexec.Exit(0))
+		info, err := os.Stat(ws.path("kubernetes/creds.yml"))
+		Expect(err).NotTo(HaveOccurred())
+		Expect(info.Mode().Perm()).To(BeEquivalentTo(0o600))
 	})
 
 	It("are refused while another one uses the directory", func() {
@@ -238,7 +259,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		files := ws.readFiles()
 		session := ws.run("y\n", "up", "--bosh", "./create-env", "--var", "another=1")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down` uses directory kubernetes; wait until it ends"))
+		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down`, or its BOSH CLI, uses directory kubernetes; wait until it ends"))
 		Expect(ws.readFiles()).To(Equal(files))
 		Expect(terminal.Close()).To(Succeed())
 		Eventually(waiting).Should(gexec.Exit(1))
@@ -283,6 +304,9 @@ var _ = Describe("kubectl bosh up and down", func() {
 	},
 		Entry("because it has a Service", `services \(1\)`, "service", "clusterip", "mine", "--tcp=80"),
 		Entry("because it has a Deployment without Pods", `deployments \(1\)`, "deployment", "mine", "--image=mine", "--replicas=0"),
+		Entry("because it has a CronJob", `cronjobs \(1\)`, "cronjob", "mine", "--image=mine", "--schedule=0 0 1 1 *"),
+		Entry("because it has a Secret", `secrets \(1\)`, "secret", "generic", "mine"),
+		Entry("because it has a ConfigMap", `configmaps \(1\)`, "configmap", "mine"),
 	)
 
 	It("stop before create-env after a failed preflight check, except with --no-check", func(ctx SpecContext) {
@@ -370,6 +394,13 @@ var _ = Describe("kubectl bosh up and down", func() {
 		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
+	})
+
+	It("with --restricted, write no limits without the BOSH CLI, which shows the StorageClasses of disks", func(ctx SpecContext) {
+		writeImages(ctx)
+		session := ws.startWith([]string{"PATH=/empty"}, "", append(firstRunArgs, "--namespace", ws.namespace, "--restricted", "--dry-run")...)
+		Eventually(session).Should(gexec.Exit(0))
+		Expect(ws.path("kubernetes/admission-limits.yaml")).NotTo(BeAnExistingFile())
 	})
 
 	It("with --restricted, keep the restrictions of an administrator", func(ctx SpecContext) {

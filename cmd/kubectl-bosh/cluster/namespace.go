@@ -111,14 +111,14 @@ func (c *Cluster) SetPodSecurity(ctx context.Context, from, to string) (previous
 	return previous, err
 }
 
-// EnablePolicy sets PolicyLabel, and reports whether the namespace did not have it.
-func (c *Cluster) EnablePolicy(ctx context.Context) (changed bool, err error) {
+// HasPolicy reports whether the namespace has PolicyLabel.
+func (c *Cluster) HasPolicy(ctx context.Context) (bool, error) {
 	existing, err := c.getNamespace(ctx)
-	if err != nil || existing.GetLabels()[PolicyLabel] == policyOn {
-		return false, err
-	}
-	return true, c.setPolicyLabel(ctx, policyOn)
+	return err == nil && existing.GetLabels()[PolicyLabel] == policyOn, err
 }
+
+// EnablePolicy sets PolicyLabel.
+func (c *Cluster) EnablePolicy(ctx context.Context) error { return c.setPolicyLabel(ctx, policyOn) }
 
 // DisablePolicy removes PolicyLabel.
 func (c *Cluster) DisablePolicy(ctx context.Context) error { return c.setPolicyLabel(ctx, nil) }

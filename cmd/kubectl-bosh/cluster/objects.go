@@ -192,7 +192,7 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 	return "deleted", err
 }
 
-// keptKinds are the kinds of objects with which down keeps a namespace: data, and workloads, which may be scaled to zero.
+// keptKinds are the kinds of objects with which down keeps a namespace: data and configuration, and workloads, which may be scaled to zero.
 var keptKinds = []schema.GroupVersionResource{
 	{Version: "v1", Resource: "pods"},
 	{Version: "v1", Resource: "persistentvolumeclaims"},
@@ -200,6 +200,19 @@ var keptKinds = []schema.GroupVersionResource{
 	{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"},
 	{Group: "apps", Version: "v1", Resource: "deployments"},
 	{Group: "apps", Version: "v1", Resource: "statefulsets"},
+	{Group: "apps", Version: "v1", Resource: "daemonsets"},
+	{Group: "batch", Version: "v1", Resource: "jobs"},
+	{Group: "batch", Version: "v1", Resource: "cronjobs"},
+	{Version: "v1", Resource: "secrets"},
+	{Version: "v1", Resource: "configmaps"},
+}
+
+// isIncidental reports whether an object exists in a namespace without a user: it belongs to Kubernetes, this program, or the CPI.
+func isIncidental(object unstructured.Unstructured) bool {
+	labels := object.GetLabels()
+	_, ofCPI := labels[manifest.LabelRole]
+	return object.GetKind() == "ConfigMap" && object.GetName() == "kube-root-ca.crt" ||
+		(object.GetKind() == "Secret" || object.GetKind() == "ConfigMap") && (labels[manifest.LabelManagedBy] == fieldManager || ofCPI)
 }
 
 // describeRemaining describes the objects of keptKinds in the client's namespace. It returns "" if there are none.
@@ -209,12 +222,14 @@ func (c *Cluster) describeRemaining(ctx context.Context) (string, error) {
 		objects, err := c.dynamicClient.Resource(kind).Namespace(c.Client.Namespace).List(ctx, metav1.ListOptions{})
 		switch {
 		case apierrors.IsNotFound(err): // the kind is not installed
+			continue
 		case apierrors.IsForbidden(err):
 			return "you do not have permission to list its " + kind.Resource, nil
 		case err != nil:
 			return "", err
-		case len(objects.Items) > 0:
-			found = append(found, fmt.Sprintf("%s (%d)", kind.Resource, len(objects.Items)))
+		}
+		if remaining := slices.DeleteFunc(objects.Items, isIncidental); len(remaining) > 0 {
+			found = append(found, fmt.Sprintf("%s (%d)", kind.Resource, len(remaining)))
 		}
 	}
 	if len(found) == 0 {

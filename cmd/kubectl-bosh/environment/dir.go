@@ -60,10 +60,10 @@ type Settings struct {
 	// PolicyEnabled is set if `up` set cluster.PolicyLabel, which the namespace did not have.
 	PolicyEnabled bool `json:"policy_enabled,omitempty"`
 
-	// DeletedDirector is the director UUID after `down` ran delete-env and before it deleted the director's Services, otherwise "".
+	// DeletedDirector is the director UUID before `down` runs delete-env, until it deleted the director's Services, otherwise "".
 	DeletedDirector string `json:"deleted_director,omitempty"`
 
-	// Cluster is the director's cluster. It is nil in directories written by older versions of this program.
+	// Cluster is the director's cluster.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`
 }
 
@@ -91,6 +91,9 @@ func (d Dir) ReadSettings() (settings Settings, found bool, err error) {
 	found, err = d.readYAML(settingsFile, &settings)
 	return settings, found, err
 }
+
+// Exists reports whether the directory has settings.
+func (d Dir) Exists() bool { return isFile(d.filePath(settingsFile)) }
 
 // ReadVars returns the recorded variables, which may be empty.
 func (d Dir) ReadVars() (Vars, error) {
@@ -135,7 +138,8 @@ func (d Dir) readYAML(name string, into any) (found bool, err error) {
 
 // VerifyCluster fails if the current cluster is not the recorded one. It returns the identity to record.
 func (d Dir) VerifyCluster(current cluster.Identity) (*cluster.Identity, error) {
-	recorded, err := d.recordedCluster()
+	settings, _, err := d.ReadSettings()
+	recorded := settings.Cluster
 	if err != nil || recorded == nil {
 		return &current, err
 	}
@@ -146,19 +150,6 @@ func (d Dir) VerifyCluster(current cluster.Identity) (*cluster.Identity, error) 
 	}
 	recorded.UID = cmp.Or(recorded.UID, current.UID)
 	return recorded, nil
-}
-
-// recordedCluster returns the cluster for which the directory was written, or nil if the directory does not exist yet.
-func (d Dir) recordedCluster() (*cluster.Identity, error) {
-	settings, _, err := d.ReadSettings()
-	if err != nil || settings.Cluster != nil {
-		return settings.Cluster, err
-	}
-	server, err := d.RecordedServer()
-	if err != nil || server == nil {
-		return nil, err
-	}
-	return &cluster.Identity{Server: server.Server, Authorities: cluster.Fingerprints(server.CertificateAuthorityData)}, nil
 }
 
 // Outcomes for a file.

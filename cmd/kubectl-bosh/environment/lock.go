@@ -7,29 +7,29 @@ import (
 	"syscall"
 )
 
-// Lock creates the directory if it does not exist, and locks it for `up` or `down`. It fails if another process has it locked. unlock also
-// deletes a directory without settings.
-func (d Dir) Lock() (unlock func(), err error) {
+// Lock creates the directory if it does not exist, and locks it for `up` or `down`. It fails if another process has it locked. The lock lasts
+// until unlock is called, and all processes that inherited the file have ended. unlock also deletes a directory without settings.
+func (d Dir) Lock() (lock *os.File, unlock func(), err error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	file, err := os.OpenFile(d.filePath(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
+	lock, err = os.OpenFile(d.filePath(lockFile), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	locked, err := TryLock(file)
+	locked, err := TryLock(lock)
 	if err == nil && !locked {
-		err = fmt.Errorf("another `kubectl bosh up` or `down` uses directory %s; wait until it ends", d.Path)
+		err = fmt.Errorf("another `kubectl bosh up` or `down`, or its BOSH CLI, uses directory %s; wait until it ends", d.Path)
 	}
 	if err != nil {
-		return nil, errors.Join(err, file.Close())
+		return nil, nil, errors.Join(err, lock.Close())
 	}
-	return func() {
+	return lock, func() {
 		if _, found, err := d.ReadSettings(); err == nil && !found {
-			_ = os.Remove(file.Name())
+			_ = os.Remove(lock.Name())
 			_ = os.Remove(d.Path) // only if it is empty
 		}
-		_ = file.Close()
+		_ = lock.Close()
 	}, nil
 }
 

@@ -62,8 +62,9 @@ type Variable struct{ Name, Value string }
 
 // Proxy is the proxy that `kubectl bosh env` started.
 type Proxy struct {
-	PID int    `json:"pid"`
-	URL string `json:"url"`
+	Host string `json:"host"` // on which the process runs
+	PID  int    `json:"pid"`
+	URL  string `json:"url"`
 }
 
 // ProxyLogPath returns the path of the proxy's log.

@@ -203,6 +203,11 @@ func (p *Plan) planExisting(dir Dir) error {
 	if err != nil {
 		return err
 	}
+	if p.DeletedDirector != "" && directorUUID == "" {
+		return fmt.Errorf("`kubectl bosh down --dir %s` deleted the director, but not yet its Services, which a new director could not use; "+
+			"run it again first", dir.Path)
+	}
+	p.DeletedDirector = "" // delete-env was interrupted
 	for _, fixed := range []struct{ flag, requested, recorded string }{
 		{"--name", o.Director, p.Director}, {"--namespace", o.Namespace, p.Namespace}, {"--network", o.Network, p.Network},
 		{"--range", o.Range, p.Vars.GetString("internal_cidr")}, {"--address", o.Address, p.Vars.GetString("internal_ip")},
@@ -213,7 +218,8 @@ func (p *Plan) planExisting(dir Dir) error {
 		}
 		if directorUUID == "" {
 			return fmt.Errorf("the files in directory %s are for %s %q, not %q, and create-env has not used them yet; "+
-				"delete the directory, and run up again with all flags", dir.Path, fixed.flag, fixed.recorded, fixed.requested)
+				"run `kubectl bosh down --dir %[1]s`, delete the directory, and run up again with all flags",
+				dir.Path, fixed.flag, fixed.recorded, fixed.requested)
 		}
 		return fmt.Errorf("directory %s belongs to a director with %s %q, not %q; use another directory (--dir), or edit its files",
 			dir.Path, fixed.flag, fixed.recorded, fixed.requested)

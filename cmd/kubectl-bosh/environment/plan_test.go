@@ -250,7 +250,7 @@ var _ = Describe("The plan of up", func() {
 			Expect(os.Remove(filepath.Join(dir.Path, stateFile))).To(Succeed())
 			options.Network = NetworkStatic
 			_, err := newPlan(ctx)
-			Expect(err).To(MatchError(ContainSubstring("create-env has not used them yet; delete the directory")))
+			Expect(err).To(MatchError(ContainSubstring("create-env has not used them yet; run `kubectl bosh down --dir")))
 		})
 
 		It("belongs to its cluster", func() {

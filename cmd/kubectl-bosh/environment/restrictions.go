@@ -49,9 +49,10 @@ func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 }
 
 // WriteLimits writes limits that admit the images, StorageClasses and service account in the manifest of a restricted director. It only
-// adds images to limits that exist, which the operator may have edited, and only if a flag selects the release or the stemcell.
+// adds images to limits that exist, which the operator may have edited, and only if a flag selects the release or the stemcell. Without a
+// manifest, it writes nothing.
 func (d Dir) WriteLimits(ctx context.Context, plan *Plan, manifest Manifest) error {
-	if !plan.Restricted {
+	if !plan.Restricted || manifest.plan == nil {
 		return nil
 	}
 	recorded, err := os.ReadFile(d.filePath(limitsFile))

@@ -15,7 +15,7 @@ import (
 
 // Write writes the plan's files to the directory, and returns the outcome for each file. config are the operator's connection settings.
 func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
-	outcomes, err := d.writeSettings(p)
+	outcomes, err := d.writeVars(p)
 	if err != nil {
 		return nil, err
 	}
@@ -38,29 +38,31 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 		}
 		outcomes = append(outcomes, cluster.ReportLine{Name: file.name, Value: outcome})
 	}
-	return outcomes, nil
+	// The settings are last: with them, the next run does not write the files of a new director.
+	settings, err := d.writeChangedSettings(p.Settings)
+	return append([]cluster.ReportLine{settings}, outcomes...), err
 }
 
-// writeSettings writes the settings and the variables if they changed, and returns the outcome for both files.
-func (d Dir) writeSettings(p *Plan) ([]cluster.ReportLine, error) {
-	recorded, found, err := d.ReadSettings()
-	if err != nil {
-		return nil, err
-	}
-	settings := cluster.ReportLine{Name: settingsFile, Value: outcomeUnchanged}
-	if !found || !equality.Semantic.DeepEqual(recorded, p.Settings) {
-		settings.Value = outcomeWritten
-		if err := d.WriteSettings(p.Settings); err != nil {
-			return nil, err
-		}
-	}
+// writeVars writes the variables if they changed, and returns the outcome.
+func (d Dir) writeVars(p *Plan) ([]cluster.ReportLine, error) {
 	vars := cluster.ReportLine{Name: varsFile, Value: outcomeUnchanged}
-	if !found || len(p.changedVars) > 0 {
-		vars.Value = outcomeWritten
-		err = d.writeYAML(varsFile,
-			"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
+	if p.exists && len(p.changedVars) == 0 {
+		return []cluster.ReportLine{vars}, nil
 	}
-	return []cluster.ReportLine{settings, vars}, err
+	vars.Value = outcomeWritten
+	return []cluster.ReportLine{vars}, d.writeYAML(varsFile,
+		"Variables of the manifest. You may edit them: the next run of `kubectl bosh up` uses them.", p.Vars)
+}
+
+// writeChangedSettings writes the settings if they changed, and returns the outcome.
+func (d Dir) writeChangedSettings(settings Settings) (cluster.ReportLine, error) {
+	line := cluster.ReportLine{Name: settingsFile, Value: outcomeUnchanged}
+	recorded, found, err := d.ReadSettings()
+	if err != nil || found && equality.Semantic.DeepEqual(recorded, settings) {
+		return line, err
+	}
+	line.Value = outcomeWritten
+	return line, d.WriteSettings(settings)
 }
 
 // WriteSettings writes the recorded decisions, without the variables.
