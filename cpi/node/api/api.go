@@ -92,7 +92,7 @@ func (r Result) String() string {
 	return r.Message + " [" + r.Code + "]"
 }
 
-// User is a process that uses a disk.
+// User is a process that uses a disk, or, without a process, a loop device.
 type User struct {
 	Process int    `json:"process"`
 	Name    string `json:"name"`
@@ -102,6 +102,9 @@ type User struct {
 
 // String describes the user in a message.
 func (u User) String() string {
+	if u.Process == 0 {
+		return fmt.Sprintf("loop device %s shows it; detach that first", u.Path)
+	}
 	if u.Mounted {
 		return fmt.Sprintf("process %d (%s) has it mounted at %s", u.Process, u.Name, u.Path)
 	}

@@ -75,8 +75,8 @@ func waitForStop(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// whileFree calls do while the device is open exclusively and no process of the VM uses it: nothing can mount it meanwhile. The error is
-// device.ErrBusy if it is in use. Any other error leaves that open. A device that is gone is free, because nothing can write to it.
+// whileFree calls do while the device is open exclusively, and no process of the VM and no loop device uses it: nothing can mount it
+// meanwhile. The error is device.ErrBusy if it is in use. Any other error leaves that open. A device that is gone is free, because nothing can write to it.
 //
 // Processes outside of the VM that have the device open without a mount, such as udev, do not count.
 func (a attachment) whileFree(path string, numbers device.Numbers, do func() error) error {
@@ -95,7 +95,11 @@ func (a attachment) whileFree(path string, numbers device.Numbers, do func() err
 	if err != nil {
 		return err
 	}
-	if len(users) > 0 {
+	loops, err := device.LoopsOver(a.sys, numbers)
+	if err != nil {
+		return err
+	}
+	if len(users)+len(loops) > 0 {
 		return device.ErrBusy
 	}
 	return do()

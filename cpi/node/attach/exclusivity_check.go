@@ -29,10 +29,10 @@ func Check(ctx context.Context, sys system.System, disk api.Disk) error {
 		numbers, err = a.publishedNumbers()
 		return err
 	})
-	if err != nil || numbers == nil {
+	if err != nil {
 		return err
 	}
-	checked, err := a.openPublished(*numbers) //nolint:contextcheck // it ends soon, and must not stop halfway
+	checked, err := a.openPublished(numbers) //nolint:contextcheck // it ends soon, and must not stop halfway
 	if err != nil {
 		return err
 	}
@@ -73,7 +73,8 @@ func (a attachment) removeNode(ctx context.Context, checked checkedDevice) (runn
 const roundsWithoutUsers = 10
 
 // publishedNumbers returns the numbers of the device node. The result is nil if there is no node although the attachment holds its lock: an
-// earlier check removed the node, because the attachment takes the lock after it publishes the disk. The lock is therefore read first.
+// earlier check removed the node, or root in the VM did, because the attachment takes the lock after it publishes the disk. The lock is
+// therefore read first.
 func (a attachment) publishedNumbers() (*device.Numbers, error) {
 	held, err := lock.Held(a.sys, a.lock)
 	if err != nil {
@@ -93,7 +94,7 @@ func (a attachment) publishedNumbers() (*device.Numbers, error) {
 
 // checkedDevice is the device that a check opens.
 type checkedDevice struct {
-	path    string // or "" if the image has no loop device any more: then nothing can use it
+	path    string // or "" if the image has no loop device any more, or this container has no volume and no node: then nothing can use it
 	numbers device.Numbers
 	loop    *device.Loop // or nil
 }
@@ -111,8 +112,8 @@ func (c checkedDevice) whileFree(a attachment, do func() error) error {
 	return a.whileFree(c.path, c.numbers, do)
 }
 
-// openPublished returns the device of the disk, which the VM has as the node with these numbers.
-func (a attachment) openPublished(numbers device.Numbers) (checkedDevice, error) {
+// openPublished returns the device of the disk, which the VM has as the node with these numbers; nil without a node.
+func (a attachment) openPublished(numbers *device.Numbers) (checkedDevice, error) {
 	own, err := device.NumbersOf(a.sys, blockVolume)
 	if err == nil {
 		return checkedDevice{path: blockVolume, numbers: own}, nil
@@ -126,15 +127,22 @@ func (a attachment) openPublished(numbers device.Numbers) (checkedDevice, error)
 	if exists {
 		return a.openLoop(numbers)
 	}
+	if numbers == nil {
+		return checkedDevice{}, nil
+	}
 	// The node in the VM's directory may not be usable, because that directory may be on a filesystem that is mounted with nodev.
 	const path = "/dev/bosh-disk"
-	return checkedDevice{path: path, numbers: numbers}, device.EnsureNode(a.sys, path, numbers)
+	return checkedDevice{path: path, numbers: *numbers}, device.EnsureNode(a.sys, path, *numbers)
 }
 
 // openLoop returns the loop device of the image. It looks at other loop devices only if the node is another device, because their images
 // may be on storage that does not respond.
-func (a attachment) openLoop(numbers device.Numbers) (checkedDevice, error) {
-	loop, err := device.LoopAt(a.sys, numbers, image)
+func (a attachment) openLoop(numbers *device.Numbers) (checkedDevice, error) {
+	var loop *device.Loop
+	var err error
+	if numbers != nil {
+		loop, err = device.LoopAt(a.sys, *numbers, image)
+	}
 	if err == nil && loop == nil {
 		loop, err = device.FindLoop(a.sys, image)
 	}

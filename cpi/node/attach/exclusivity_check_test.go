@@ -87,6 +87,21 @@ var _ = Describe("The exclusivity check", func() {
 			Expect(f.exists(nodePath)).To(BeTrue())
 		})
 
+		It("fails while a loop device in the VM shows the device", func() {
+			directory := "/dev/attach-test"
+			Expect(os.Mkdir(directory, 0o700)).To(Succeed())
+			DeferCleanup(os.RemoveAll, directory)
+			node := directory + "/disk"
+			Expect(system.System{}.Mknod(node, unix.S_IFBLK|0o600, numbers.Dev())).To(Succeed())
+			loop := losetup("--find", "--show", node)
+			detach := func() { losetup("--detach", loop) }
+			f.addLoop(loop)
+			Expect(check()).To(MatchError("loop device " + loop + " shows it; detach that first"))
+			Expect(f.exists(nodePath)).To(BeTrue())
+			detach()
+			Eventually(check).Should(Succeed())
+		})
+
 		It("retries if the device is in use for a moment", func() {
 			release := f.hold("/dev/volume")
 			tries := 0
@@ -142,6 +157,16 @@ var _ = Describe("The exclusivity check", func() {
 				Expect(run(attach.Check, sys, disk)).NotTo(Succeed(), fault)
 				Expect(f.exists(nodePath)).To(BeTrue(), fault)
 			}, errnos...)
+		})
+
+		It("fails while the device is in use, although root in the VM removed the node", func() {
+			held, err := lock.Take(f.System(), lockPath)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(held.Release)
+			f.Remove(nodePath)
+			f.hold("/dev/volume")
+			f.addMount(numbers, processtest.InVM(vm))
+			Expect(check()).To(MatchError("process 200 (postgres) has it mounted at /var/vcap/store"))
 		})
 
 		It("removes the node of a free device, or fails, if a call fails", func() {
@@ -232,6 +257,17 @@ var _ = Describe("The exclusivity check", func() {
 			Expect(check()).To(Succeed())
 			f.expectUnpublished()
 			Expect(losetup("--list", "--noheadings", fmt.Sprintf("/dev/loop%d", other.Minor))).NotTo(BeEmpty())
+		})
+
+		It("fails while the loop device is in use, although root in the VM removed the node", func() {
+			held, err := lock.Take(f.System(), lockPath)
+			Expect(err).NotTo(HaveOccurred())
+			DeferCleanup(held.Release)
+			f.Remove(nodePath)
+			f.mknod(path, numbers)
+			f.hold(path)
+			f.addMount(numbers, processtest.InVM(vm))
+			Expect(check()).To(MatchError("process 200 (postgres) has it mounted at /var/vcap/store"))
 		})
 
 		It("removes the node of a loop device that was freed", func() {

@@ -90,7 +90,7 @@ func (a attachment) prepareBlockVolume(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(prepared.Grow(ctx), prepared.Free())
+	return errors.Join(a.complete(ctx, prepared), prepared.Free())
 }
 
 // checkNoImage fails if a Filesystem volume has an image file, unless the disk is known to be a directory: then the file is of a job.

@@ -3,6 +3,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -53,26 +54,31 @@ func (a attachment) publish(ctx context.Context) (*volume.Device, error) {
 	if err := a.sys.Remove(a.lock); err != nil {
 		return nil, err
 	}
-	if err := a.removeStaleNode(); err != nil { //nolint:contextcheck // it ends soon, and must not stop halfway
+	published, err := a.removeStaleNode() //nolint:contextcheck // it ends soon, and must not stop halfway
+	if err != nil {
 		return nil, err
 	}
 	prepared, err := volume.Prepare(ctx, a.sys, a.disk)
 	if err != nil {
 		return nil, err
 	}
-	if err := a.publishDevice(ctx, prepared); err != nil {
+	if err := a.publishDevice(ctx, prepared, published); err != nil {
 		a.withdraw(prepared)
 		return nil, err
 	}
 	return prepared, nil
 }
 
-func (a attachment) publishDevice(ctx context.Context, prepared *volume.Device) error {
-	if err := a.checkNotUsedByOthers(ctx, prepared); err != nil {
+// publishDevice completes the disk, and creates its node. published reports that the VM has a node of the disk.
+func (a attachment) publishDevice(ctx context.Context, prepared *volume.Device, published bool) error {
+	used, err := a.checkNotUsedByOthers(ctx, prepared, published)
+	if err != nil {
 		return err
 	}
-	if err := prepared.Grow(ctx); err != nil {
-		return err
+	if !used { // otherwise this attachment restarted, and the next one completes the disk
+		if err := a.complete(ctx, prepared); err != nil {
+			return err
+		}
 	}
 	if err := prepared.MarkPublished(); err != nil {
 		return err
@@ -83,20 +89,33 @@ func (a attachment) publishDevice(ctx context.Context, prepared *volume.Device) 
 	return device.Publish(a.sys, a.node, prepared.Numbers)
 }
 
+// complete completes the disk, and retries while another program has the device open for a moment.
+func (a attachment) complete(ctx context.Context, prepared *volume.Device) error {
+	var failure error
+	err := attempt(ctx, func() error {
+		if failure = prepared.Complete(ctx); errors.Is(failure, device.ErrBusy) {
+			return failure
+		}
+		return nil
+	})
+	return cmp.Or(err, failure)
+}
+
 // removeStaleNode removes the node of a killed attachment if it is not the device of the disk any more: the VM must not find another disk
-// at this node, also if this attachment fails. The node stays if the VM still uses its device.
-func (a attachment) removeStaleNode() error {
+// at this node, also if this attachment fails. The node stays if the VM still uses its device. published reports that the node is the device
+// of the disk.
+func (a attachment) removeStaleNode() (published bool, err error) {
 	numbers, err := device.NumbersOf(a.sys, a.node)
 	if errors.Is(err, device.ErrNotDevice) {
-		return nil
+		return false, nil
 	} else if err != nil {
-		return err
+		return false, err
 	}
-	own, err := a.isOwn(numbers)
-	if err != nil || own {
-		return err
+	published, err = a.isOwn(numbers)
+	if err != nil || published {
+		return published, err
 	}
-	return a.sys.Remove(a.node)
+	return false, a.sys.Remove(a.node)
 }
 
 // isOwn reports whether these are the numbers of the disk's device now.

@@ -15,6 +15,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/node/attach"
 	"bosh-kubernetes-cpi/cpi/node/device"
+	"bosh-kubernetes-cpi/cpi/node/filesystem"
 	"bosh-kubernetes-cpi/cpi/node/system"
 	"bosh-kubernetes-cpi/test/harness/processtest"
 )
@@ -231,6 +232,46 @@ var _ = Describe("An attachment", func() {
 		f.Remove("proc/200")
 	})
 
+	It("publishes the device of a killed attachment again, although no mount shows that the VM uses it, as with btrfs or LVM", func() {
+		format(f.Path(image))
+		_, numbers := f.bindImage()
+		f.mknod(nodePath, numbers)
+		f.mknod("/dev/"+loopName(f), numbers)
+		release := f.hold(nodePath)
+		f.attach(f.System())
+		Expect(f.numbers()).To(Equal(numbers))
+		release()
+	})
+
+	It("does not publish the device of a killed attachment again if it is mounted outside of the VM", func() {
+		format(f.Path(image))
+		_, numbers := f.bindImage()
+		f.mknod(nodePath, numbers)
+		f.mknod("/dev/"+loopName(f), numbers)
+		f.hold(nodePath)
+		f.addMount(numbers)
+		_ = expectCode(run(attach.Run, f.System(), disk), "disk-in-use")
+	})
+
+	It("gives the filesystem the UUID of the disk, although another program had the device open for a moment", func() {
+		f.addBlockVolume()
+		output, err := exec.Command("mkfs.ext4", "-q", "-U", otherUUID, f.Path("/dev/volume")).CombinedOutput()
+		Expect(err).NotTo(HaveOccurred(), string(output))
+		formatted := disk
+		formatted.Formatted = true
+		release, tries := f.hold("/dev/volume"), 0
+		r := start(attach.Run, f.failing(func(call, path string) error {
+			if call == "open" && path == "/dev/volume" {
+				if tries++; tries == 3 {
+					release()
+				}
+			}
+			return nil
+		}), formatted)
+		f.waitPublished(r)
+		Expect(filesystem.Identify(f.System(), "/dev/volume")).NotTo(HaveField("UUID", otherUUID))
+	})
+
 	It("removes the lock of an earlier attachment first", func() {
 		f.Write(lockPath, "")
 		f.attach(f.failing(func(call, path string) error {
@@ -241,6 +282,8 @@ var _ = Describe("An attachment", func() {
 		}))
 	})
 })
+
+const otherUUID = "11111111-2222-3333-4444-555555555555"
 
 // loopName returns the name of the loop device of the image file.
 func loopName(f fixture) string {

@@ -15,12 +15,16 @@ import (
 	"bosh-kubernetes-cpi/cpi/node/volume"
 )
 
-// checkNotUsedByOthers fails if the device is in use, and not only by this VM. It retries, because other programs, such as an exclusivity
-// check, open the device exclusively for a moment.
-func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.Device) error {
-	return attempt(ctx, func() error {
+// checkNotUsedByOthers fails if the device is in use, and not only by this VM. used reports that the VM uses it. It retries, because other
+// programs, such as an exclusivity check, open the device exclusively for a moment.
+//
+// A mount of this device in the VM shows that the VM uses it. A btrfs filesystem, a volume group or an encrypted device shows no such mount:
+// if the VM already has a node of the disk, as published reports, it is the VM that uses the device, unless another user is visible.
+func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.Device, published bool) (used bool, err error) {
+	err = attempt(ctx, func() error {
 		file, err := device.OpenExclusive(a.sys, prepared.Path)
 		if err == nil {
+			used = false
 			return file.Close()
 		} else if !errors.Is(err, device.ErrBusy) {
 			return err
@@ -31,11 +35,13 @@ func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.D
 		}
 		mounted := table.Mounted(prepared.Numbers.Dev())
 		outside := func(user process.Mounted) bool { return user.VM != a.disk.VM }
-		if len(mounted) > 0 && !slices.ContainsFunc(mounted, outside) {
+		if (len(mounted) > 0 || published) && !slices.ContainsFunc(mounted, outside) {
+			used = true
 			return nil
 		}
 		return a.inUse("cannot publish disk %s in VM %s", prepared.Numbers)
 	})
+	return used, err
 }
 
 // inUse returns the error if the device is in use outside of the VM. The format is for the disk and the VM.
@@ -59,8 +65,8 @@ func (a attachment) explain(numbers device.Numbers, err error) string {
 	return describe(users)
 }
 
-// users returns the processes of the node that have the device mounted, one for each mount namespace, and those of the VM that use it in
-// another way.
+// users returns the processes of the node that have the device mounted, one for each mount namespace, those of the VM that use it in
+// another way, and loop devices that show it.
 func (a attachment) users(numbers device.Numbers) ([]api.User, error) {
 	table, err := process.Read(a.sys)
 	if err != nil {
@@ -76,7 +82,11 @@ func (a attachment) users(numbers device.Numbers) ([]api.User, error) {
 			others = append(others, mounted.User)
 		}
 	}
-	return append(others, users...), nil
+	loops, err := device.LoopsOver(a.sys, numbers)
+	for _, path := range loops {
+		users = append(users, api.User{Name: "loop device", Path: path})
+	}
+	return append(others, users...), err
 }
 
 // describe lists the users in a message.

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"strings"
 
+	"golang.org/x/sys/unix"
+
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/system"
 )
@@ -81,6 +83,50 @@ func scan(sys system.System, image imageFile) ([]*Loop, error) {
 		}
 		return loops, nil
 	})
+}
+
+// LoopsOver returns the paths of the loop devices that show this device, for example because root in a VM ran losetup with its node. An
+// exclusive open does not detect them. LoopsOver looks only at loop devices of files in /dev: other files may be on storage that does not
+// respond, and the kubelet has a loop device of its own for a Block volume, below its directory.
+func LoopsOver(sys system.System, numbers Numbers) ([]string, error) {
+	return retry(context.Background(), func() (paths []string, err error) {
+		names, err := sys.ReadDir("/sys/block")
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range names {
+			if !isLoop(name) {
+				continue
+			}
+			shows, err := showsDevice(sys, name, numbers)
+			if err != nil {
+				return nil, err
+			}
+			if shows {
+				paths = append(paths, "/dev/"+name)
+			}
+		}
+		return paths, nil
+	})
+}
+
+// showsDevice reports whether the loop device shows this device by a file in /dev.
+func showsDevice(sys system.System, name string, numbers Numbers) (bool, error) {
+	file, err := sys.ReadFile("/sys/block/" + name + "/loop/backing_file")
+	switch {
+	case system.Gone(err), errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENXIO): // it is not bound
+		return false, nil
+	case err != nil:
+		return false, err
+	case !strings.HasPrefix(string(file), "/dev/"):
+		return false, nil
+	}
+	loop, err := openNode(sys, name, imageFile{path: strings.TrimSpace(string(file))})
+	if loop == nil || err != nil {
+		return false, err
+	}
+	info, err := loop.status()
+	return err == nil && info.Rdevice == numbers.Dev(), errors.Join(err, loop.Close())
 }
 
 func closeAll(loops []*Loop) (err error) {

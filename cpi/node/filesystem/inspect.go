@@ -63,6 +63,9 @@ func probe(ctx context.Context, sys system.System, path string) (kind, error) {
 	case 0:
 		return kind{known: parseType(output.Stdout)}, nil
 	case blkidNothing:
+		if output.Stderr != "" { // it could not read the device
+			break
+		}
 		return kind{}, nil
 	case blkidAmbiguous:
 		return kind{ambiguous: true}, nil

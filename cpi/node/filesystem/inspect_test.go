@@ -152,6 +152,7 @@ var _ = Describe("Inspect", func() {
 		Expect(inspect(newRoot(2 * mib))).Error().To(MatchError(ContainSubstring(message)))
 	},
 		Entry("is killed", "kill -9 $$", "run blkid: signal: killed"),
+		Entry("cannot read the device", "echo message >&2; exit 2", "cannot inspect /disk: blkid failed with exit status 2: message"),
 		Entry("fails", "echo message >&2; exit 4", "cannot inspect /disk: blkid failed with exit status 4: message"),
 		Entry("does not start", "exec /nonexistent", "exit status 127"),
 	)

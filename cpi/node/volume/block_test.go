@@ -60,18 +60,20 @@ var _ = Describe("A Block volume", func() {
 	DescribeTable("gets the UUID of the disk if it is from a snapshot", func(disk api.Disk) {
 		sys := newBlockVolume(disk.SizeMiB)
 		mkfs(sys, block, disk.Filesystem, otherUUID)
-		mustPrepare(sys, formatted(disk))
+		Expect(mustPrepare(sys, formatted(disk)).Complete(context.Background())).To(Succeed())
 		expectFilesystem(sys, block, disk)
 	},
 		Entry("ext4", ext4Disk),
 		Entry("XFS", xfsDisk),
 	)
 
-	It("keeps its UUID while it is in use, because the VM is running", func() {
-		sys := newBlockVolume(16)
+	It("is not completed while it is in use", func() {
+		sys := newBlockVolume(32)
 		mkfs(sys, block, "ext4", otherUUID)
-		filesystems.WhileMounted(sys, block, func(string) { mustPrepare(sys, formatted(ext4Disk)) })
-		Expect(filesystem.Identify(sys, block)).To(HaveField("UUID", otherUUID))
+		filesystems.Run("resize2fs", sys.Path(block), "16M")
+		prepared := mustPrepare(sys, formatted(ext4Disk))
+		filesystems.WhileMounted(sys, block, func(string) { Expect(prepared.Complete(context.Background())).To(MatchError(device.ErrBusy)) })
+		Expect(filesystem.Identify(sys, block)).To(And(HaveField("UUID", otherUUID), HaveField("SizeBytes", int64(16*mib))))
 	})
 
 	It("keeps the filesystem of another type that a job created", func() {
@@ -79,7 +81,7 @@ var _ = Describe("A Block volume", func() {
 		filesystems.Run("mkfs.ext3", "-q", "-F", "-U", otherUUID, sys.Path(block))
 		Expect(os.Truncate(sys.Path("backing"), 32*mib)).To(Succeed())
 		prepared := mustPrepare(sys, formatted(ext4Disk))
-		Expect(prepared.Grow(context.Background())).To(Succeed())
+		Expect(prepared.Complete(context.Background())).To(Succeed())
 		Expect(strings.TrimSpace(filesystems.Run("blkid", "-p", "-o", "value", "-s", "UUID", sys.Path(block)))).To(Equal(otherUUID))
 	})
 
@@ -110,7 +112,7 @@ var _ = Describe("A Block volume", func() {
 		mkfs(sys, block, "xfs", otherUUID)
 		writeAt(sys, block, 108, "label") // the checksum is wrong then
 		filesystems.FakeProgram("blkid", "echo TYPE=xfs")
-		_, err := prepare(sys, formatted(xfsDisk))
+		err := mustPrepare(sys, formatted(xfsDisk)).Complete(context.Background())
 		expectCode(err, "filesystem-damaged", "cannot set the UUID of the filesystem of disk disk-"+uuid+": it has errors: ")
 	})
 
@@ -159,11 +161,11 @@ var _ = Describe("A Block volume", func() {
 var _ = Describe("Growing a disk", func() {
 	DescribeTable("grows the filesystem to the size of the device", func(disk api.Disk) {
 		sys := newBlockVolume(disk.SizeMiB)
-		Expect(mustPrepare(sys, disk).Grow(context.Background())).To(Succeed())
+		Expect(mustPrepare(sys, disk).Complete(context.Background())).To(Succeed())
 		Expect(os.Truncate(sys.Path("backing"), 2*disk.SizeMiB*mib)).To(Succeed())
 		filesystems.Run("losetup", "--set-capacity", sys.Path(block))
 		awaitFree(sys)
-		Expect(mustPrepare(sys, disk).Grow(context.Background())).To(Succeed())
+		Expect(mustPrepare(sys, disk).Complete(context.Background())).To(Succeed())
 		Expect(filesystem.Identify(sys, block)).To(HaveField("SizeBytes", 2*disk.SizeMiB*mib))
 		expectFilesystem(sys, block, disk)
 	},
@@ -171,23 +173,15 @@ var _ = Describe("Growing a disk", func() {
 		Entry("XFS", xfsDisk),
 	)
 
-	It("skips a filesystem that is in use", func() {
-		sys := newBlockVolume(32)
-		mkfs(sys, block, "ext4", otherUUID)
-		filesystems.Run("resize2fs", sys.Path(block), "16M")
-		prepared := mustPrepare(sys, ext4Disk)
-		filesystems.WhileMounted(sys, block, func(string) { Expect(prepared.Grow(context.Background())).To(Succeed()) })
-		Expect(filesystem.Identify(sys, block)).To(HaveField("SizeBytes", int64(16*mib)))
-	})
-
 	It("fails if the filesystem has errors", func() {
 		sys := newBlockVolume(32)
 		mkfs(sys, block, "ext4", otherUUID)
 		filesystems.Run("resize2fs", sys.Path(block), "16M")
 		prepared := mustPrepare(sys, ext4Disk)
+		Expect(filesystem.SetUUID(context.Background(), sys, block, uuid)).To(Succeed())
 		filesystems.Run("debugfs", "-w", "-R", "set_super_value state 3", sys.Path(block))
 		filesystems.FakeProgram("e2fsck", "exit 4")
-		expectCode(prepared.Grow(context.Background()), "filesystem-damaged",
+		expectCode(prepared.Complete(context.Background()), "filesystem-damaged",
 			"cannot grow the filesystem of disk disk-"+uuid+": it has errors that e2fsck does not repair automatically")
 	})
 
@@ -202,6 +196,6 @@ var _ = Describe("Growing a disk", func() {
 		}
 		prepared := mustPrepare(sys, ext4Disk)
 		failing = true
-		Expect(prepared.Grow(context.Background())).To(MatchError(unix.EIO))
+		Expect(prepared.Complete(context.Background())).To(MatchError(unix.EIO))
 	})
 })

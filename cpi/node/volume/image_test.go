@@ -88,7 +88,11 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(loops(sys)).To(HaveLen(1))
 	})
 
-	DescribeTable("never gets a new image file if a VM had the disk", func(disk api.Disk, publish bool) {
+	DescribeTable("never gets a new image file if a VM had the disk", func(disk api.Disk, record, publish bool) {
+		if record { // on another node, which lost the volume and the marker
+			Expect(sys.MkdirAll("/pod", 0o755)).To(Succeed())
+			Expect(sys.WriteFile("/pod/formatted", []byte("device"), 0o644)).To(Succeed())
+		}
 		if publish {
 			prepared := mustPrepare(sys, disk)
 			Expect(prepared.MarkPublished()).To(Succeed())
@@ -106,9 +110,16 @@ var _ = Describe("A Filesystem volume", func() {
 		}
 		Expect(sys.ReadDir("/volume")).To(BeEmpty())
 	},
-		Entry("according to its PVC", formatted(ext4Disk), false),
-		Entry("according to the record of this Pod", ext4Disk, true),
+		Entry("according to its PVC when the Pod was created", formatted(ext4Disk), false, false),
+		Entry("according to its PVC since then", ext4Disk, true, false),
+		Entry("according to the marker of this Pod", ext4Disk, false, true),
 	)
+
+	It("gets an image file while the record has no value", func() {
+		Expect(sys.MkdirAll("/pod", 0o755)).To(Succeed())
+		Expect(sys.WriteFile("/pod/formatted", nil, 0o644)).To(Succeed())
+		mustPrepare(sys, ext4Disk)
+	})
 
 	It("does not format an image file that became blank", func() {
 		prepared := mustPrepare(sys, ext4Disk)
@@ -179,7 +190,7 @@ var _ = Describe("A Filesystem volume", func() {
 
 		It("gets a larger image file, loop device and filesystem if the disk was resized", func() {
 			prepared := mustPrepare(sys, withSize(ext4Disk, 32))
-			Expect(prepared.Grow(context.Background())).To(Succeed())
+			Expect(prepared.Complete(context.Background())).To(Succeed())
 			Expect(filesystem.Identify(sys, prepared.Path)).To(HaveField("SizeBytes", int64(32*mib)))
 			expectFilesystem(sys, prepared.Path, ext4Disk)
 		})
@@ -187,7 +198,7 @@ var _ = Describe("A Filesystem volume", func() {
 		It("gets a larger loop device if it is resized while the device of a killed attachment exists", func() {
 			Expect(mustPrepare(sys, ext4Disk).Close()).To(Succeed())
 			prepared := mustPrepare(sys, withSize(ext4Disk, 32))
-			Expect(prepared.Grow(context.Background())).To(Succeed())
+			Expect(prepared.Complete(context.Background())).To(Succeed())
 			Expect(filesystem.Identify(sys, prepared.Path)).To(HaveField("SizeBytes", int64(32*mib)))
 		})
 

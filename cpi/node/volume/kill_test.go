@@ -35,7 +35,7 @@ func runChild() {
 	disk.Formatted = os.Getenv(childFormatted) != ""
 	prepared, err := volume.Prepare(context.Background(), system.System{Root: os.Getenv(childRoot)}, disk)
 	if err == nil {
-		err = prepared.Grow(context.Background())
+		err = prepared.Complete(context.Background())
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -82,7 +82,7 @@ var _ = Describe("After a kill at a random moment,", Label("filesystems"), func(
 		GinkgoHelper()
 		prepared, err := volume.Prepare(context.Background(), sys, disk)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(prepared.Grow(context.Background())).To(Succeed())
+		Expect(prepared.Complete(context.Background())).To(Succeed())
 		Expect(prepared.Close()).To(Succeed())
 	}
 

@@ -44,8 +44,8 @@ type Device struct {
 }
 
 // Prepare returns the device of the disk, and creates a filesystem if the disk is blank. It does not change unknown content of a disk that
-// had data before, because jobs may format a disk themselves, for example a dynamic disk. If the device is not in use, an ext4 or XFS
-// filesystem gets the UUID of the disk. After it was killed at any point, Prepare can be repeated.
+// had data before, because jobs may format a disk themselves, for example a dynamic disk. After it was killed at any point, Prepare can be
+// repeated.
 func Prepare(ctx context.Context, sys system.System, disk api.Disk) (*Device, error) {
 	if err := filesystem.UnmountLeftover(sys); err != nil {
 		return nil, err
@@ -82,10 +82,7 @@ func (d *Device) prepare(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := d.ensureFilesystem(ctx); err != nil {
-		return err
-	}
-	return d.setUUID(ctx)
+	return d.ensureFilesystem(ctx)
 }
 
 // checkSize fails if the device is smaller than the disk.
@@ -115,25 +112,13 @@ func (d *Device) ensureFilesystem(ctx context.Context) error {
 	return format(ctx, d.sys, d.disk, d.Path, next == formatAgain)
 }
 
-// setUUID gives an ext4 or XFS filesystem the UUID of the disk, unless it is in use: this attachment restarted while the VM is running.
-func (d *Device) setUUID(ctx context.Context) error {
-	free, err := d.isFree()
-	if err != nil || !free {
+// Complete gives an ext4 or XFS filesystem the UUID of the disk, and grows it to the size of the device. The error is device.ErrBusy if the
+// device is in use.
+func (d *Device) Complete(ctx context.Context) error {
+	if free, err := d.isFree(); err != nil {
 		return err
-	}
-	content, err := inspect(ctx, d.sys, d.disk, d.Path)
-	if err != nil || !content.IsSupported() {
-		return err
-	}
-	return d.explain("set the UUID of", filesystem.SetUUID(ctx, d.sys, d.Path, api.DiskUUID(d.disk.CID)))
-}
-
-// Grow grows an ext4 or XFS filesystem to the size of the device. It does not change a filesystem that is in use: this attachment restarted
-// while the VM is running, and the next attachment grows the filesystem.
-func (d *Device) Grow(ctx context.Context) error {
-	free, err := d.isFree()
-	if err != nil || !free {
-		return err
+	} else if !free {
+		return fmt.Errorf("cannot complete disk %s: %w", d.disk.CID, device.ErrBusy)
 	}
 	if d.loop != nil {
 		if err := d.loop.UpdateCapacity(); err != nil {
@@ -142,6 +127,9 @@ func (d *Device) Grow(ctx context.Context) error {
 	}
 	content, err := inspect(ctx, d.sys, d.disk, d.Path)
 	if err != nil || !content.IsSupported() {
+		return err
+	}
+	if err := d.explain("set the UUID of", filesystem.SetUUID(ctx, d.sys, d.Path, api.DiskUUID(d.disk.CID))); err != nil {
 		return err
 	}
 	return d.explain("grow", filesystem.Grow(ctx, d.sys, d.Path))
@@ -182,9 +170,20 @@ func (d *Device) MarkPublished() error {
 	return d.sys.SyncPath(markers)
 }
 
+// record is a file that is not empty once the PVC records that a VM had the disk. Unlike the marker, it also outlives the node: another one
+// may have its name, and a blank volume.
+const record = "/pod/formatted"
+
 // hadData reports whether a VM had the disk before.
 func hadData(sys system.System, disk api.Disk) (bool, error) {
 	if disk.Formatted {
+		return true, nil
+	}
+	recorded, err := sys.ReadFile(record)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return false, err
+	}
+	if len(recorded) > 0 {
 		return true, nil
 	}
 	return sys.Exists(marker)
