@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/node/api"
@@ -88,7 +89,7 @@ func StateOf(attachment manifest.AttachmentPod) AttachmentState {
 		return AttachmentAbsent
 	}
 	program := manifest.OwnContainerStatus(attachment.Pod)
-	passed := slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, passedExclusivityCheck)
+	passed := slices.ContainsFunc(attachment.Status.EphemeralContainerStatuses, passedSince(lastStart(program)))
 	if attachment.DeletionTimestamp != nil {
 		return stateOfDeleted(attachment, program, passed)
 	}
@@ -147,9 +148,32 @@ func stateOfFinished(program corev1.ContainerStatus) AttachmentState {
 	return AttachmentRejected
 }
 
-// passedExclusivityCheck reports whether the container ran an exclusivity check that passed, and so removed the device node.
-func passedExclusivityCheck(container corev1.ContainerStatus) bool {
-	return manifest.IsExclusivityCheck(container.Name) && container.State.Terminated != nil && container.State.Terminated.ExitCode == 0
+// passedSince returns a function that reports whether the container ran an exclusivity check that passed after the program's last start, and
+// so removed the device node: the program publishes the disk again when it starts.
+func passedSince(start metav1.Time) func(corev1.ContainerStatus) bool {
+	return func(container corev1.ContainerStatus) bool {
+		check := container.State.Terminated
+		return manifest.IsExclusivityCheck(container.Name) && check != nil && check.ExitCode == 0 && !check.FinishedAt.Before(&start)
+	}
+}
+
+// lastStart returns when the program started for the last time, or zero.
+func lastStart(program corev1.ContainerStatus) metav1.Time {
+	switch {
+	case program.State.Running != nil:
+		return program.State.Running.StartedAt
+	case program.State.Terminated != nil:
+		return program.State.Terminated.StartedAt
+	case program.LastTerminationState.Terminated != nil:
+		return program.LastTerminationState.Terminated.StartedAt
+	}
+	return metav1.Time{}
+}
+
+// LostCheck reports whether the latest exclusivity check ended without a result. It may have removed the device node before.
+func LostCheck(attachment manifest.AttachmentPod) bool {
+	check := kube.EphemeralTermination(attachment.Pod, manifest.LatestExclusivityCheck(attachment))
+	return check != nil && kube.IsAborted(check)
 }
 
 // AttachmentFailure returns the termination message of the attachment's program if it failed with a reason and is not running

@@ -19,6 +19,7 @@ import (
 var (
 	neverRan  = corev1.ContainerStatus{State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}}}
 	running   = corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}
+	restarted = corev1.ContainerStatus{State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}}
 	backOff   = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff"}}
 	terminate = func(status int32) corev1.ContainerState {
 		return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: status, Message: "the reason"}}
@@ -80,6 +81,7 @@ var _ = DescribeTable("An attachment Pod has the state",
 	Entry(nil, AttachmentPublished, running, ready),
 	Entry("Published: the disk was in use at the last check", AttachmentPublished, running, ready, checks(terminate(1))),
 	Entry("Published: the last check has no result", AttachmentPublished, running, ready, checks(terminate(137))),
+	Entry("Published: the program started again after a check passed", AttachmentPublished, restarted, ready, checks(terminate(0))),
 	Entry(nil, AttachmentChecking, running, ready, checks(corev1.ContainerState{})),
 	Entry("Checking: not for the first time", AttachmentChecking, running, ready, checks(terminate(1), running.State)),
 	Entry(nil, AttachmentUnready, exited(137), checks(running.State)),
@@ -100,11 +102,24 @@ var _ = DescribeTable("An attachment Pod has the state",
 	Entry("Waiting: a check runs", AttachmentWaiting, running, ready, deleted, checks(running.State)),
 	Entry(nil, AttachmentStopped, exited(1), deleted),
 	Entry("Stopped: killed", AttachmentStopped, waits(137), deleted),
+	Entry("Stopped: killed after it started again since a check passed", AttachmentStopped,
+		corev1.ContainerStatus{State: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 137, StartedAt: metav1.Now()}}},
+		deleted, checks(terminate(0))),
 	Entry(nil, AttachmentReleasing, running, ready, deleted, checks(terminate(0))),
 	Entry(nil, AttachmentReleased, exited(0), deleted, checks(terminate(0))),
 	Entry("Released: killed after the check passed", AttachmentReleased, exited(137), deleted, failed, checks(terminate(0))),
 	Entry(nil, AttachmentExited, exited(0), deleted),
 	Entry("Exited: the Pod is finished", AttachmentExited, exited(0), deleted, failed),
+)
+
+var _ = DescribeTable("The latest exclusivity check", func(lost bool, states ...corev1.ContainerState) {
+	Expect(LostCheck(newAttachment(running, ready, checks(states...)))).To(Equal(lost))
+},
+	Entry("lost its result if it was killed", true, terminate(1), terminate(137)),
+	Entry("passed", false, terminate(137), terminate(0)),
+	Entry("found the disk in use", false, terminate(1)),
+	Entry("runs", false, terminate(137), running.State),
+	Entry("does not exist", false),
 )
 
 var _ = It("An attachment Pod that does not exist is absent", func() {

@@ -78,7 +78,7 @@ func (s *Session) assignOwner(
 // MarkFormatted records how the VM has the disk, after the attachment Pod attached it. It fails if that Pod no longer owns the disk.
 func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.AttachmentPod) error {
 	if pvc.IsFormatted() {
-		return nil
+		return s.recordFormatted(attachment)
 	}
 	patch, err := manifest.MarkFormattedPatch(attachment)
 	if err != nil {
@@ -90,6 +90,24 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.Attach
 		return deletedDuringAttachError(pvc.Name, attachment.VM())
 	case errors.Is(err, kube.ErrConflict):
 		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
+	case err != nil:
+		return err
+	}
+	return s.recordFormatted(attachment)
+}
+
+// recordFormatted tells the program of an attachment Pod that the VM has the disk. A Pod that is gone does not start again.
+func (s *Session) recordFormatted(attachment manifest.AttachmentPod) error {
+	if !attachment.LacksFormattedRecord() {
+		return nil
+	}
+	patch, err := manifest.RecordFormattedPatch(attachment)
+	if err != nil {
+		return err
+	}
+	_, err = s.Pods.Patch(s.Ctx, attachment.Name, patch)
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
+		return nil
 	}
 	return err
 }

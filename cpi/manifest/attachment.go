@@ -71,6 +71,9 @@ func (a Attachment) Pod() AttachmentPod {
 		markers := corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}
 		pod.Spec.Volumes = append(pod.Spec.Volumes, corev1.Volume{Name: "markers", VolumeSource: markers})
 	}
+	if a.recordsFormatted() {
+		mountRecord(pod, attachmentRecordPath, "formatted", AnnotationFormatted)
+	}
 	if a.isIdle() {
 		pod.Spec.Containers[0].Image = a.NodeImage
 	} else {
@@ -104,6 +107,13 @@ func (a Attachment) affinity() *corev1.Affinity {
 // hasMarkersVolume reports whether the attachment Pod has a volume for marker files, which record that the VM had the disk. They survive a
 // restart of the node.
 func (a Attachment) hasMarkersVolume() bool { return !a.VM.HasRecreateStrategy() }
+
+// attachmentRecordPath is the directory with the record of AnnotationFormatted.
+const attachmentRecordPath = "/pod"
+
+// recordsFormatted reports whether the program reads from a record that the VM has the disk: its arguments do not change when it starts
+// again, and its node may be another one with the same name then, with a blank volume.
+func (a Attachment) recordsFormatted() bool { return !a.Formatted && !a.isIdle() }
 
 // isIdle reports whether the VM Pod already has the disk as a volume.
 func (a Attachment) isIdle() bool { return slices.Contains(a.VM.DiskCIDs(), a.Disk) }
@@ -168,7 +178,7 @@ const exclusivityCheckPrefix = "exclusivity-check-"
 // check failed), or with api.ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
 func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment.Pod)
-	isNodeImage := func(mount corev1.VolumeMount) bool { return mount.Name == nodeImageVolume }
+	isOfProgram := func(mount corev1.VolumeMount) bool { return mount.Name == nodeImageVolume || mount.Name == recordVolume }
 	disk := api.Disk{CID: attachment.Disk(), VM: path.Join(attachment.Namespace, attachment.VM())}
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
@@ -177,7 +187,7 @@ func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev
 		SecurityContext:          container.SecurityContext,
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		ImagePullPolicy:          corev1.PullIfNotPresent,
-		VolumeMounts:             slices.DeleteFunc(slices.Clone(container.VolumeMounts), isNodeImage),
+		VolumeMounts:             slices.DeleteFunc(slices.Clone(container.VolumeMounts), isOfProgram),
 		VolumeDevices:            container.VolumeDevices,
 	}}
 }

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"encoding/json"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,14 +45,31 @@ func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
 // MarkFormattedPatch returns the JSON patch that records how the VM has the disk (see AnnotationFormatted), if the attachment Pod still
 // owns the disk.
 func MarkFormattedPatch(attachment AttachmentPod) ([]byte, error) {
-	formatted := FormattedDevice
-	if attachment.IsDirectory() {
-		formatted = FormattedDirectory
-	}
 	var patch jsonPatch
 	patch.test("/metadata/annotations/"+AnnotationOwner, string(attachment.UID))
-	patch.add("/metadata/annotations/"+AnnotationFormatted, formatted)
+	patch.add("/metadata/annotations/"+AnnotationFormatted, attachment.formatted())
 	return json.Marshal(patch)
+}
+
+// LacksFormattedRecord reports whether the Pod has a record of AnnotationFormatted without a value.
+func (a AttachmentPod) LacksFormattedRecord() bool {
+	isRecord := func(volume corev1.Volume) bool { return volume.Name == recordVolume }
+	return slices.ContainsFunc(a.Spec.Volumes, isRecord) && a.Annotations[AnnotationFormatted] == ""
+}
+
+// RecordFormattedPatch returns the strategic merge patch that sets AnnotationFormatted of exactly this attachment Pod, by UID.
+func RecordFormattedPatch(attachment AttachmentPod) ([]byte, error) {
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": attachment.UID, "annotations": map[string]string{AnnotationFormatted: attachment.formatted()},
+	}})
+}
+
+// formatted returns the value of AnnotationFormatted for the disk.
+func (a AttachmentPod) formatted() string {
+	if a.IsDirectory() {
+		return FormattedDirectory
+	}
+	return FormattedDevice
 }
 
 // OwnerGate is the scheduling gate of a Pod that opens the volume of a disk: an attachment Pod, or a VM Pod with disk_strategy:

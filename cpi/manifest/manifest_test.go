@@ -205,7 +205,7 @@ var _ = Describe("A disk", func() {
 			corev1.VolumeMount{Name: "devices", MountPath: "/devices"}, corev1.VolumeMount{Name: "disk", MountPath: "/volume"},
 			corev1.VolumeMount{Name: "markers", MountPath: "/markers"}))
 		Expect(check.SecurityContext).To(Equal(attachment.Spec.Containers[0].SecurityContext))
-		Expect(attachment.Spec.Containers[0].VolumeMounts).To(HaveLen(4), "the attachment itself is unchanged")
+		Expect(attachment.Spec.Containers[0].VolumeMounts).To(HaveLen(5), "the attachment itself is unchanged")
 	})
 
 	It("has an exclusivity check with the device of the attachment with volumeMode Block", func() {

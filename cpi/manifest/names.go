@@ -91,7 +91,8 @@ const (
 	AnnotationPreallocate = Prefix + "preallocate"
 	// AnnotationSnapshotClass is the VolumeSnapshotClass for snapshots of a disk, if it is not the default.
 	AnnotationSnapshotClass = Prefix + "snapshot-class"
-	// AnnotationFormatted is on a disk once a VM had it. Its value is FormattedDevice or FormattedDirectory.
+	// AnnotationFormatted is on a disk once a VM had it, and on the attachment Pod with which the VM got it. Its value is FormattedDevice or
+	// FormattedDirectory.
 	AnnotationFormatted = Prefix + "formatted"
 	// AnnotationReattached is "true" on an attachment Pod for a disk that the VM already had, according to the PVC when the Pod was built. For
 	// example, the Pod replaces a lost one.

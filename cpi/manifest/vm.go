@@ -192,10 +192,16 @@ func (vm VM) container() corev1.Container {
 }
 
 // mountBootRecord mounts a file with the value of AnnotationBooted.
-func mountBootRecord(pod *corev1.Pod) {
-	addVolume(pod, corev1.VolumeMount{Name: "pod", MountPath: vmPodPath, ReadOnly: true}, corev1.VolumeSource{
+func mountBootRecord(pod *corev1.Pod) { mountRecord(pod, vmPodPath, "booted", AnnotationBooted) }
+
+// recordVolume is the volume with the value of an annotation of the Pod.
+const recordVolume = "pod"
+
+// mountRecord mounts a directory with a file of this name, which has the value of the annotation.
+func mountRecord(pod *corev1.Pod, directory, name, annotation string) {
+	addVolume(pod, corev1.VolumeMount{Name: recordVolume, MountPath: directory, ReadOnly: true}, corev1.VolumeSource{
 		DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: []corev1.DownwardAPIVolumeFile{{
-			Path: "booted", FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + AnnotationBooted + "']"},
+			Path: name, FieldRef: &corev1.ObjectFieldSelector{FieldPath: "metadata.annotations['" + annotation + "']"},
 		}}},
 	})
 }

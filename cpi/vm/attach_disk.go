@@ -160,6 +160,8 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 			return call.Replace
 		case state.IsChecking(), state == disk.AttachmentChecked, state.IsFinished():
 			return call.Replace
+		case state == disk.AttachmentPublished && disk.LostCheck(attachment):
+			return call.Replace // unless another check finds the disk in use
 		}
 	}
 	if mayHaveSucceeded(attachment, state) {
@@ -198,8 +200,32 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 			e.stays, err = existing.UID, nil
 		}
 		return err
+	case state == disk.AttachmentPublished:
+		return e.checkAgain(attachment)
 	}
 	return s.DeletePodAndWait(existing) // an interrupted detach_disk left it after a check that passed
+}
+
+// checkAgain runs another exclusivity check after one without a result. If it has none either, the Pod stays.
+func (e *existingAttachment) checkAgain(attachment manifest.AttachmentPod) error {
+	e.stays = attachment.UID
+	if len(attachment.Spec.EphemeralContainers) >= maxExclusivityChecks {
+		return nil
+	}
+	_, err := hotPlugStrategy{e.session}.startExclusivityCheck(attachment)
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) { // another client deleted it
+		return nil
+	}
+	if err == nil {
+		err = e.session.waitForExclusivityCheck(attachment)
+	}
+	if errors.Is(err, call.ErrResultLost) {
+		return nil
+	}
+	if !disk.LostCheck(attachment) {
+		e.stays = ""
+	}
+	return err
 }
 
 // attachmentExitTimeout is the time within which a deleted attachment Pod exits if its device is free, also on a slow node.

@@ -11,6 +11,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/test/harness/memoryapi"
 )
 
@@ -32,6 +33,51 @@ var _ = Describe("attach_disk", func() {
 		Expect(env.pod(manifest.AttachmentName(cid)).UID).To(Equal(uid))
 		Expect(env.pvc(cid).IsFormatted()).To(BeTrue())
 	})
+
+	It("records in the attachment Pod of a new disk that the VM has it: its node may be replaced by one with a blank volume", func() {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		first := env.pod(manifest.AttachmentName(cid))
+		Expect(first.Annotations).To(HaveKeyWithValue(manifest.AnnotationFormatted, manifest.FormattedDevice))
+		Expect(manifest.OwnContainer(first).Command).NotTo(ContainElement("--formatted"))
+		Expect(first.Spec.Volumes).To(ContainElement(HaveField("DownwardAPI.Items", ConsistOf(HaveField("Path", "formatted")))))
+
+		Expect(env.Detach(vm, cid)).To(Succeed())
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		later := env.pod(manifest.AttachmentName(cid))
+		Expect(manifest.OwnContainer(later).Command).To(ContainElement("--formatted"))
+		Expect(later.Spec.Volumes).NotTo(ContainElement(HaveField("DownwardAPI", Not(BeNil()))))
+	})
+
+	It("records that the VM has the disk, if an interrupted call did not", func() {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.updatePod(manifest.AttachmentName(cid), func(pod *corev1.Pod) { delete(pod.Annotations, manifest.AnnotationFormatted) })
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod(manifest.AttachmentName(cid)).Annotations).To(HaveKey(manifest.AnnotationFormatted))
+	})
+
+	DescribeTable("runs an exclusivity check after one without a result, which may have removed the device node", func(check checkResult, replaced bool, count int) {
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		name := manifest.AttachmentName(cid)
+		env.check = checkResult{137, ""}
+		env.updatePod(name, func(pod *corev1.Pod) {
+			pod.Spec.EphemeralContainers = []corev1.EphemeralContainer{{EphemeralContainerCommon: corev1.EphemeralContainerCommon{Name: "exclusivity-check-1"}}}
+		})
+		first := env.pod(name).UID
+		env.check = check
+		_, err = env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod(name).UID != first).To(Equal(replaced))
+		Expect(env.pod(name).Spec.EphemeralContainers).To(HaveLen(count))
+	},
+		Entry("and creates the Pod again if it passes", checkResult{}, true, 0),
+		Entry("and keeps the Pod if the disk is in use", checkResult{exitCode: api.ExitFailed}, false, 2),
+		Entry("and keeps the Pod if it has no result either", checkResult{exitCode: 137}, false, 2),
+	)
 
 	DescribeTable("creates a filesystem on a blank disk", func(vmEnv, diskProperties, filesystem string) {
 		request := request("fs", `{}`)

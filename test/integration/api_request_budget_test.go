@@ -78,8 +78,8 @@ var _ = Describe("The number of requests", func() {
 		disk := env.createDisk(ctx)
 		expectAtMost(ctx, 1, "has_disk", disk)
 		// The attachment Pod starts only after the PVC records it as the owner, so that no Pod of a late request opens the disk. That
-		// requires two requests. After the first attachment, the PVC records the filesystem.
-		expectAtMost(ctx, 4+2+1+eventRequests, "attach_disk", vm, disk)
+		// requires two requests. After the first attachment, the PVC and the attachment Pod record the filesystem.
+		expectAtMost(ctx, 4+2+2+eventRequests, "attach_disk", vm, disk)
 		expectAtMost(ctx, 1+1, "get_disks", vm)
 		expectAtMost(ctx, 1, "set_disk_metadata", disk, map[string]any{"job": "web"})
 		// One request checks that the PVC is not being deleted, because its data would then be lost.
