@@ -178,7 +178,9 @@ const exclusivityCheckPrefix = "exclusivity-check-"
 // check failed), or with api.ExitNotPublished. It has a new name: an ephemeral container runs once and is never removed.
 func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev1.EphemeralContainer {
 	container := OwnContainer(attachment.Pod)
-	isOfProgram := func(mount corev1.VolumeMount) bool { return mount.Name == nodeImageVolume || mount.Name == recordVolume }
+	isOfProgram := func(mount corev1.VolumeMount) bool {
+		return mount.Name == nodeImageVolume || mount.Name == recordVolume
+	}
 	disk := api.Disk{CID: attachment.Disk(), VM: path.Join(attachment.Namespace, attachment.VM())}
 	return corev1.EphemeralContainer{EphemeralContainerCommon: corev1.EphemeralContainerCommon{
 		Name:                     exclusivityCheckPrefix + strconv.Itoa(len(attachment.Spec.EphemeralContainers)+1),
