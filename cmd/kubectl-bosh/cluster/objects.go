@@ -209,10 +209,13 @@ var keptKinds = []schema.GroupVersionResource{
 
 // isIncidental reports whether an object exists in a namespace without a user: it belongs to Kubernetes, this program, or the CPI.
 func isIncidental(object unstructured.Unstructured) bool {
-	labels := object.GetLabels()
-	_, ofCPI := labels[manifest.LabelRole]
-	return object.GetKind() == "ConfigMap" && object.GetName() == "kube-root-ca.crt" ||
-		(object.GetKind() == "Secret" || object.GetKind() == "ConfigMap") && (labels[manifest.LabelManagedBy] == fieldManager || ofCPI)
+	switch object.GetKind() {
+	case "ConfigMap":
+		return object.GetName() == "kube-root-ca.crt" || manifest.ManagerOf(&object) == fieldManager
+	case "Secret":
+		return slices.Contains([]string{fieldManager, manifest.ManagedBy}, manifest.ManagerOf(&object))
+	}
+	return false
 }
 
 // describeRemaining describes the objects of keptKinds in the client's namespace. It returns "" if there are none.
