@@ -44,9 +44,8 @@ type Attachment struct {
 // Pod, or by the PodTemplate of a VM with disk_strategy: recreate.
 //
 // Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
-// once the device is free. The postStart hook waits for the device node, and the kubelet marks the container as running only when
-// the hook returns. The Pod is therefore ready when the VM can use the disk. A readiness probe would add up to one second, and an
-// init container up to two.
+// once the device is free. The startup probe waits for the device node: the Pod is ready when the VM can use the disk. A postStart hook
+// does not show that, because a kubelet that starts again during the hook reports that the container is ready.
 func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
@@ -142,7 +141,7 @@ func (a Attachment) container() corev1.Container {
 	default:
 		container.Command = inVolume(a.disk().Command(api.Attach)...)
 	}
-	container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: wait}}}
+	container.StartupProbe = newStartupProbe(wait)
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	if a.Mode == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}

@@ -173,13 +173,8 @@ func (vm VM) container() corev1.Container {
 		Command:         inVolume(api.VMStart(vm.Init)...),
 		Resources:       vm.Resources,
 		SecurityContext: security,
-		StartupProbe: &corev1.Probe{
-			ProbeHandler:     corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: vm.startupProbeCommand()}},
-			PeriodSeconds:    1,
-			TimeoutSeconds:   10,
-			FailureThreshold: math.MaxInt32, // a VM that boots slowly is not restarted
-		},
-		ReadinessProbe: vm.readinessProbe(),
+		StartupProbe:    newStartupProbe(vm.startupProbeCommand()),
+		ReadinessProbe:  vm.readinessProbe(),
 		Lifecycle: &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 			Exec: &corev1.ExecAction{Command: vm.preStopCommand()},
 		}},
@@ -239,6 +234,14 @@ func addVolume(pod *corev1.Pod, mount corev1.VolumeMount, source corev1.VolumeSo
 var nodeFailureTolerations = []corev1.Toleration{
 	{Key: corev1.TaintNodeNotReady, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
 	{Key: corev1.TaintNodeUnreachable, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+}
+
+// newStartupProbe returns a startup probe with this command. A container that starts slowly is not restarted.
+func newStartupProbe(command []string) *corev1.Probe {
+	return &corev1.Probe{
+		ProbeHandler:  corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: command}},
+		PeriodSeconds: 1, TimeoutSeconds: 10, FailureThreshold: math.MaxInt32,
+	}
 }
 
 // startupProbeCommand returns the command that succeeds once the VM is booted.

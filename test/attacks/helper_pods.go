@@ -61,10 +61,15 @@ func helperCommandAttacks() []Attack {
 		commandAttack("for a disk with arguments in its name", "that VM's disks", withArgument("--cid", diskName+" --vm elsewhere/agent-other")),
 		commandAttack("with arguments", "another meaning of the command", func(c *corev1.Container) { c.Args = []string{"more"} }),
 		commandAttack("with a working directory", "files of the disk as programs", func(c *corev1.Container) { c.WorkingDir = "/volume" }),
-		commandAttack("with a preStop hook", rootOnNode, func(c *corev1.Container) { c.Lifecycle.PreStop = execHandler("/bin/sh", "-c", "id") }),
-		commandAttack("with another postStart hook", rootOnNode, func(c *corev1.Container) { c.Lifecycle.PostStart = execHandler("/bin/sh", "-c", "id") }),
-		commandAttack("with the command of bosh-node for another disk as its postStart hook", "a disk that only seems to be attached", func(c *corev1.Container) {
-			c.Lifecycle.PostStart.Exec.Command[4] = diskName
+		commandAttack("with a preStop hook", rootOnNode, func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: execHandler("/bin/sh", "-c", "id")}
+		}),
+		commandAttack("with a postStart hook", rootOnNode, func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: execHandler("/bin/sh", "-c", "id")}
+		}),
+		commandAttack("with another startup probe", rootOnNode, func(c *corev1.Container) { c.StartupProbe.Exec.Command = []string{"/bin/sh", "-c", "id"} }),
+		commandAttack("with the command of bosh-node for another disk as its startup probe", "a disk that only seems to be attached", func(c *corev1.Container) {
+			c.StartupProbe.Exec.Command[4] = diskName
 		}),
 		commandAttack("with a liveness probe", rootOnNode, func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "id"}}}}

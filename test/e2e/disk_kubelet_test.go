@@ -46,6 +46,34 @@ func describeKubeletRestarts(f *diskFixture) {
 		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
+	It("does not count as attached when the kubelet restarts before the attachment published it", func(ctx context.Context) {
+		disk := f.disk
+		f.vm.detach(ctx, disk)
+		program := "bosh-node disk attach --cid " + disk
+		attached := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(attached)
+			f.mustCall(ctx, "attach_disk", f.vm.cid, disk)
+		}()
+		Eventually(func() error { _, err := f.node.Shell(ctx, "pkill -STOP -f '"+program+"'"); return err }).WithContext(ctx).
+			WithPolling(time.Millisecond).Should(Succeed())
+		DeferCleanup(func(ctx context.Context) { _, _ = f.node.Shell(ctx, "pkill -CONT -f '"+program+"'") })
+		published := f.vm.run(ctx, "ls /dev/bosh/"+disk+" 2>/dev/null || true") != "" // it was faster
+		restartKubelet(ctx)
+		Eventually(func(g Gomega) {
+			pod, err := f.cluster.CoreV1().Pods(f.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pod.Status.ContainerStatuses).To(HaveExactElements(HaveField("State.Running", Not(BeNil()))))
+			g.Expect(published || !pod.Status.ContainerStatuses[0].Ready).To(BeTrue())
+		}).WithContext(ctx).Should(Succeed())
+		_, err := f.node.Shell(ctx, "pkill -CONT -f '"+program+"'")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(attached).WithContext(ctx).Should(BeClosed())
+		f.vm.attach(ctx, disk)
+		f.expectIntact(ctx)
+	}, NodeTimeout(longTest))
+
 	It("is detached when the kubelet restarts during detach_disk", func(ctx context.Context) {
 		previous, disk := f.vm.identity(ctx), f.disk
 		f.vm.callAgent(ctx, "unmount_disk", disk)
