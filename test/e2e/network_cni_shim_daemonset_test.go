@@ -22,16 +22,20 @@ type shimManifests struct {
 	files                   []string // paths of the installed shim's files on the node
 }
 
+// A subnet is for a delegate that requires addresses with a prefix length.
 func (env *testEnv) newShimManifests(subnet string) shimManifests {
 	GinkgoHelper()
 	node := env.embedded.Nodes[0]
 	plugins, networks := filepath.Join(node.Dir, "plugins"), filepath.Join(node.Dir, "cni")
-	settings := strings.NewReplacer(
+	replacements := []string{
 		"registry.example.org/bosh-cni-shim:1", os.Getenv("E2E_CNI_SHIM"),
-		"-namespaces=bosh", "-namespaces="+env.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
-		"                - verify\n", "                - verify\n                - -subnets="+subnet+"\n",
-		"# - -subnets=10.244.9.0/24", "- -subnets="+subnet,
-	)
+		"-namespaces=bosh", "-namespaces=" + env.namespace, "/opt/cni/bin", plugins, "/etc/cni/net.d", networks,
+	}
+	if subnet != "" {
+		replacements = append(replacements, "                - verify\n", "                - verify\n                - -subnets="+subnet+"\n",
+			"# - -subnets=10.244.9.0/24", "- -subnets="+subnet)
+	}
+	settings := strings.NewReplacer(replacements...)
 	read := func(name string) string {
 		raw, err := os.ReadFile(filepath.Join("../../manifests/cni-shim", name))
 		Expect(err).NotTo(HaveOccurred())

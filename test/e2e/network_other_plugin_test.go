@@ -73,7 +73,7 @@ var _ = Describe("A network plugin that ignores annotations", Label("networks", 
 var _ = Describe("Calico behind the CNI shim", Label("networks", "extended"), Serial, func() {
 	It("gets all of its configuration, and assigns the requested address", func(ctx context.Context) {
 		env := newTestEnv(ctx)
-		env.newShimManifests(embedded.BOSHNetworkPrefix + ".128.0/17").install(ctx)
+		env.newShimManifests("").install(ctx)
 		address := newAddress()
 		Eventually(env.probePodIP).WithArguments("bosh.cloudfoundry.org/ip-address", address).WithContext(ctx).Should(Equal(address))
 	}, NodeTimeout(longTest))
