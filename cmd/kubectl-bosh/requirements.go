@@ -14,8 +14,8 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
 
-// minFreeMiB is the free space in the home directory that the BOSH CLI requires for releases and stemcells. minStateMiB is much more than its
-// files in the environment directory.
+// minFreeMiB is the free space in the home directory that the BOSH CLI requires for releases and stemcells. minStateMiB is much more than
+// its files in the environment directory.
 const (
 	minFreeMiB  = 1024
 	minStateMiB = 8
@@ -56,8 +56,8 @@ func checkRuby() error {
 	return nil
 }
 
-// checkFreeSpace returns an error if the BOSH CLI has too little space for create-env, in the home directory or in the environment directory:
-// on a full disk, it empties the file with the director's state.
+// checkFreeSpace returns an error if the BOSH CLI has too little space for create-env, in the home directory or in the environment
+// directory: on a full disk, it empties the file with the director's state.
 func checkFreeSpace(dir environment.Dir) error {
 	home, err := os.UserHomeDir()
 	if err != nil {

@@ -18,8 +18,8 @@ func runCommand(ctx context.Context, arguments []string, env ...string) error {
 	return runWithLock(ctx, nil, arguments, env...)
 }
 
-// runWithLock is like runCommand. The command inherits the lock, if it is not nil: it ends only after the command does, even if this process
-// is killed before.
+// runWithLock is like runCommand. The command inherits the lock, if it is not nil: it ends only after the command does, even if this
+// process is killed before.
 func runWithLock(ctx context.Context, lock *os.File, arguments []string, env ...string) error {
 	command := exec.CommandContext(ctx, arguments[0], arguments[1:]...)
 	if lock != nil {

@@ -28,15 +28,6 @@ func (ws workspace) recordedCluster() *clusters.Identity {
 	return settings.Cluster
 }
 
-// replaceInFile replaces the matches of a pattern in a file.
-func (ws workspace) replaceInFile(name, pattern, replacement string) {
-	GinkgoHelper()
-	previous := ws.read(name)
-	replaced := regexp.MustCompile(pattern).ReplaceAllString(previous, replacement)
-	Expect(replaced).NotTo(Equal(previous), "%s has no match for %s", name, pattern)
-	ws.write(name, replaced)
-}
-
 // newServerAlias starts a proxy that serves the API server under another name, with a certificate of another authority. It returns the
 // proxy and the path of an administrator's kubeconfig for it.
 func (ws workspace) newServerAlias() (*apiproxy.Proxy, string) {

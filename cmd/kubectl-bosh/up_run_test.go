@@ -230,9 +230,9 @@ var _ = Describe("kubectl bosh up and down", func() {
 	It("are refused until the BOSH CLI of a killed run ends", func() {
 		ws.write("waits", "")
 		killed := ws.start("y\n", append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env")...)
-		Eventually(ws.path("calls")).Should(BeAnExistingFile())
+		Eventually(ws.path).WithArguments("calls").Should(BeAnExistingFile())
 		killed.Kill()
-		Eventually(ws.path("cli.pid")).Should(BeAnExistingFile())
+		Eventually(ws.path).WithArguments("cli.pid").Should(BeAnExistingFile())
 		session := ws.run("y\n", "up", "--bosh", "./create-env")
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say("^error: another `kubectl bosh up` or `down`, or its BOSH CLI, uses directory kubernetes; wait until it ends"))

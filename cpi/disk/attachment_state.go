@@ -148,8 +148,8 @@ func stateOfFinished(program corev1.ContainerStatus) AttachmentState {
 	return AttachmentRejected
 }
 
-// passedSince returns a function that reports whether the container ran an exclusivity check that passed after the program's last start, and
-// so removed the device node: the program publishes the disk again when it starts.
+// passedSince returns a function that reports whether the container ran an exclusivity check that passed after the program's last start,
+// and so removed the device node: the program publishes the disk again when it starts.
 func passedSince(start metav1.Time) func(corev1.ContainerStatus) bool {
 	return func(container corev1.ContainerStatus) bool {
 		check := container.State.Terminated

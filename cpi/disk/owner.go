@@ -96,7 +96,7 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.Attach
 	return s.recordFormatted(attachment)
 }
 
-// recordFormatted tells the program of an attachment Pod that the VM has the disk. A Pod that is gone does not start again.
+// recordFormatted records for the program of an attachment Pod that the VM has the disk. A Pod that is gone does not start again.
 func (s *Session) recordFormatted(attachment manifest.AttachmentPod) error {
 	if !attachment.LacksFormattedRecord() {
 		return nil

@@ -45,8 +45,8 @@ func (s *clusterState) nodeImages() stemcell.NodeImage {
 	return s.config.NodeImageStore(slog.New(slog.DiscardHandler))
 }
 
-// findNodeImage returns the image of bosh-node in the configuration or next to the program, or else that of an existing VM. Without any, the
-// error is stemcell.ErrNoNodeImage.
+// findNodeImage returns the image of bosh-node in the configuration or next to the program, or else that of an existing VM. Without any,
+// the error is stemcell.ErrNoNodeImage.
 func (s *clusterState) findNodeImage(ctx context.Context) (string, error) {
 	image, err := s.nodeImages().Reference()
 	if !errors.Is(err, stemcell.ErrNoNodeImage) {

@@ -14,12 +14,6 @@ import (
 
 // describeKubeletRestarts specifies what happens to a disk when the kubelet restarts, or restarts the VM's container.
 func describeKubeletRestarts(f *diskFixture) {
-	restartKubelet := func(ctx context.Context) {
-		GinkgoHelper()
-		Expect(f.node.RestartKubelet(ctx)).To(Succeed())
-		// The kubelet reports that it is healthy before it knows its Pods.
-		Eventually(func() error { _, err := f.vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
-	}
 	// restartKubeletWhen restarts the kubelet as soon as the attachment Pod meets the condition.
 	restartKubeletWhen := func(ctx context.Context, condition func(*corev1.Pod) bool) {
 		GinkgoHelper()
@@ -27,12 +21,12 @@ func describeKubeletRestarts(f *diskFixture) {
 			pod, err := f.cluster.CoreV1().Pods(f.namespace).Get(ctx, f.disk+"-attachment", metav1.GetOptions{})
 			return err == nil && condition(pod)
 		}).WithContext(ctx).WithPolling(time.Millisecond).Should(BeTrue())
-		restartKubelet(ctx)
+		f.restartKubelet(ctx)
 	}
 
 	It("stays mounted when the kubelet restarts", func(ctx context.Context) {
 		previous := f.vm.identity(ctx)
-		restartKubelet(ctx)
+		f.restartKubelet(ctx)
 		Expect(f.vm.identity(ctx)).To(Equal(previous))
 		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
@@ -43,34 +37,6 @@ func describeKubeletRestarts(f *diskFixture) {
 		runConcurrently(func() { f.mustCall(ctx, "attach_disk", f.vm.cid, f.disk) }, func() { restartKubeletWhen(ctx, func(*corev1.Pod) bool { return true }) })
 		f.vm.attach(ctx, f.disk)
 		Expect(f.vm.identity(ctx)).To(Equal(previous))
-		f.expectIntact(ctx)
-	}, NodeTimeout(longTest))
-
-	It("does not count as attached when the kubelet restarts before the attachment published it", func(ctx context.Context) {
-		disk := f.disk
-		f.vm.detach(ctx, disk)
-		program := "bosh-node disk attach --cid " + disk
-		attached := make(chan struct{})
-		go func() {
-			defer GinkgoRecover()
-			defer close(attached)
-			f.mustCall(ctx, "attach_disk", f.vm.cid, disk)
-		}()
-		Eventually(func() error { _, err := f.node.Shell(ctx, "pkill -STOP -f '"+program+"'"); return err }).WithContext(ctx).
-			WithPolling(time.Millisecond).Should(Succeed())
-		DeferCleanup(func(ctx context.Context) { _, _ = f.node.Shell(ctx, "pkill -CONT -f '"+program+"'") })
-		published := f.vm.run(ctx, "ls /dev/bosh/"+disk+" 2>/dev/null || true") != "" // it was faster
-		restartKubelet(ctx)
-		Eventually(func(g Gomega) {
-			pod, err := f.cluster.CoreV1().Pods(f.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
-			g.Expect(err).NotTo(HaveOccurred())
-			g.Expect(pod.Status.ContainerStatuses).To(HaveExactElements(HaveField("State.Running", Not(BeNil()))))
-			g.Expect(published || !pod.Status.ContainerStatuses[0].Ready).To(BeTrue())
-		}).WithContext(ctx).Should(Succeed())
-		_, err := f.node.Shell(ctx, "pkill -CONT -f '"+program+"'")
-		Expect(err).NotTo(HaveOccurred())
-		Eventually(attached).WithContext(ctx).Should(BeClosed())
-		f.vm.attach(ctx, disk)
 		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
 
@@ -94,4 +60,42 @@ func describeKubeletRestarts(f *diskFixture) {
 		f.vm.waitForAgent(ctx)
 		f.expectIntact(ctx)
 	}, NodeTimeout(longTest))
+}
+
+// describeUnpublishedAttachments specifies what happens when the kubelet restarts before an attachment published its disk.
+func describeUnpublishedAttachments(f *diskFixture) {
+	It("does not count as attached when the kubelet restarts before the attachment published it", func(ctx context.Context) {
+		disk := f.disk
+		f.vm.detach(ctx, disk)
+		program := "bosh-node disk attach --cid " + disk
+		attached := make(chan struct{})
+		go func() {
+			defer GinkgoRecover()
+			defer close(attached)
+			f.mustCall(ctx, "attach_disk", f.vm.cid, disk)
+		}()
+		Eventually(func() error { _, err := f.node.Shell(ctx, "pkill -STOP -f '"+program+"'"); return err }).WithContext(ctx).
+			WithPolling(time.Millisecond).Should(Succeed())
+		DeferCleanup(func(ctx context.Context) { _, _ = f.node.Shell(ctx, "pkill -CONT -f '"+program+"'") })
+		published := f.vm.run(ctx, "ls /dev/bosh/"+disk+" 2>/dev/null || true") != "" // it was faster
+		f.restartKubelet(ctx)
+		Eventually(func(g Gomega) {
+			pod, err := f.cluster.CoreV1().Pods(f.namespace).Get(ctx, disk+"-attachment", metav1.GetOptions{})
+			g.Expect(err).NotTo(HaveOccurred())
+			g.Expect(pod.Status.ContainerStatuses).To(HaveExactElements(HaveField("State.Running", Not(BeNil()))))
+			g.Expect(published || !pod.Status.ContainerStatuses[0].Ready).To(BeTrue())
+		}).WithContext(ctx).Should(Succeed())
+		_, err := f.node.Shell(ctx, "pkill -CONT -f '"+program+"'")
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(attached).WithContext(ctx).Should(BeClosed())
+		f.vm.attach(ctx, disk)
+		f.expectIntact(ctx)
+	}, NodeTimeout(longTest))
+}
+
+// restartKubelet restarts the kubelet, and waits until it knows its Pods: it reports that it is healthy before.
+func (f *diskFixture) restartKubelet(ctx context.Context) {
+	GinkgoHelper()
+	Expect(f.node.RestartKubelet(ctx)).To(Succeed())
+	Eventually(func() error { _, err := f.vm.tryRun(ctx, "true"); return err }).WithContext(ctx).Should(Succeed())
 }

@@ -100,6 +100,7 @@ var _ = Describe("A persistent disk", Label("disks"), func() {
 			BeforeAll(func(ctx context.Context) { f.setUp(ctx, properties) }, NodeTimeout(longTest))
 			describeAttachmentPodFailures(&f)
 			describeKubeletRestarts(&f)
+			describeUnpublishedAttachments(&f)
 			describeNodeReboots(&f)
 		})
 	}

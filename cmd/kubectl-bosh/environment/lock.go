@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// Lock creates the directory if it does not exist, and locks it for `up` or `down`. It fails if another process has it locked. The lock lasts
-// until unlock is called, and all processes that inherited the file have ended. unlock also deletes a directory without settings.
+// Lock creates the directory if it does not exist, and locks it for `up` or `down`. It fails if another process has it locked. The lock
+// lasts until unlock is called, and all processes that inherited the file have ended. unlock also deletes a directory without settings.
 func (d Dir) Lock() (lock *os.File, unlock func(), err error) {
 	if err := os.MkdirAll(d.Path, 0o700); err != nil {
 		return nil, nil, err

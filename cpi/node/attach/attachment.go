@@ -76,7 +76,8 @@ func waitForStop(ctx context.Context) {
 }
 
 // whileFree calls do while the device is open exclusively, and no process of the VM and no loop device uses it: nothing can mount it
-// meanwhile. The error is device.ErrBusy if it is in use. Any other error leaves that open. A device that is gone is free, because nothing can write to it.
+// meanwhile. The error is device.ErrBusy if it is in use. Any other error leaves that open. A device that is gone is free, because nothing
+// can write to it.
 //
 // Processes outside of the VM that have the device open without a mount, such as udev, do not count.
 func (a attachment) whileFree(path string, numbers device.Numbers, do func() error) error {

@@ -102,8 +102,8 @@ func (a attachment) complete(ctx context.Context, prepared *volume.Device) error
 }
 
 // removeStaleNode removes the node of a killed attachment if it is not the device of the disk any more: the VM must not find another disk
-// at this node, also if this attachment fails. The node stays if the VM still uses its device. published reports that the node is the device
-// of the disk.
+// at this node, also if this attachment fails. The node stays if the VM still uses its device. published reports that the node is the
+// device of the disk.
 func (a attachment) removeStaleNode() (published bool, err error) {
 	numbers, err := device.NumbersOf(a.sys, a.node)
 	if errors.Is(err, device.ErrNotDevice) {

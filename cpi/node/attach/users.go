@@ -18,8 +18,8 @@ import (
 // checkNotUsedByOthers fails if the device is in use, and not only by this VM. used reports that the VM uses it. It retries, because other
 // programs, such as an exclusivity check, open the device exclusively for a moment.
 //
-// A mount of this device in the VM shows that the VM uses it. A btrfs filesystem, a volume group or an encrypted device shows no such mount:
-// if the VM already has a node of the disk, as published reports, it is the VM that uses the device, unless another user is visible.
+// A mount of this device in the VM shows that the VM uses it. A btrfs filesystem, a volume group or an encrypted device shows no such
+// mount: if the VM already has a node of the disk, as published reports, it is the VM that uses the device, unless another user is visible.
 func (a attachment) checkNotUsedByOthers(ctx context.Context, prepared *volume.Device, published bool) (used bool, err error) {
 	err = attempt(ctx, func() error {
 		file, err := device.OpenExclusive(a.sys, prepared.Path)

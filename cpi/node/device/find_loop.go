@@ -88,26 +88,24 @@ func scan(sys system.System, image imageFile) ([]*Loop, error) {
 // LoopsOver returns the paths of the loop devices that show this device, for example because root in a VM ran losetup with its node. An
 // exclusive open does not detect them. LoopsOver looks only at loop devices of files in /dev: other files may be on storage that does not
 // respond, and the kubelet has a loop device of its own for a Block volume, below its directory.
-func LoopsOver(sys system.System, numbers Numbers) ([]string, error) {
-	return retry(context.Background(), func() (paths []string, err error) {
-		names, err := sys.ReadDir("/sys/block")
+func LoopsOver(sys system.System, numbers Numbers) (paths []string, err error) {
+	names, err := sys.ReadDir("/sys/block")
+	if err != nil {
+		return nil, err
+	}
+	for _, name := range names {
+		if !isLoop(name) {
+			continue
+		}
+		shows, err := showsDevice(sys, name, numbers)
 		if err != nil {
 			return nil, err
 		}
-		for _, name := range names {
-			if !isLoop(name) {
-				continue
-			}
-			shows, err := showsDevice(sys, name, numbers)
-			if err != nil {
-				return nil, err
-			}
-			if shows {
-				paths = append(paths, "/dev/"+name)
-			}
+		if shows {
+			paths = append(paths, "/dev/"+name)
 		}
-		return paths, nil
-	})
+	}
+	return paths, nil
 }
 
 // showsDevice reports whether the loop device shows this device by a file in /dev.
