@@ -125,8 +125,8 @@ var _ = Describe("The decision to format", func() {
 
 	It("is an error with a code if the device cannot be read", func() {
 		sys := newFile()
-		sys.Before = func(call, _ string) error {
-			if call == "read" {
+		sys.Before = func(call, path string) error {
+			if call == "read" && path == "/disk" {
 				return unix.EIO
 			}
 			return nil
