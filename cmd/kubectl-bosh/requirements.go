@@ -73,7 +73,8 @@ func checkFreeMiB(path string, required uint64, remedy string) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if free := stat.Bavail * uint64(stat.Bsize) >> 20; free < required { //nolint:gosec // its type differs by platform
-		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there; delete files, or %s", path, free, required, remedy)
+		return fmt.Errorf("%s has %d MiB of free space, but the BOSH CLI requires %d MiB there; delete files, or %s",
+			path, free, required, remedy)
 	}
 	return nil
 }

@@ -118,7 +118,6 @@ func helperPodSpecAttacks() []Attack {
 		rejected("host-namespaces", "helper Pod in the node's IPC namespace", "PSS Baseline: Host Namespaces", "shared memory of the node's programs", tryHelperPod(func(pod *corev1.Pod) { pod.Spec.HostIPC = true })),
 		rejected("mounts", "helper Pod with its disk mounted over programs", "", rootOnNode, tryHelperPod(withContainer(withDiskMountedAt("/bin")))),
 		rejected("mounts", "helper Pod with its disk mounted instead of its marker files", "", "an unformatted disk that counts as formatted", tryHelperPod(withContainer(withDiskMountedAt("/markers")))),
-		rejected("mounts", "helper Pod with its disk mounted instead of its record", "", "a formatted disk that counts as unformatted", tryHelperPod(withContainer(withDiskMountedAt("/pod")))),
 		rejected("mounts", "helper Pod with a subpath of its disk", "", "symbolic links on the disk, which the kubelet follows", tryHelperPod(withContainer(func(c *corev1.Container) {
 			c.VolumeMounts[1].SubPath = "etc" // of the disk
 		}))),
