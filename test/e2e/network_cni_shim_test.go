@@ -178,6 +178,9 @@ type shimFixture struct {
 // shimBridge is the bridge in the host's network namespace that connects the namespaces of the tests.
 const shimBridge = "boshshimtest"
 
+// shimNode is the node of the Pods, on which no kubelet runs.
+const shimNode = "nowhere"
+
 func newShimFixture(ctx context.Context) shimFixture {
 	f := shimFixture{dir: GinkgoT().TempDir()}
 	program, err := gexec.BuildWithEnvironment("bosh-kubernetes-cpi/cmd/cni-shim", []string{"CGO_ENABLED=0"})
@@ -192,6 +195,8 @@ func newShimFixture(ctx context.Context) shimFixture {
 	DeferCleanup(func() error { return f.plane.Stop() })
 	Expect(f.plane.Start(ctx)).To(Succeed())
 	Expect(f.plane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"default"}}`)).To(Succeed())
+	// Kubernetes deletes Pods on a node that does not exist, after 40 seconds.
+	Expect(f.plane.Apply(ctx, `{"apiVersion":"v1","kind":"Node","metadata":{"name":"`+shimNode+`"}}`)).To(Succeed())
 	DeferCleanup(func(ctx SpecContext) {
 		_, _ = embedded.Run(ctx, "ip", "link", "delete", shimBridge) // not found if no test ran ADD
 	})
@@ -221,7 +226,7 @@ func (f shimFixture) createPod(ctx context.Context, name, addresses string) shim
 	}
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": pod.name, "namespace": "default", "annotations": annotations},
-		"spec": map[string]any{"nodeName": "nowhere", "containers": []any{map[string]any{"name": "c", "image": "none"}}},
+		"spec": map[string]any{"nodeName": shimNode, "containers": []any{map[string]any{"name": "c", "image": "none"}}},
 	})
 	Expect(err).NotTo(HaveOccurred())
 	Expect(f.plane.Apply(ctx, string(raw))).To(Succeed())
