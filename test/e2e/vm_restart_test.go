@@ -22,6 +22,16 @@ import (
 //go:embed testdata/keeper
 var keeperJobScript string
 
+// addState adds everything that a restart must keep: files on the disk and on the VM, changes of the system, credentials and a running job.
+func (vm *testVM) addState(ctx context.Context) {
+	GinkgoHelper()
+	vm.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
+	vm.run(ctx, modifySystemScript)
+	vm.rotateCredentials(ctx, "rotated")
+	vm.run(ctx, keeperJobScript)
+	vm.waitForJob(ctx)
+}
+
 // persistentState returns the state that a restart must not change.
 func (vm *testVM) persistentState(ctx context.Context) map[string]string {
 	GinkgoHelper()
@@ -113,11 +123,7 @@ func (env *testEnv) expectSurvivesRestarts(ctx context.Context, stemcell string)
 	vm := env.createVMFromStemcell(ctx, stemcell, map[string]any{})
 	disk := env.createDisk(ctx, 64, map[string]any{})
 	vm.attach(ctx, disk)
-	vm.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
-	vm.run(ctx, modifySystemScript)
-	vm.rotateCredentials(ctx, "rotated")
-	vm.run(ctx, keeperJobScript)
-	vm.waitForJob(ctx)
+	vm.addState(ctx)
 	previous := vm.persistentState(ctx)
 
 	By("killing the agent, which its supervisor restarts in the same container")
@@ -182,11 +188,7 @@ var _ = Describe("A VM restart", Label("vms"), func() {
 		vm := env.createVMFromSpec(ctx, vmSpec{properties: nodeSelector(node)})
 		disk := env.createDisk(ctx, 64, map[string]any{"storage_class": embedded.CSIClass})
 		vm.attach(ctx, disk)
-		vm.run(ctx, "echo kept >/var/vcap/store/file; echo kept >/var/vcap/data/marker")
-		vm.run(ctx, modifySystemScript)
-		vm.rotateCredentials(ctx, "rotated")
-		vm.run(ctx, keeperJobScript)
-		vm.waitForJob(ctx)
+		vm.addState(ctx)
 		vm.run(ctx, "sync") // a power cut loses unwritten data
 		state := func() map[string]string {
 			state := vm.persistentState(ctx)

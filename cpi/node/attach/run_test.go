@@ -214,10 +214,7 @@ var _ = Describe("An attachment", func() {
 	})
 
 	It("publishes the loop device of a killed attachment, which the VM still uses", func() {
-		format(f.Path(image))
-		path, numbers := f.bindImage()
-		f.mknod(nodePath, numbers)
-		f.mknod("/dev/"+loopName(f), numbers)
+		path, numbers := f.publishImage()
 		release := f.hold(nodePath)
 		f.addMount(numbers, processtest.InVM(vm))
 		removed := false
@@ -233,10 +230,7 @@ var _ = Describe("An attachment", func() {
 	})
 
 	It("publishes the device of a killed attachment again, although no mount shows that the VM uses it, as with btrfs or LVM", func() {
-		format(f.Path(image))
-		_, numbers := f.bindImage()
-		f.mknod(nodePath, numbers)
-		f.mknod("/dev/"+loopName(f), numbers)
+		_, numbers := f.publishImage()
 		release := f.hold(nodePath)
 		f.attach(f.System())
 		Expect(f.numbers()).To(Equal(numbers))
@@ -244,10 +238,7 @@ var _ = Describe("An attachment", func() {
 	})
 
 	It("does not publish the device of a killed attachment again if it is mounted outside of the VM", func() {
-		format(f.Path(image))
-		_, numbers := f.bindImage()
-		f.mknod(nodePath, numbers)
-		f.mknod("/dev/"+loopName(f), numbers)
+		_, numbers := f.publishImage()
 		f.hold(nodePath)
 		f.addMount(numbers)
 		_ = expectCode(run(attach.Run, f.System(), disk), "disk-in-use")

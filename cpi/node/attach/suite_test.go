@@ -131,6 +131,16 @@ func (f fixture) bindImage() (path string, numbers device.Numbers) {
 	return path, numbers
 }
 
+// publishImage formats the image, binds a loop device to it and publishes that, as an earlier attachment did.
+func (f fixture) publishImage() (path string, numbers device.Numbers) {
+	GinkgoHelper()
+	format(f.Path(image))
+	path, numbers = f.bindImage()
+	f.mknod(nodePath, numbers)
+	f.mknod("/dev/"+loopName(f), numbers)
+	return path, numbers
+}
+
 func losetup(arguments ...string) string {
 	GinkgoHelper()
 	output, err := exec.Command("losetup", arguments...).CombinedOutput()

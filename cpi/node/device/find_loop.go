@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"path"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -65,14 +66,11 @@ func LoopAt(sys system.System, numbers Numbers, image string) (*Loop, error) {
 // scan returns all loop devices of the image.
 func scan(sys system.System, image imageFile) ([]*Loop, error) {
 	return retry(context.Background(), func() (loops []*Loop, err error) {
-		names, err := sys.ReadDir("/sys/block")
+		names, err := loopNames(sys)
 		if err != nil {
 			return nil, err
 		}
 		for _, name := range names {
-			if !isLoop(name) {
-				continue
-			}
 			loop, err := open(sys, name, image)
 			if err != nil {
 				return nil, errors.Join(err, closeAll(loops))
@@ -89,14 +87,11 @@ func scan(sys system.System, image imageFile) ([]*Loop, error) {
 // exclusive open does not detect them. LoopsOver looks only at loop devices of files in /dev: other files may be on storage that does not
 // respond, and the kubelet has a loop device of its own for a Block volume, below its directory.
 func LoopsOver(sys system.System, numbers Numbers) (paths []string, err error) {
-	names, err := sys.ReadDir("/sys/block")
+	names, err := loopNames(sys)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range names {
-		if !isLoop(name) {
-			continue
-		}
 		shows, err := showsDevice(sys, name, numbers)
 		if err != nil {
 			return nil, err
@@ -132,6 +127,12 @@ func closeAll(loops []*Loop) (err error) {
 		err = errors.Join(err, loop.Close())
 	}
 	return err
+}
+
+// loopNames returns the names of the node's loop devices, as in loop0, bound or not.
+func loopNames(sys system.System) ([]string, error) {
+	names, err := sys.ReadDir("/sys/block")
+	return slices.DeleteFunc(names, func(name string) bool { return !isLoop(name) }), err
 }
 
 func isLoop(name string) bool {
