@@ -336,6 +336,20 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 			HaveField("Platform.Architecture", "amd64"), HaveField("Platform.Architecture", "arm64")))
 	}, NodeTimeout(longTest))
 
+	It("contains the examples, with manifests that name their release by URL and checksum", func(ctx context.Context) {
+		manifests := download(ctx, r.fileURL("0.1.0", "bosh-kubernetes-cpi-manifests-0.1.0.tgz"))
+		for _, example := range []string{"routers.yml", "etcd.yml"} {
+			var manifest struct {
+				Releases []struct{ Name, Version, URL, SHA1 string } `json:"releases"`
+			}
+			Expect(yaml.Unmarshal(readArchive(manifests, "bosh-kubernetes-cpi-0.1.0/manifests/examples/"+example), &manifest)).To(Succeed())
+			Expect(manifest.Releases).To(HaveLen(1))
+			release := manifest.Releases[0]
+			Expect(release.Version).To(Equal("0.1.0"))
+			Expect(release.SHA1).To(Equal(fmt.Sprintf("sha256:%x", sha256.Sum256(download(ctx, release.URL)))))
+		}
+	}, NodeTimeout(longTest))
+
 	It("has the same files if it is published from another clone, with the next commit, which records it", func(ctx context.Context) {
 		checkout, again := r.cloneRepository(ctx), GinkgoT().TempDir()
 		r.run(ctx, checkout, "make", "release", "VERSION=0.1.0", "FINAL=1")

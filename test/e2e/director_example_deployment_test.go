@@ -103,16 +103,16 @@ func exampleVMExtension(name string) map[string]any {
 	GinkgoHelper()
 	raw, err := os.ReadFile(filepath.Join(examplesDir, "cloud-config.yml"))
 	Expect(err).NotTo(HaveOccurred())
-	var operations []struct {
-		Value struct {
+	var config struct {
+		Extensions []struct {
 			Name       string         `json:"name"`
 			Properties map[string]any `json:"cloud_properties"`
-		} `json:"value"`
+		} `json:"vm_extensions"`
 	}
-	Expect(yaml.Unmarshal(raw, &operations)).To(Succeed())
-	for _, operation := range operations {
-		if operation.Value.Name == name {
-			return operation.Value.Properties
+	Expect(yaml.Unmarshal(raw, &config)).To(Succeed())
+	for _, extension := range config.Extensions {
+		if extension.Name == name {
+			return extension.Properties
 		}
 	}
 	Fail("the examples do not have the vm_extension " + name)

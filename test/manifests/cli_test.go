@@ -17,7 +17,6 @@ import (
 
 // variableValues are the values of the variables in all files.
 var variableValues = map[string]any{
-	"stemcell_os":   "ubuntu-jammy",
 	"director_name": "kubernetes", "internal_ip": "10.1.128.6", "internal_cidr": "10.1.128.0/17", "internal_gw": "10.1.128.1",
 	"namespace":          namespace,
 	"kubernetes_cpi_url": "", "kubernetes_cpi_sha1": "", "stemcell_url": "", "stemcell_sha1": "", "releases": "", // see createReleases

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +17,15 @@ import (
 
 const exampleJobsDir = manifestsDir + "/examples/release/jobs"
 
-// exampleCloudConfig returns the cloud config with the ops file of the examples.
-func exampleCloudConfig(options ...option) template {
-	return cloudConfig("cloud-config.yml", append(options, option{ops: []string{manifestPath("examples/cloud-config.yml")}})...)
+// exampleCloudConfig returns the cloud config with that of the examples, as the director merges them.
+func exampleCloudConfig(ctx context.Context, options ...option) map[string]any {
+	GinkgoHelper()
+	config := cloudConfig("cloud-config.yml", options...).interpolate(ctx)
+	examples := template{base: manifestPath("examples/cloud-config.yml")}.interpolate(ctx)
+	Expect(slices.Collect(maps.Keys(examples))).To(ConsistOf("vm_extensions"))
+	Expect(namesOf(config, "vm_extensions")).NotTo(ContainElements(namesOf(examples, "vm_extensions")))
+	config["vm_extensions"] = append(lookup(config, "vm_extensions").([]any), lookup(examples, "vm_extensions").([]any)...)
+	return config
 }
 
 // exampleJob is the spec of a job in the release of the examples.
@@ -68,7 +75,7 @@ var _ = Describe("The examples", func() {
 	AfterEach(emptyNamespace)
 
 	It("extend the cloud config with VMs that the CPI can create", func(ctx context.Context) {
-		config := exampleCloudConfig(cloudConfigNetworks[0]).interpolate(ctx)
+		config := exampleCloudConfig(ctx, cloudConfigNetworks[0])
 		expectConsistent(config)
 		for _, extension := range lookup(config, "vm_extensions").([]any) {
 			expectProperties(extension.(map[string]any)["cloud_properties"], "vm")
@@ -78,8 +85,8 @@ var _ = Describe("The examples", func() {
 
 	for _, name := range []string{"etcd.yml", "routers.yml"} {
 		It("use only names that the cloud config and the release define: "+name, func(ctx context.Context) {
-			config := exampleCloudConfig(cloudConfigNetworks[0], zonesOption).interpolate(ctx)
-			manifest := template{base: manifestPath("examples/" + name), vars: []string{"stemcell_os"}}.interpolate(ctx)
+			config := exampleCloudConfig(ctx, cloudConfigNetworks[0], zonesOption)
+			manifest := template{base: manifestPath("examples/" + name)}.interpolate(ctx)
 			release := nameOf(lookup(manifest, "releases").([]any)[0])
 			provided, consumed := []string{}, []string{}
 			for _, element := range lookup(manifest, "instance_groups").([]any) {
