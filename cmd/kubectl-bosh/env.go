@@ -83,6 +83,7 @@ func (o envOptions) run(command *cobra.Command, conn *connection) error {
 			return err
 		}
 		variables = append(variables, environment.Variable{Name: "BOSH_ALL_PROXY", Value: url})
+		variables = append(variables, environment.NoProxy(login.Address)...)
 	}
 	return o.print(command.OutOrStdout(), variables)
 }

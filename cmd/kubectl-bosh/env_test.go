@@ -46,6 +46,12 @@ var _ = Describe("kubectl bosh env", func() {
 		Expect(env()["BOSH_ALL_PROXY"]).NotTo(BeEmpty(), "another proxy")
 	})
 
+	It("lets the BOSH CLI connect to the director neither through an HTTP proxy nor directly", func() {
+		GinkgoT().Setenv("NO_PROXY", "localhost, 10.246.0.60, 10.246.0.60/30")
+		Expect(env()).To(HaveKeyWithValue("NO_PROXY", "localhost,10.246.0.62/31,10.246.0.61/32,"+
+			"10.246.0.60:6868,10.246.0.60:25555,10.246.0.60:8443,10.246.0.60:8844"))
+	})
+
 	It("starts one proxy if several run at the same time", func() {
 		var sessions []*gexec.Session
 		for range 4 {

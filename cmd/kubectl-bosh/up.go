@@ -452,15 +452,21 @@ func (r *environmentRun) execBOSH(ctx context.Context, arguments []string, varia
 	})
 }
 
-// withProxy calls do with the environment variable of a proxy, or with none if there is a route.
+// withProxy calls do with the environment variables of a proxy, or with none if there is a route.
 func (r *environmentRun) withProxy(ctx context.Context, do func(ctx context.Context, proxy ...string) error) error {
 	if r.options.noProxy {
 		return do(context.WithoutCancel(ctx)) // the CLI receives signals itself
+	}
+	vars, err := r.dir.ReadVars()
+	if err != nil {
+		return err
 	}
 	options := proxyOptions{direct: true, wait: defaultVMWait}
 	server, listener, err := listenProxy(ctx, r.command.ErrOrStderr(), r.cluster.Client, r.config, options)
 	if err != nil {
 		return err
 	}
-	return serveWhile(ctx, server, listener, do)
+	return serveWhile(ctx, server, listener, func(ctx context.Context, proxy ...string) error {
+		return do(ctx, append(proxy, environment.Environment(environment.NoProxy(vars.GetString("internal_ip")))...)...)
+	})
 }

@@ -50,15 +50,18 @@ func (l Login) Variables() []Variable {
 }
 
 // Environment returns the variables as NAME=VALUE.
-func (l Login) Environment() (variables []string) {
-	for _, variable := range l.Variables() {
-		variables = append(variables, variable.Name+"="+variable.Value)
-	}
-	return variables
-}
+func (l Login) Environment() []string { return Environment(l.Variables()) }
 
 // Variable is a variable of a process.
 type Variable struct{ Name, Value string }
+
+// Environment returns variables as NAME=VALUE.
+func Environment(variables []Variable) (environment []string) {
+	for _, variable := range variables {
+		environment = append(environment, variable.Name+"="+variable.Value)
+	}
+	return environment
+}
 
 // Proxy is the proxy that `kubectl bosh env` started.
 type Proxy struct {

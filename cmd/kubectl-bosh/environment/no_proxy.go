@@ -1,0 +1,47 @@
+package environment
+
+import (
+	"cmp"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+)
+
+// directorPorts are the ports of a director to which the BOSH CLI connects: its agent, the API, UAA and CredHub.
+var directorPorts = []string{"6868", "25555", "8443", "8844"}
+
+// NoProxy returns the variable NO_PROXY with which the BOSH CLI reaches the director at this address through BOSH_ALL_PROXY, or none if
+// the current value has no effect. The CLI sends HTTP requests to the proxy in HTTPS_PROXY, unless NO_PROXY has the address, but it then
+// ignores BOSH_ALL_PROXY, too, unless NO_PROXY has the address only with its ports (bosh-utils/httpclient, golang.org/x/net/proxy).
+func NoProxy(director string) []Variable {
+	current := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy"))
+	address, err := netip.ParseAddr(director)
+	if err != nil || current+os.Getenv("HTTPS_PROXY")+os.Getenv("https_proxy") == "" {
+		return nil
+	}
+	var entries []string
+	for entry := range strings.SplitSeq(current, ",") {
+		entry = strings.TrimSpace(entry)
+		if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Contains(address) {
+			entries = append(entries, exclude(prefix, address)...)
+		} else if entry != "" && entry != director {
+			entries = append(entries, entry)
+		}
+	}
+	for _, port := range directorPorts {
+		entries = append(entries, net.JoinHostPort(director, port))
+	}
+	return []Variable{{"NO_PROXY", strings.Join(entries, ",")}}
+}
+
+// exclude returns the ranges that contain all addresses of the prefix except this one.
+func exclude(prefix netip.Prefix, address netip.Addr) (ranges []string) {
+	for bits := prefix.Bits(); bits < address.BitLen(); bits++ {
+		sibling := address.AsSlice()
+		sibling[bits/8] ^= 0x80 >> (bits % 8)
+		other, _ := netip.AddrFromSlice(sibling)
+		ranges = append(ranges, netip.PrefixFrom(other, bits+1).Masked().String())
+	}
+	return ranges
+}
