@@ -110,7 +110,8 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 		"Light stemcell (`path`, URL, or image in a registry; default for a new director: "+o.PublishedStemcell.String()+")")
 	flags.StringVar(&o.StemcellSHA1, "stemcell-sha1", "",
 		"Stemcell `checksum`, as SHA1 or sha256:SHA256; required if --stemcell is a URL")
-	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones (repeatable)")
+	flags.StringArrayVarP(&o.OpsFiles, "ops-file", "o", nil, "Additional ops `file`, applied after the generated ones, or the name of one "+
+		"that up contains, such as small.yml (repeatable)")
 	flags.StringArrayVarP(&o.Vars, "var", "v", nil, "Manifest variable as `name=value`; the value is YAML (repeatable)")
 	flags.StringVar(&o.Network, "network", "", "Address `type` of the director: static for a Pod address, service for a Service address "+
 		"(default: static if a reserved range is known, otherwise service)")

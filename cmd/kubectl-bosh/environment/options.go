@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/manifests"
 )
 
 // Options are the values of the operator's flags. For empty options, the recorded decisions apply, or an inspection of the cluster
@@ -129,7 +130,9 @@ func (o Options) CheckFiles() error {
 	}
 	files := [][2]string{{"--release", o.Release}, {"--stemcell", o.Stemcell}, {manifestFlag, manifest}}
 	for _, opsFile := range o.OpsFiles {
-		files = append(files, [2]string{"--ops-file", opsFile})
+		if !isEmbedded(opsFile) {
+			files = append(files, [2]string{"--ops-file", opsFile})
+		}
 	}
 	for _, file := range files {
 		flag, path := file[0], strings.TrimPrefix(file[1], "file://")
@@ -144,6 +147,12 @@ func (o Options) CheckFiles() error {
 		}
 	}
 	return nil
+}
+
+// isEmbedded reports whether an ops file without a directory is one of this program, and not one of the operator.
+func isEmbedded(opsFile string) bool {
+	_, err := manifests.Files.ReadFile(opsFile)
+	return err == nil && !isFile(opsFile)
 }
 
 func validateChoice(flag, value string, known ...string) error {

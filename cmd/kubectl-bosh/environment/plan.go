@@ -149,6 +149,9 @@ func (p *Plan) applyOptions() error {
 		if err != nil {
 			return err
 		}
+		if isEmbedded(opsFile) {
+			path = opsDir + "/" + opsFile
+		}
 		if !slices.Contains(p.OpsFiles, path) {
 			p.OpsFiles = append(p.OpsFiles, path)
 		}

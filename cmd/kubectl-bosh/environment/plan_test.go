@@ -176,6 +176,22 @@ var _ = Describe("The plan of up", func() {
 		Expect(decisions(ctx)).To(HaveKeyWithValue("namespace", ContainSubstring("instead of restricted")))
 	})
 
+	It("contains ops files, which its options select by name", func(ctx context.Context) {
+		options.OpsFiles = []string{"small.yml"}
+		Expect(options.CheckFiles()).To(Succeed())
+		Expect(write(ctx).OpsFiles).To(ContainElement("ops/small.yml"))
+		Expect(filepath.Join(dir.Path, "ops/small.yml")).To(BeAnExistingFile())
+	})
+
+	It("prefers the operator's file of the same name", func(ctx context.Context) {
+		GinkgoT().Chdir(GinkgoT().TempDir())
+		Expect(os.WriteFile("small.yml", nil, 0o600)).To(Succeed())
+		options.OpsFiles = []string{"small.yml"}
+		own, err := filepath.Abs("small.yml")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(write(ctx).OpsFiles).To(ContainElement(own))
+	})
+
 	DescribeTable("gives the director", func(ctx context.Context, credentials, opsFile string) {
 		options.Credentials = credentials
 		plan := write(ctx)
