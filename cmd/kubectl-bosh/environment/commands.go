@@ -71,17 +71,18 @@ type DirectorStep struct {
 	Command []string
 }
 
-// DirectorSteps returns the steps that configure a new director. Without the address of the cluster's DNS, they upload no configs.
+// DirectorSteps returns the steps that configure a new director. Without the address of the cluster's DNS, they upload no configs. The
+// runtime config is the last, because the director downloads its release.
 func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 	cloudConfig := []string{program, "update-cloud-config", d.filePath(cloudConfigFile), "--vars-file", d.filePath(cloudConfigVarsFile)}
 	if plan.Network == NetworkService {
 		cloudConfig = append(cloudConfig, "--ops-file", d.filePath(opsDir+"/"+dynamicNetworkFile))
 	}
-	stemcellStep := DirectorStep{"stemcell", nil, d.stemcellCommand(program, plan)}
+	steps := []DirectorStep{{"stemcell", nil, d.stemcellCommand(program, plan)}}
 	if !d.HasClusterDNS() {
-		return []DirectorStep{stemcellStep}
+		return steps
 	}
-	steps := []DirectorStep{{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig}}
+	steps = append(steps, DirectorStep{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig})
 	dns := filepath.Join(filepath.Dir(d.resolve(plan.Manifest)), "runtime-configs", "dns.yml")
 	if isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
 		steps = append(steps, DirectorStep{
@@ -90,7 +91,7 @@ func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 				"--vars-file", d.filePath(cloudConfigVarsFile), "--var", "cluster_domain=cluster.local"},
 		})
 	}
-	return append(steps, stemcellStep)
+	return steps
 }
 
 func (Dir) stemcellCommand(program string, plan *Plan) []string {
