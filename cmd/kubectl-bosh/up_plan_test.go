@@ -118,7 +118,7 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say(`all +as recorded in kubernetes/up\.yml and kubernetes/vars\.yml\n`))
 		Expect(session.Out).To(gbytes.Say(`up\.yml, vars\.yml, .*permissions\.yaml: unchanged\n`))
-		Expect(session.Out).To(gbytes.Say(`ops/cpi\.yml: kept, although the content differs from the default`))
+		Expect(session.Out).To(gbytes.Say(`ops/cpi\.yml: kept, because it was edited`))
 		Expect(ws.read("kubernetes/vars.yml")).To(Equal(previous))
 		Expect(ws.read("kubernetes/ops/cpi.yml")).To(HaveSuffix("# mine\n"))
 	})

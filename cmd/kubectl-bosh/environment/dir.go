@@ -65,6 +65,9 @@ type Settings struct {
 
 	// Cluster is the director's cluster.
 	Cluster *cluster.Identity `json:"cluster,omitempty"`
+
+	// Written are the checksums of the files that `up` wrote, by name. It replaces those that the operator did not edit.
+	Written map[string]string `json:"written,omitempty"`
 }
 
 // Vars are the variables of the manifest.
@@ -158,19 +161,19 @@ const (
 	outcomeUnchanged = "unchanged"
 )
 
-// writeIfAbsent writes the file unless it exists, and returns the outcome. It keeps an existing file with other content,
-// which the operator edited, or another release wrote.
-func (d Dir) writeIfAbsent(name string, content []byte) (string, error) {
-	existing, err := os.ReadFile(d.filePath(name))
+// writeUnlessEdited writes the file, and returns the outcome. It keeps a file that the operator edited: its checksum is not written, the
+// checksum of the file that this or an earlier version of the program wrote.
+func (d Dir) writeUnlessEdited(f file, written string) (string, error) {
+	existing, err := os.ReadFile(d.filePath(f.name))
 	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return outcomeWritten, d.write(name, content)
-	case err != nil:
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return "", err
-	case string(existing) == string(content):
+	case err == nil && string(existing) == string(f.content):
 		return outcomeUnchanged, nil
+	case err == nil && checksumOf(existing) != written:
+		return "kept, because it was edited; to replace it, delete it and run up again", nil
 	}
-	return "kept, although the content differs from the default; to replace a file, delete it and run up again", nil
+	return outcomeWritten, d.write(f.name, f.content)
 }
 
 // write writes the file with mode 0600, because it may contain secrets, and creates its parent directories.

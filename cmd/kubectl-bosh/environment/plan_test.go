@@ -242,6 +242,19 @@ var _ = Describe("The plan of up", func() {
 			Expect(vars.GetString("a")).To(Equal("1"))
 		})
 
+		It("replaces the files of another version, except those that were edited", func(ctx context.Context) {
+			plan := write(ctx)
+			old, cpi, permissions := []byte("# old"), filepath.Join(dir.Path, "ops/cpi.yml"), filepath.Join(dir.Path, permissionsFile)
+			for _, path := range []string{cpi, permissions} {
+				Expect(os.WriteFile(path, old, 0o600)).To(Succeed())
+			}
+			plan.Written["ops/cpi.yml"] = checksumOf(old)
+			Expect(dir.WriteSettings(plan.Settings)).To(Succeed())
+			write(ctx)
+			Expect(os.ReadFile(cpi)).NotTo(Equal(old))
+			Expect(os.ReadFile(permissions)).To(Equal(old))
+		})
+
 		It("keeps the operator's own ops file in its directory", func(ctx context.Context) {
 			plan := write(ctx)
 			plan.OpsFiles = append(plan.OpsFiles, opsDir+"/custom.yml")

@@ -1,8 +1,11 @@
 package environment
 
 import (
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"path"
 	"strings"
 
@@ -31,11 +34,16 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 	if err != nil {
 		return nil, err
 	}
+	p.Written = maps.Clone(p.Written)
+	if p.Written == nil {
+		p.Written = map[string]string{}
+	}
 	for _, file := range files {
-		outcome, err := d.writeIfAbsent(file.name, file.content)
+		outcome, err := d.writeUnlessEdited(file, p.Written[file.name])
 		if err != nil {
 			return nil, err
 		}
+		p.Written[file.name] = checksumOf(file.content)
 		outcomes = append(outcomes, cluster.ReportLine{Name: file.name, Value: outcome})
 	}
 	// The settings are last: with them, the next run does not write the files of a new director.
@@ -75,8 +83,11 @@ type file struct {
 	content []byte
 }
 
-// files returns the files that are written only if they do not exist: ops files, permissions, network policies, and for a new director
-// the cloud config.
+// checksumOf returns the SHA-256 of the content, in hexadecimal.
+func checksumOf(content []byte) string { return fmt.Sprintf("%x", sha256.Sum256(content)) }
+
+// files returns the files that are written unless the operator edited them: ops files, permissions, network policies, and for a new
+// director the cloud config.
 func (p *Plan) files() ([]file, error) {
 	var files []file
 	for _, name := range p.OpsFiles {
