@@ -186,15 +186,20 @@ var (
 	publishedNodeImage  string
 )
 
-var pageOfDocs = regexp.MustCompile(`\bdocs/[a-z/-]+\.md`)
+var fileOfRepository = regexp.MustCompile(`\b(docs|manifests)/[a-z/-]+\.(md|yaml)`)
 
-// linkDocs replaces the paths of the documentation's pages by their URLs, if the plugin is published.
+// linkDocs replaces the paths of the documentation's pages and of Kubernetes manifests by their URLs, if the plugin is published.
 func linkDocs(text string) string {
 	home, _, isPublished := strings.Cut(publishedRelease, "/releases/download/")
 	if !isPublished {
 		return text
 	}
-	return pageOfDocs.ReplaceAllString(text, home+"/blob/"+version+"/$0")
+	return fileOfRepository.ReplaceAllStringFunc(text, func(path string) string {
+		if strings.HasPrefix(path, "docs/") {
+			return home + "/blob/" + version + "/" + path
+		}
+		return home + "/raw/" + version + "/" + path
+	})
 }
 
 // writeResults prints the results of preflight checks.

@@ -33,7 +33,7 @@ var _ = Describe("kubectl bosh version", func() {
 			"-X main.version=v1.2.3 -X 'main.publishedRelease=https://home.test/name/releases/download/v1.2.3/cpi.tgz sha256:1'", "-o", program, ".").CombinedOutput()
 		Expect(err).NotTo(HaveOccurred(), string(out))
 		output, _ := exec.CommandContext(ctx, program, "check", "--kubeconfig", controlPlane.Kubeconfig("admin"), "--namespace", "default").CombinedOutput()
-		Expect(string(output)).To(And(ContainSubstring("https://home.test/name/blob/v1.2.3/docs/"), Not(MatchRegexp(`[^/]docs/`))))
+		Expect(string(output)).To(And(ContainSubstring("https://home.test/name/blob/v1.2.3/docs/"), Not(MatchRegexp(`[^/](docs|manifests)/`))))
 	})
 })
 

@@ -176,7 +176,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"minimum", "lower the minimum of the namespace's LimitRange; or raise kubernetes.pods.helper_requests, and resources.requests of VMs, " +
 			"to this minimum"},
 		{"cannot create resource", "grant the permission: " +
-			strings.ReplaceAll(applyCommand(callPermissionsFile), "NAMESPACE", s.client.Namespace)},
+			strings.ReplaceAll(grantCommand, "NAMESPACE", s.client.Namespace)},
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},
 		{`namespaces "`, "create the namespace: kubectl create namespace " + s.client.Namespace},
 		{"GKE Warden", "use a GKE Standard cluster: Autopilot does not allow privileged Pods"},

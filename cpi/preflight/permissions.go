@@ -41,7 +41,7 @@ var (
 		{"storage.k8s.io", "csinodes", "get", true},
 		{"", "persistentvolumes", "get", true},
 		{"", "nodes", "list watch", true},
-	}, applyCommand(callPermissionsFile)}
+	}, grantCommand}
 
 	snapshotPermissions = permissions{[]rule{
 		{"snapshot.storage.k8s.io", "volumesnapshots", changeVerbs, false},
@@ -52,11 +52,8 @@ var (
 	}, "apply the complete " + callPermissionsFile + ", or disable Events (kubernetes.events.enabled: false)"}
 )
 
-// applyCommand returns the command that applies a file with permissions for namespace bosh to NAMESPACE. It also changes the names of
-// cluster-scoped objects, which end in the namespace, so that the permissions of directors in other namespaces stay.
-func applyCommand(file string) string {
-	return `sed -E 's/([- ])bosh$/\1NAMESPACE/' ` + file + " | kubectl apply --namespace NAMESPACE -f -"
-}
+// grantCommand is the command with which an administrator grants the permissions for calls in NAMESPACE.
+const grantCommand = "kubectl bosh up --print-permissions --namespace NAMESPACE | kubectl apply -f -"
 
 // expand returns one permission for each verb.
 func (r permissions) expand() (expanded []kube.Permission) {

@@ -184,7 +184,7 @@ var _ = Describe("Preflight checks of the cluster", func() {
 		_, err = cluster.RbacV1().Roles(env.namespace).Update(ctx, role, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() map[string]preflight.Result { return runCheck(ctx, env.Director).results }).WithContext(ctx).Should(And(
-			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", `sed -E 's/([- ])bosh$/\1`+env.namespace+"/' manifests/rbac.yaml | kubectl apply --namespace "+env.namespace+" -f -")),
+			HaveKeyWithValue("permissions", matchResult(preflight.Fails, "missing: secrets (get, create, patch, delete)", "kubectl bosh up --print-permissions --namespace "+env.namespace+" | kubectl apply -f -")),
 			HaveKeyWithValue("permissions-snapshots", matchResult(preflight.Fails, "missing: volumesnapshots (get, list, watch, create, patch, delete)", "enable_snapshots")),
 			HaveKeyWithValue("permissions-events", matchResult(preflight.Fails, "missing: events (create)", "events.enabled: false")),
 			HaveKeyWithValue("address-pools", matchResult(preflight.Unknown, "access denied", "manifests/rbac-check.yaml")),
