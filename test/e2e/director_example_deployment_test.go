@@ -6,9 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"slices"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -33,14 +36,15 @@ func newExampleDeployment(ctx context.Context, deployment, pkg string) *exampleD
 	return &exampleDeployment{directorEnv: newDirectorEnv(ctx, "E2E_STEMCELL"), deployment: deployment, pkg: pkg}
 }
 
-// compileProgram makes the VM compile the example's package. The package contains a program of the same name.
+// compileProgram makes the VM compile the example's package. The package contains a program of the same name for each architecture.
 func (e *exampleDeployment) compileProgram(ctx context.Context, vm *testVM, program string) {
 	GinkgoHelper()
 	binary, err := os.ReadFile(program)
 	Expect(err).NotTo(HaveOccurred())
 	packaging, err := os.ReadFile(filepath.Join(exampleReleaseDir, "packages", e.pkg, "packaging"))
 	Expect(err).NotTo(HaveOccurred())
-	e.compiled = e.compilePackage(ctx, vm, e.pkg, map[string]string{"packaging": string(packaging), e.pkg + "/" + e.pkg: string(binary)})
+	e.compiled = e.compilePackage(ctx, vm, e.pkg, map[string]string{
+		"packaging": string(packaging), e.pkg + "/" + e.pkg + "-" + runtime.GOARCH: string(binary)})
 }
 
 // exampleInstance contains the properties of an instance that the templates of its job can read.
@@ -98,10 +102,10 @@ func exampleInstanceCounts(deployment string) map[string]int {
 	return instances
 }
 
-// exampleVMExtension returns the cloud_properties of a vm_extension of the examples.
-func exampleVMExtension(name string) map[string]any {
+// vmExtensions returns the cloud_properties of these vm_extensions of the cloud config, merged.
+func vmExtensions(names ...string) map[string]any {
 	GinkgoHelper()
-	raw, err := os.ReadFile(filepath.Join(examplesDir, "cloud-config.yml"))
+	raw, err := os.ReadFile("../../manifests/cloud-config.yml")
 	Expect(err).NotTo(HaveOccurred())
 	var config struct {
 		Extensions []struct {
@@ -110,11 +114,13 @@ func exampleVMExtension(name string) map[string]any {
 		} `json:"vm_extensions"`
 	}
 	Expect(yaml.Unmarshal(raw, &config)).To(Succeed())
+	merged, found := map[string]any{}, 0
 	for _, extension := range config.Extensions {
-		if extension.Name == name {
-			return extension.Properties
+		if slices.Contains(names, extension.Name) {
+			maps.Copy(merged, extension.Properties)
+			found++
 		}
 	}
-	Fail("the examples do not have the vm_extension " + name)
-	return nil
+	Expect(found).To(Equal(len(names)))
+	return merged
 }

@@ -26,7 +26,10 @@ func newWebExample(ctx context.Context) *webExample {
 	w := &webExample{exampleDeployment: newExampleDeployment(ctx, "web", "web")}
 	instances := exampleInstanceCounts("routers")
 	for range instances["app"] {
-		w.apps = append(w.apps, w.createInstance(ctx))
+		disk := w.createDisk(ctx, 64, map[string]any{})
+		vm := w.createInstance(ctx, disk)
+		vm.attach(ctx, disk)
+		w.apps = append(w.apps, vm)
 	}
 	w.compileProgram(ctx, w.apps[0], buildWebProgram(ctx))
 	for range instances["router"] {
@@ -46,10 +49,10 @@ func buildWebProgram(ctx context.Context) string {
 	return program
 }
 
-// newRouter creates a VM with the example's vm_extension.
+// newRouter creates a VM with the example's vm_extensions.
 func (env *webExample) newRouter(ctx context.Context, address string) *testVM {
 	GinkgoHelper()
-	return env.createVMFromSpec(ctx, vmSpec{stemcell: env.stemcell, bus: env.bus, group: "router", networks: manualNetwork(address), properties: exampleVMExtension("routers")})
+	return env.createVMFromSpec(ctx, vmSpec{stemcell: env.stemcell, bus: env.bus, group: "router", networks: manualNetwork(address), properties: vmExtensions("web-service", "one-at-a-time")})
 }
 
 // webAppSpec returns the apply spec of app instance n.
@@ -71,7 +74,7 @@ func (env *webExample) webRouterSpec(ctx context.Context, n int) map[string]any 
 
 // serviceEndpoints returns the addresses to which the example's Service sends requests.
 func (env *webExample) serviceEndpoints(ctx context.Context) ([]string, error) {
-	return env.listReadyAddresses(ctx, "example-web")
+	return env.listReadyAddresses(ctx, "web")
 }
 
 // sortedAddresses returns the addresses of the VMs, sorted.
@@ -91,7 +94,7 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 	)
 	clusterIP := func(ctx context.Context) string {
 		GinkgoHelper()
-		service, err := env.cluster.CoreV1().Services(env.namespace).Get(ctx, "example-web", metav1.GetOptions{})
+		service, err := env.cluster.CoreV1().Services(env.namespace).Get(ctx, "web", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		return service.Spec.ClusterIP
 	}
@@ -112,14 +115,14 @@ var _ = Describe("The routers example", Label("director", "examples", "extended"
 	It("reaches both instances of the app through each router", func(ctx context.Context) {
 		for _, vm := range env.routers {
 			responses := strings.Fields(env.apps[0].run(ctx, "for i in {1..6}; do curl --silent --show-error --fail http://"+vm.address+":8080/; done"))
-			Expect(responses).To(And(ContainElement("app/0"), ContainElement("app/1")))
+			Expect(responses).To(And(ContainElement("app/0:"), ContainElement("app/1:")))
 		}
 	}, NodeTimeout(longTest))
 
 	It("reaches both instances of the app by the Service's name, from a VM in the cluster", func(ctx context.Context) {
-		url := "http://example-web." + env.namespace + ".svc.cluster.local/"
+		url := "http://web." + env.namespace + ".svc.cluster.local/"
 		responses := strings.Fields(env.apps[0].run(ctx, "for i in {1..20}; do curl --silent --show-error --fail "+url+"; done"))
-		Expect(responses).To(And(HaveLen(3*20), ContainElement("app/0"), ContainElement("app/1")))
+		Expect(responses).To(And(HaveLen(5*20), ContainElement("app/0:"), ContainElement("app/1:")))
 	}, NodeTimeout(longTest))
 
 	It("sends no requests to a router while its job is stopped", func(ctx context.Context) {

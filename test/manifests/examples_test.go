@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,17 +15,6 @@ import (
 )
 
 const exampleJobsDir = manifestsDir + "/examples/release/jobs"
-
-// exampleCloudConfig returns the cloud config with that of the examples, as the director merges them.
-func exampleCloudConfig(ctx context.Context, options ...option) map[string]any {
-	GinkgoHelper()
-	config := cloudConfig("cloud-config.yml", options...).interpolate(ctx)
-	examples := template{base: manifestPath("examples/cloud-config.yml")}.interpolate(ctx)
-	Expect(slices.Collect(maps.Keys(examples))).To(ConsistOf("vm_extensions"))
-	Expect(namesOf(config, "vm_extensions")).NotTo(ContainElements(namesOf(examples, "vm_extensions")))
-	config["vm_extensions"] = append(lookup(config, "vm_extensions").([]any), lookup(examples, "vm_extensions").([]any)...)
-	return config
-}
 
 // exampleJob is the spec of a job in the release of the examples.
 type exampleJob struct {
@@ -72,20 +60,9 @@ func renderExample(ctx context.Context, job exampleJob) renderedFiles {
 }
 
 var _ = Describe("The examples", func() {
-	AfterEach(emptyNamespace)
-
-	It("extend the cloud config with VMs that the CPI can create", func(ctx context.Context) {
-		config := exampleCloudConfig(ctx, cloudConfigNetworks[0])
-		expectConsistent(config)
-		for _, extension := range lookup(config, "vm_extensions").([]any) {
-			expectProperties(extension.(map[string]any)["cloud_properties"], "vm")
-		}
-		expectVMs(ctx, config)
-	}, NodeTimeout(longTest))
-
 	for _, name := range []string{"etcd.yml", "routers.yml"} {
 		It("use only names that the cloud config and the release define: "+name, func(ctx context.Context) {
-			config := exampleCloudConfig(ctx, cloudConfigNetworks[0], zonesOption)
+			config := cloudConfig("cloud-config.yml", cloudConfigNetworks[0], zonesOption).interpolate(ctx)
 			manifest := template{base: manifestPath("examples/" + name)}.interpolate(ctx)
 			release := nameOf(lookup(manifest, "releases").([]any)[0])
 			provided, consumed := []string{}, []string{}
