@@ -55,7 +55,7 @@ func (r *environmentRun) runDirectorStep(ctx context.Context, step environment.D
 	if _, failed := errors.AsType[exitStatus](err); failed {
 		fmt.Fprintf(r.command.ErrOrStderr(), "\nerror: the director runs, but the %s could not be uploaded; see the output above. "+
 			"To continue, run the same command again, or log in with `kubectl bosh env --dir %s`, and run: %s\n",
-			step.Name, r.dir.Path, environment.QuoteCommand(step.Command))
+			step.Name, environment.QuoteCommand([]string{r.dir.Path}), environment.QuoteCommand(step.Command))
 	}
 	return err
 }
