@@ -38,7 +38,9 @@ func get(ctx SpecContext, host, path string) (status int, body string) {
 }
 
 // newApp returns an app that counts its requests in a new file.
-func newApp(name string) http.Handler { return app(name, filepath.Join(GinkgoT().TempDir(), "requests")) }
+func newApp(name string) http.Handler {
+	return app(name, filepath.Join(GinkgoT().TempDir(), "requests"))
+}
 
 var _ = Describe("An app", func() {
 	It("continues to count its requests after a restart", func(ctx SpecContext) {
