@@ -15,7 +15,7 @@ import (
 var commandPattern = regexp.MustCompile(`(?m)^ *(kubectl .*[^\\|\n])$`)
 
 // testedElsewhere matches commands that this suite cannot run: test/e2e has a kubelet, and test/docs checks the Prometheus rules.
-var testedElsewhere = regexp.MustCompile(`^kubectl (drain|delete namespace|bosh exec)|logs .*--agent|out-of-service|--deep|cni-shim|prometheus-rules|--known`)
+var testedElsewhere = regexp.MustCompile(`^kubectl (drain|delete namespace|bosh (exec|up))|logs .*--agent|out-of-service|--deep|cni-shim|prometheus-rules|--known`)
 
 var _ = Describe("Guides", func() {
 	It("have kubectl commands that succeed", func(ctx SpecContext) {
