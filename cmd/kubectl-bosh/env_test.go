@@ -19,6 +19,9 @@ import (
 var _ = Describe("kubectl bosh env", func() {
 	var ws workspace
 	BeforeEach(func() {
+		for _, name := range []string{"HTTPS_PROXY", "https_proxy", "NO_PROXY", "no_proxy"} {
+			GinkgoT().Setenv(name, "")
+		}
 		ws = newWorkspaceWithCLI()
 		Expect(ws.up()).To(gexec.Exit(0))
 		ws.write("kubernetes/creds.yml", `{"admin_password": "it's", "director_ssl": {"ca": "-----BEGIN-----\n1\n"}}`)
