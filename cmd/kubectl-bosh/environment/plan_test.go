@@ -178,7 +178,7 @@ var _ = Describe("The plan of up", func() {
 
 	It("contains ops files, which its options select by name", func(ctx context.Context) {
 		options.OpsFiles = []string{"small.yml"}
-		Expect(options.CheckFiles()).To(Succeed())
+		Expect(Options{OpsFiles: options.OpsFiles}.CheckFiles()).To(Succeed())
 		Expect(write(ctx).OpsFiles).To(ContainElement("ops/small.yml"))
 		Expect(filepath.Join(dir.Path, "ops/small.yml")).To(BeAnExistingFile())
 	})
