@@ -24,7 +24,7 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 			", and run the same command again")
 	}
 	err = r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
-		variables := append(login.Environment(), proxy...)
+		variables := append(environment.Assignments(login.Variables()), proxy...)
 		for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
 			if err := r.runDirectorStep(ctx, step, variables); err != nil {
 				return err

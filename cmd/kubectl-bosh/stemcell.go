@@ -103,7 +103,8 @@ func (o stemcellOptions) execute(command *cobra.Command, conn *connection, args 
 	if err != nil {
 		return err
 	}
-	return run.execBOSH(ctx, []string{o.run.boshProgram(), "upload-stemcell", path, "--tty", "--non-interactive"}, login.Environment()...)
+	upload := []string{o.run.boshProgram(), "upload-stemcell", path, "--tty", "--non-interactive"}
+	return run.execBOSH(ctx, upload, environment.Assignments(login.Variables())...)
 }
 
 // image returns the reference of the image that the arguments select.

@@ -468,6 +468,6 @@ func (r *environmentRun) withProxy(ctx context.Context, do func(ctx context.Cont
 		return err
 	}
 	return serveWhile(ctx, server, listener, func(ctx context.Context, proxy ...string) error {
-		return do(ctx, append(proxy, environment.Environment(environment.NoProxy(vars.GetString("internal_ip")))...)...)
+		return do(ctx, append(proxy, environment.Assignments(environment.NoProxy(vars.GetString("internal_ip")))...)...)
 	})
 }

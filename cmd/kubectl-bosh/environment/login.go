@@ -49,18 +49,15 @@ func (l Login) Variables() []Variable {
 	}
 }
 
-// Environment returns the variables as NAME=VALUE.
-func (l Login) Environment() []string { return Environment(l.Variables()) }
-
 // Variable is a variable of a process.
 type Variable struct{ Name, Value string }
 
-// Environment returns variables as NAME=VALUE.
-func Environment(variables []Variable) (environment []string) {
+// Assignments returns the variables as NAME=VALUE.
+func Assignments(variables []Variable) (assignments []string) {
 	for _, variable := range variables {
-		environment = append(environment, variable.Name+"="+variable.Value)
+		assignments = append(assignments, variable.Name+"="+variable.Value)
 	}
-	return environment
+	return assignments
 }
 
 // Proxy is the proxy that `kubectl bosh env` started.

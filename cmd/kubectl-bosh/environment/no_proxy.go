@@ -12,12 +12,13 @@ import (
 var directorPorts = []string{"6868", "25555", "8443", "8844"}
 
 // NoProxy returns the variable NO_PROXY with which the BOSH CLI reaches the director at this address through BOSH_ALL_PROXY, or none if
-// the current value has no effect. The CLI sends HTTP requests to the proxy in HTTPS_PROXY, unless NO_PROXY has the address, but it then
-// ignores BOSH_ALL_PROXY, too, unless NO_PROXY has the address only with its ports (bosh-utils/httpclient, golang.org/x/net/proxy).
+// neither NO_PROXY nor HTTPS_PROXY is set. The CLI sends requests to the proxy in HTTPS_PROXY, unless NO_PROXY contains the address. But if
+// NO_PROXY contains it without a port, or a range with it, the CLI bypasses BOSH_ALL_PROXY, too (bosh-utils/httpclient,
+// golang.org/x/net/proxy).
 func NoProxy(director string) []Variable {
 	current := cmp.Or(os.Getenv("NO_PROXY"), os.Getenv("no_proxy"))
 	address, err := netip.ParseAddr(director)
-	if err != nil || current+os.Getenv("HTTPS_PROXY")+os.Getenv("https_proxy") == "" {
+	if err != nil || cmp.Or(current, os.Getenv("HTTPS_PROXY"), os.Getenv("https_proxy")) == "" {
 		return nil
 	}
 	var entries []string

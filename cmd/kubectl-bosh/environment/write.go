@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"path"
 	"strings"
 
@@ -34,7 +33,6 @@ func (d Dir) Write(p *Plan, config *rest.Config) ([]cluster.ReportLine, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.Written = maps.Clone(p.Written)
 	if p.Written == nil {
 		p.Written = map[string]string{}
 	}
