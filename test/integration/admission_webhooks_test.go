@@ -219,7 +219,7 @@ var _ = Describe("In a cluster with a webhook", func() {
 		gated, err := pods.Get(ctx, vm, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(gated.Spec.NodeName).To(BeEmpty())
-		response, err := env.directorWithTimeouts(map[string]any{"attach_disk": "2s"}).Call(ctx, "attach_disk", vm, env.createDisk(ctx))
+		response, err := env.directorWithTimeouts(map[string]any{"attach_disk": waitTimeout}).Call(ctx, "attach_disk", vm, env.createDisk(ctx))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())
 		again, err := pods.Get(ctx, vm, metav1.GetOptions{})

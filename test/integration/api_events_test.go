@@ -106,7 +106,7 @@ var _ = Describe("The Events of calls", func() {
 	It("warn about a VM that did not start, and was deleted", func(ctx context.Context) {
 		env := newTestEnv(ctx)
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "3s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": waitTimeout})
 		shortTimeout.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{"cpu": 4000, "memory": 64}, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(env.listCPIEvents(ctx)).To(ConsistOf(And(matchEvent("Warning", "CreateFailed", "^create_vm failed after"), HaveField("InvolvedObject.Name", "agent-one"))))
 	})
@@ -171,7 +171,7 @@ var _ = Describe("The Events of calls", func() {
 		env, vm := newTestEnvWithVM(ctx)
 		env.mustFail(ctx, "attach_disk", vm, "disk-none")
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"delete_vm": "1s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"delete_vm": waitTimeout})
 		release := env.blockDeletion(ctx, podResource, vm)
 		defer release()
 		message := shortTimeout.mustFail(ctx, "delete_vm", vm).Message

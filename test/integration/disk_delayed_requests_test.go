@@ -30,7 +30,7 @@ var _ = Describe("A delayed call", func() {
 	It("does not delete the VM of a retried create_vm when it fails", func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "yes"}}
 		arguments := []any{"one", stemcellCID, properties, dynamicNetwork(), []string{}, map[string]any{}}
-		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "8s"}), "create_vm", arguments...)
+		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "20s"}), "create_vm", arguments...)
 		Eventually(getPod).WithContext(ctx).WithArguments("agent-one").ShouldNot(BeNil())
 		first := getPod(ctx, "agent-one")
 		retried := startCall(ctx, env.Director, "create_vm", arguments...)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
@@ -41,8 +42,13 @@ var _ = Describe("An exclusivity check that was interrupted by a restart of the 
 
 	It("does not block an attach_disk or the next detach_disk", func(ctx context.Context) {
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "2s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": waitTimeout})
+		var checks atomic.Int32
+		_, allow := holdRequests(func(_ int, r *http.Request) bool {
+			return strings.HasSuffix(r.URL.Path, "/ephemeralcontainers") && checks.Add(1) == 2
+		})
 		shortTimeout.mustFail(ctx, "detach_disk", vm, disk) // times out before it starts another check
+		allow()
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))

@@ -18,7 +18,7 @@ var _ = Describe("A disk that many detach_disk calls found in use", func() {
 		}
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/stays", new("yes"))).To(Succeed())
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "2s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": waitTimeout})
 		for range 2 {
 			Expect(shortTimeout.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("timed out detaching disk " + disk))
 		}

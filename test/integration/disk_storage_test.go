@@ -50,7 +50,7 @@ var _ = Describe("The volume of a disk", func() {
 				It(cause+" does not change the size of the disk in "+method, func(ctx context.Context) {
 					disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": annotations})
 					shortTimeout := env
-					shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "2s"})
+					shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": waitTimeout})
 					for range 2 {
 						Expect(shortTimeout.mustFail(ctx, method, append([]any{disk, 128}, arguments...)...).Message).To(ContainSubstring("the volume of disk " + disk + " to 200Mi"))
 						Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "64"))
@@ -88,7 +88,7 @@ var _ = Describe("The volume of a disk", func() {
 		disk := env.createUsedDisk(ctx, vm, map[string]any{"storage_class": "growing", "annotations": map[string]any{"test/at-node": "yes"}})
 		env.mustCall(ctx, "resize_disk", disk, 128)
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "128"))
-		env.Director = env.directorWithTimeouts(map[string]any{"other": "2s"})
+		env.Director = env.directorWithTimeouts(map[string]any{"other": waitTimeout})
 		Expect(env.mustFail(ctx, "resize_disk", disk, 256).Message).To(ContainSubstring("timed out expanding the volume of disk " + disk + " to 336Mi"))
 		Expect(env.getPVC(ctx, disk).Annotations).To(HaveKeyWithValue(sizeAnnotation, "128"))
 	})

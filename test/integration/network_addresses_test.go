@@ -79,7 +79,7 @@ var _ = Describe("The address of a VM", func() {
 
 	It("that the Pod does not get in time is named in the error, and no objects remain", func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "forever"}}
-		shortTimeout := env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
+		shortTimeout := env.directorWithTimeouts(map[string]any{"create_vm": waitTimeout})
 		response, err := shortTimeout.Call(ctx, "create_vm", "one", stemcellCID, properties, manualNetwork("10.9.8.7"), []string{}, map[string]any{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error).NotTo(BeNil())

@@ -277,6 +277,9 @@ func (env testEnv) withDiskStrategy(strategy diskStrategy) testEnv {
 	return env
 }
 
+// waitTimeout ends a call that waits in vain, long after it did everything else, on a busy machine, too.
+const waitTimeout = "10s"
+
 // directorWithTimeouts returns the director of the environment with these timeouts.
 func (env testEnv) directorWithTimeouts(timeouts map[string]any) *director.Director {
 	GinkgoHelper()

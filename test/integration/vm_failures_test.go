@@ -39,7 +39,7 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		env := newTestEnv(ctx)
 		timeouts := map[string]any{"create_vm": "2m"}
 		if f.untilTimeout {
-			timeouts["create_vm"] = "2s"
+			timeouts["create_vm"] = waitTimeout
 		}
 		maps.Copy(timeouts, f.timeouts)
 		env.Director = env.directorWithTimeouts(timeouts)

@@ -204,7 +204,7 @@ var _ = Describe("An instance group", func() {
 	It("has no larger PodDisruptionBudget after a failed create_vm", func(ctx context.Context) {
 		env.createVMWithProperties(ctx, "one", maxOneUnavailable(), groupEnv(groupName))
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": waitTimeout})
 		properties := maxOneUnavailable()
 		properties["node_selector"] = map[string]any{"no": "such"}
 		shortTimeout.mustFail(ctx, "create_vm", "two", stemcellCID, properties, dynamicNetwork(), []string{}, groupEnv(groupName))

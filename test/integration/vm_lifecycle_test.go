@@ -101,7 +101,7 @@ var _ = Describe("A VM", func() {
 
 	It("that cannot be scheduled is deleted, and the error quotes the scheduler", func(ctx context.Context) {
 		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": "2s"})
+		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"create_vm": waitTimeout})
 		failed := shortTimeout.mustFail(ctx, "create_vm", "one", stemcellCID, map[string]any{"node_selector": map[string]any{"no": "such"}}, dynamicNetwork(), []string{}, map[string]any{})
 		Expect(failed.Type).To(Equal("Bosh::Clouds::VMCreationFailed"))
 		Expect(failed.OkToRetry).To(BeTrue())
@@ -175,9 +175,7 @@ var _ = Describe("A disk", func() {
 
 	It("that is being deleted does not exist for any method", func(ctx context.Context) {
 		release := env.blockDeletion(ctx, pvcResource, disk)
-		shortTimeout := env
-		shortTimeout.Director = env.directorWithTimeouts(map[string]any{"other": "1s"})
-		shortTimeout.mustFail(ctx, "delete_disk", disk) // starts the deletion
+		Expect(cluster.CoreV1().PersistentVolumeClaims(env.namespace).Delete(ctx, disk, metav1.DeleteOptions{})).To(Succeed())
 		Expect(env.mustCall(ctx, "has_disk", disk).Result).To(MatchJSON("false"))
 		for _, arguments := range [][]any{
 			{"attach_disk", vm, disk}, {"detach_disk", vm, disk}, {"resize_disk", disk, 128},
@@ -213,7 +211,7 @@ var _ = Describe("A disk", func() {
 			Expect(env.annotatePod(ctx, disk+"-attachment", "test/killed", new("yes"))).To(Succeed())
 			release = env.blockDeletion(ctx, podResource, disk+"-attachment")
 			shortTimeout := env
-			shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "5s"})
+			shortTimeout.Director = env.directorWithTimeouts(map[string]any{"detach_disk": waitTimeout})
 			Expect(shortTimeout.mustFail(ctx, "detach_disk", vm, disk).Message).To(ContainSubstring("timed out detaching disk"))
 			release()
 		})

@@ -23,7 +23,7 @@ var _ = Describe("A VM with an injected sidecar container", func() {
 		watch, err := pods.Watch(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + vm + "-reboot"})
 		Expect(err).NotTo(HaveOccurred())
 		defer watch.Stop()
-		shortTimeout := env.directorWithTimeouts(map[string]any{"other": "3s"})
+		shortTimeout := env.directorWithTimeouts(map[string]any{"other": waitTimeout})
 		_, err = shortTimeout.Call(ctx, "reboot_vm", vm) // no kubelet restarts a simulated VM
 		Expect(err).NotTo(HaveOccurred())
 		var event any
