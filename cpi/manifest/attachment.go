@@ -44,8 +44,12 @@ type Attachment struct {
 // Pod, or by the PodTemplate of a VM with disk_strategy: recreate.
 //
 // Its one container prepares the device and publishes its device node to the VM. When the Pod is deleted, the container exits
-// once the device is free. The startup probe waits for the device node: the Pod is ready when the VM can use the disk. A postStart hook
-// does not show that, because a kubelet that starts again during the hook reports that the container is ready.
+// once the device is free.
+//
+// The Pod is ready when the VM can use the disk: a postStart hook waits for the device node. A kubelet that starts again during the hook
+// reports too early that the Pod is ready; then the agent does not find the disk, and the director's next attempt succeeds. The first
+// attachment has a startup probe instead, which that kubelet repeats: when it is ready, the CPI records that the disk is formatted, and no
+// attachment accepts a blank volume after that. The probe takes up to a second longer.
 func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
@@ -141,7 +145,11 @@ func (a Attachment) container() corev1.Container {
 	default:
 		container.Command = inVolume(a.disk().Command(api.Attach)...)
 	}
-	container.StartupProbe = newStartupProbe(wait)
+	if a.Formatted {
+		container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: wait}}}
+	} else {
+		container.StartupProbe = newStartupProbe(wait)
+	}
 	container.VolumeMounts = []corev1.VolumeMount{{Name: "devices", MountPath: "/devices"}}
 	if a.Mode == corev1.PersistentVolumeBlock {
 		container.VolumeDevices = []corev1.VolumeDevice{{Name: "disk", DevicePath: "/dev/volume"}}

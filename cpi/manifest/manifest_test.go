@@ -181,9 +181,9 @@ var _ = Describe("A disk", func() {
 		Expect(attachment.Pod().Spec.Containers[0].Resources.Requests).To(HaveKeyWithValue(corev1.ResourceEphemeralStorage, resource.MustParse("16Mi")))
 	})
 
-	It("is a device in the attachment Pod with volumeMode Block", func() {
+	It("is a device in the attachment Pod with volumeMode Block, and has a hook instead of a probe if a VM had it before", func() {
 		expectGolden("attachment-block", manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
+			Disk: "disk-1", SizeMiB: 1024, Filesystem: "xfs", Formatted: true, Mode: corev1.PersistentVolumeBlock, VM: runningPod(testVM()), Director: "d1",
 			NodeImage: nodeImage,
 		}.Pod().Pod)
 	})

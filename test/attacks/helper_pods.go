@@ -71,6 +71,9 @@ func helperCommandAttacks() []Attack {
 		commandAttack("with the command of bosh-node for another disk as its startup probe", "a disk that only seems to be attached", func(c *corev1.Container) {
 			c.StartupProbe.Exec.Command[4] = diskName
 		}),
+		commandAttack("with the command of bosh-node for another disk as its postStart hook", "a disk that only seems to be attached", func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: execHandler(append(slices.Clone(c.StartupProbe.Exec.Command[:4]), diskName, c.Command[5], c.Command[6])...)}
+		}),
 		commandAttack("with a liveness probe", rootOnNode, func(c *corev1.Container) {
 			c.LivenessProbe = &corev1.Probe{ProbeHandler: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/bin/sh", "-c", "id"}}}}
 		}),
