@@ -171,9 +171,9 @@ var _ = It("cpi.json and a cpi-config show no secret in an error, however they a
 			},
 		},
 	}
+	path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 	broken := 0
 	for _, text := range canary.Documents(document, "name", "provider") {
-		path := filepath.Join(GinkgoT().TempDir(), "cpi.json")
 		Expect(os.WriteFile(path, []byte(text), 0o600)).To(Succeed())
 		_, err := LoadConfig(path)
 		_, overridingErr := DefaultConfig().withOverrides([]byte(text))

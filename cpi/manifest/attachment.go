@@ -47,9 +47,10 @@ type Attachment struct {
 // once the device is free.
 //
 // The Pod is ready when the VM can use the disk: a postStart hook waits for the device node. A kubelet that starts again during the hook
-// reports too early that the Pod is ready; then the agent does not find the disk, and the director's next attempt succeeds. The first
-// attachment has a startup probe instead, which that kubelet repeats: when it is ready, the CPI records that the disk is formatted, and no
-// attachment accepts a blank volume after that. The probe takes up to a second longer.
+// reports too early that the Pod is ready; then the agent does not find the disk, and the director's next attempt succeeds. Where more
+// depends on it, a startup probe waits, which that kubelet repeats, and which takes up to a second longer: when the first attachment is
+// ready, the CPI records that the disk is formatted, and no attachment accepts a blank volume after that. When the attachment of a VM with
+// disk_strategy: recreate is ready, the VM Pod starts.
 func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
@@ -145,7 +146,7 @@ func (a Attachment) container() corev1.Container {
 	default:
 		container.Command = inVolume(a.disk().Command(api.Attach)...)
 	}
-	if a.Formatted {
+	if a.Formatted && !a.VM.HasRecreateStrategy() {
 		container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{Command: wait}}}
 	} else {
 		container.StartupProbe = newStartupProbe(wait)

@@ -108,9 +108,9 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 		expectGolden("attachment-idle", idleAttachment().Pod)
 	})
 
-	It("has attachments without a directory on the node", func() {
+	It("has attachments without a directory on the node, and with a startup probe even if a VM had the disk before", func() {
 		expectGolden("attachment-recreated", manifest.Attachment{
-			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Mode: corev1.PersistentVolumeBlock,
+			Disk: "disk-1", SizeMiB: 64, Filesystem: "ext4", Formatted: true, Mode: corev1.PersistentVolumeBlock,
 			VM: manifest.PodFromTemplate(template(), "node-1"), Director: "d1",
 			NodeImage: nodeImage,
 		}.Pod().Pod)
