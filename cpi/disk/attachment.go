@@ -99,14 +99,18 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted b
 			return false, nil
 		}
 	}
-	err = s.Pods.DeleteUnchanged(s.Ctx, attachment.Pod)
-	if errors.Is(err, kube.ErrConflict) {
+	accepted, err := s.Pods.DeleteInState(s.Ctx, attachment.Pod)
+	switch {
+	case errors.Is(err, kube.ErrConflict):
 		return false, nil
-	}
-	if err == nil && !attachment.IsReattached() {
+	case err != nil || attachment.IsReattached():
+		return err == nil, err
+	case accepted:
 		_, err = s.ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord())
+		return err == nil, err
 	}
-	return err == nil, err
+	// Another client may have deleted the Pod after it started: if it became the owner, the VM has the disk.
+	return s.preventAssignment(attachment.Disk(), attachment.OwnerRecord())
 }
 
 // InspectAttachment reports whether the attachment Pod of a disk that the VM has is lost: another client deleted it, or it is finished,

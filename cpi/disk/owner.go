@@ -154,26 +154,38 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 }
 
 // ReleaseCanceled is like Release, for the owner record of an attachment Pod that never started and is gone. The call that created the Pod
-// may only now record it as the owner, based on the PVC as it was. Therefore ReleaseCanceled changes the PVC in any case.
+// cannot record it as the owner any more.
 func (s *Session) ReleaseCanceled(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
 	for {
 		released, remaining, err := s.release(cid, owner)
 		if released || err != nil {
 			return remaining, err
 		}
+		if prevented, err := s.preventAssignment(cid, owner); prevented || err != nil {
+			return remaining, err
+		}
+	}
+}
+
+// preventAssignment changes the PVC, so that a call that read it before cannot record owner any more, an attachment Pod that is gone.
+// prevented is false if owner is recorded already.
+func (s *Session) preventAssignment(cid string, owner manifest.DiskOwner) (prevented bool, err error) {
+	for {
 		pvc, err := s.read(cid)
 		if err != nil {
-			return remaining, ignoreNotFound(err)
+			err = ignoreNotFound(err)
+			return err == nil, err
 		}
-		if remaining, _ = pvc.Owner(); remaining == owner { // recorded in the meantime
-			continue
+		if current, _ := pvc.Owner(); current == owner {
+			return false, nil
 		}
 		patch, err := manifest.AdoptPatch(pvc.PVC, s.ID)
 		if err != nil {
-			return remaining, err
+			return false, err
 		}
 		if _, err = s.patch(cid, patch); !errors.Is(err, kube.ErrConflict) {
-			return remaining, ignoreNotFound(err)
+			err = ignoreNotFound(err)
+			return err == nil, err
 		}
 	}
 }

@@ -99,6 +99,33 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		})
 	}
 
+	for method, arguments := range map[string]func(ctx context.Context) []any{
+		"resize_disk": func(context.Context) []any { return []any{disk, 64} },
+		"attach_disk": func(ctx context.Context) []any { return []any{env.createVM(ctx, "two", disk), disk} },
+	} {
+		It("stays attached if "+method+" deletes its attachment Pod as one that never started, and another client deletes it after its start", func(ctx context.Context) {
+			crossing := arguments(ctx)
+			assigning, deleting := apiproxy.NewGate(), apiproxy.NewGate()
+			DeferCleanup(assigning.Open)
+			DeferCleanup(deleting.Open)
+			assignment := assigning.Hold(apiproxy.HeldBefore, func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
+			deletion := deleting.Hold(apiproxy.HeldBefore, func(_ int, r *http.Request) bool { return r.Method == http.MethodDelete && isAboutAttachment(r) })
+			proxy.Reset(func(n int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+				assignment(n, rw, r, http.HandlerFunc(func(rw http.ResponseWriter, r *http.Request) { deletion(n, rw, r, next) }))
+			})
+			attaching := startCall(ctx, env.Director, "attach_disk", vm, disk)
+			Eventually(assigning.Reached).WithContext(ctx).Should(BeClosed())
+			failing := startCall(ctx, env.Director, method, crossing...)
+			Eventually(deleting.Reached).WithContext(ctx).Should(BeClosed())
+			assigning.Open()
+			Expect((<-attaching).Error).To(BeNil())
+			env.deletePodAndWait(ctx, disk+"-attachment")
+			deleting.Open()
+			Expect((<-failing).Error).To(HaveField("Message", ContainSubstring("is attached to VM "+vm)))
+			Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`["` + disk + `"]`))
+		})
+	}
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
