@@ -34,7 +34,7 @@ func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.A
 		return attachment, err
 	}
 	started, err := s.Pods.Patch(s.Ctx, attachment.Name, patch)
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) || err == nil && started.DeletionTimestamp != nil {
 		return attachment, podDeletedError(attachment.Name)
 	}
 	if err != nil {

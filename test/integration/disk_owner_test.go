@@ -126,6 +126,27 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		})
 	}
 
+	It("is not attached by an attachment Pod that is deleted before it starts, while the API server still has it", func(ctx context.Context) {
+		var release func()
+		var once sync.Once
+		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
+			if r.Method == http.MethodPatch && isAboutAttachment(r) {
+				once.Do(func() {
+					defer GinkgoRecover()
+					release = env.blockDeletion(ctx, podResource, disk+"-attachment")
+					Expect(cluster.CoreV1().Pods(env.namespace).Delete(ctx, disk+"-attachment", metav1.DeleteOptions{})).To(Succeed())
+				})
+			}
+			next.ServeHTTP(rw, r)
+		})
+		attaching := startCall(ctx, env.Director, "attach_disk", vm, disk)
+		Eventually(attachmentPod).WithContext(ctx).Should(And(Not(BeNil()), HaveField("DeletionTimestamp", Not(BeNil())), HaveField("Spec.SchedulingGates", BeEmpty())))
+		release()
+		Expect((<-attaching).Error).To(HaveField("Message", ContainSubstring("was deleted before it started")))
+		proxy.Reset(nil)
+		env.mustCall(ctx, "attach_disk", vm, disk)
+	})
+
 	It("stays with the next VM when a failed attach_disk retries its release", func(ctx context.Context) {
 		other := env.createVM(ctx, "two", disk)
 		var deleteSent, lost atomic.Bool
