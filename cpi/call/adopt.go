@@ -75,7 +75,7 @@ func EnsureOwned[T kube.Object, L runtime.Object](
 			outcome = Shared
 			return true, nil
 		}
-		adopted, err := adoptObject(c, resource, existing)
+		adopted, err := resource.Patch(c.Ctx, existing.GetName(), manifest.AdoptPatch(existing, c.ID))
 		if changed = errors.Is(err, kube.ErrConflict) || errors.Is(err, kube.ErrNotFound); changed {
 			return false, nil
 		}
@@ -144,15 +144,6 @@ func LastWritten(object metav1.Object) time.Time {
 		}
 	}
 	return written
-}
-
-// adoptObject makes this call the owner of the object. It returns kube.ErrConflict if the object changed since it was read.
-func adoptObject[T kube.Object, L runtime.Object](c *Call, resource *kube.Resource[T, L], object T) (T, error) {
-	patch, err := manifest.AdoptPatch(object, c.ID)
-	if err != nil {
-		return object, err
-	}
-	return resource.Patch(c.Ctx, object.GetName(), patch)
 }
 
 // Deletion is what DeleteIfOwned did.

@@ -18,11 +18,7 @@ func PatchMetadata[T kube.Object, L runtime.Object](
 	metadata manifest.Metadata) (T, error) {
 
 	var none T
-	patch, err := metadata.PatchIfRole(role)
-	if err != nil {
-		return none, err
-	}
-	patched, err := resource.PatchJSON(ctx, name, patch)
+	patched, err := resource.PatchJSON(ctx, name, metadata.PatchIfRole(role))
 	if !errors.Is(err, kube.ErrConflict) {
 		return patched, err
 	}

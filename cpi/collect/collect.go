@@ -248,7 +248,7 @@ func (inv inventory) addPDBOrphans(scan *orphanScan) {
 		if rule == nil || pdb.Spec.MinAvailable == nil || pdb.Spec.MinAvailable.IntVal <= rule.MinAvailableFor(activeVMs) {
 			continue
 		}
-		if patch, err := manifest.ResizePDBPatch(pdb, activeVMs); err == nil && patch != nil {
+		if patch := manifest.ResizePDBPatch(pdb, activeVMs); patch != nil {
 			reason := fmt.Sprintf("requires %d available VMs, but the group has only %d (expected while BOSH replaces one)",
 				pdb.Spec.MinAvailable.IntVal, activeVMs)
 			scan.add(pdb, reason, resizePDB(pdb.Name, rule.MinAvailableFor(activeVMs), patch))

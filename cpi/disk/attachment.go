@@ -29,11 +29,7 @@ func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.A
 	if StateOf(attachment) != AttachmentGated {
 		return attachment, nil
 	}
-	patch, err := manifest.UngatePatch(attachment.UID)
-	if err != nil {
-		return attachment, err
-	}
-	started, err := s.Pods.Patch(s.Ctx, attachment.Name, patch)
+	started, err := s.Pods.Patch(s.Ctx, attachment.Name, manifest.UngatePatch(attachment.UID))
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) || err == nil && started.DeletionTimestamp != nil {
 		return attachment, podDeletedError(attachment.Name)
 	}

@@ -39,9 +39,9 @@ func (s *Session) changeAttributesClass(pvc manifest.DiskPVC, class string) (man
 	if class == "" || !kube.HasVolume(pvc.PVC) {
 		return pvc, nil
 	}
-	requested, err := s.patchUnattached(pvc, func(current manifest.DiskPVC) ([]byte, error) {
+	requested, err := s.patchUnattached(pvc, func(current manifest.DiskPVC) []byte {
 		if current.AttributesClass() == class {
-			return nil, nil
+			return nil
 		}
 		return manifest.RequestAttributesClassPatch(current, &class)
 	})
@@ -54,9 +54,9 @@ func (s *Session) changeAttributesClass(pvc manifest.DiskPVC, class string) (man
 	}
 	changed, err := s.waitForAttributesClass(requested, class, outdated)
 	if call.CodeDiskModifyFailed.Is(err) {
-		_, restoreErr := s.patchUnattached(changed, func(current manifest.DiskPVC) ([]byte, error) {
+		_, restoreErr := s.patchUnattached(changed, func(current manifest.DiskPVC) []byte {
 			if current.AttributesClass() != class { // another call changed it
-				return nil, nil
+				return nil
 			}
 			return manifest.RequestAttributesClassPatch(current, current.Status.CurrentVolumeAttributesClassName)
 		})

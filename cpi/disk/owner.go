@@ -53,11 +53,7 @@ func (s *Session) assignOwner(
 		if err := validate(pvc); err != nil {
 			return pvc, err
 		}
-		patch, err := manifest.AssignDiskPatch(pvc, owner)
-		if err != nil {
-			return pvc, err
-		}
-		assigned, err := s.patch(pvc.Name, patch)
+		assigned, err := s.patch(pvc.Name, manifest.AssignDiskPatch(pvc, owner))
 		switch {
 		case err == nil && assigned.DeletionTimestamp != nil:
 			return assigned, call.DiskNotFoundError(pvc.Name)
@@ -80,11 +76,7 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.Attach
 	if pvc.IsFormatted() {
 		return s.recordFormatted(attachment)
 	}
-	patch, err := manifest.MarkFormattedPatch(attachment)
-	if err != nil {
-		return err
-	}
-	marked, err := s.patchJSON(pvc.Name, patch)
+	marked, err := s.patchJSON(pvc.Name, manifest.MarkFormattedPatch(attachment))
 	switch {
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, attachment.VM())
@@ -101,11 +93,7 @@ func (s *Session) recordFormatted(attachment manifest.AttachmentPod) error {
 	if !attachment.LacksFormattedRecord() {
 		return nil
 	}
-	patch, err := manifest.RecordFormattedPatch(attachment)
-	if err != nil {
-		return err
-	}
-	_, err = s.Pods.Patch(s.Ctx, attachment.Name, patch)
+	_, err := s.Pods.Patch(s.Ctx, attachment.Name, manifest.RecordFormattedPatch(attachment))
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
 		return nil
 	}
@@ -123,12 +111,8 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (remaining manif
 // A conflict does not mean that the disk has another owner: a webhook may have caused it, or the record only names the VM, because somebody
 // removed the annotation. While the disk has this owner, release tries again until the context ends.
 func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, remaining manifest.DiskOwner, err error) {
-	patch, err := manifest.ReleaseDiskPatch(owner)
-	if err != nil {
-		return false, remaining, err
-	}
 	for pause := kube.NewConflictBackoff(); ; {
-		_, err := s.patchJSON(cid, patch)
+		_, err := s.patchJSON(cid, manifest.ReleaseDiskPatch(owner))
 		if !errors.Is(err, kube.ErrConflict) {
 			return err == nil, remaining, ignoreNotFound(err)
 		}
@@ -140,9 +124,6 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 		switch {
 		case current != owner && current == manifest.DiskOwner{VM: owner.VM} && owner.VM != "":
 			owner = current
-			if patch, err = manifest.ReleaseDiskPatch(owner); err != nil {
-				return false, current, err
-			}
 		case current != owner && !ok:
 			return false, current, s.invalidRecordError(pvc)
 		case current != owner:
@@ -179,11 +160,7 @@ func (s *Session) preventAssignment(cid string, owner manifest.DiskOwner) (preve
 		if current, _ := pvc.Owner(); current == owner {
 			return false, nil
 		}
-		patch, err := manifest.AdoptPatch(pvc.PVC, s.ID)
-		if err != nil {
-			return false, err
-		}
-		if _, err = s.patch(cid, patch); !errors.Is(err, kube.ErrConflict) {
+		if _, err = s.patch(cid, manifest.AdoptPatch(pvc.PVC, s.ID)); !errors.Is(err, kube.ErrConflict) {
 			err = ignoreNotFound(err)
 			return err == nil, err
 		}

@@ -103,11 +103,7 @@ func (s *Session) recordSize(pvc manifest.DiskPVC, sizeMiB int64) error {
 		case currentMiB > sizeMiB:
 			return shrinkError(pvc, currentMiB, sizeMiB)
 		}
-		patch, err := manifest.RecordSizePatch(pvc, sizeMiB)
-		if err != nil {
-			return err
-		}
-		if _, err = s.patch(pvc.Name, patch); !errors.Is(err, kube.ErrConflict) {
+		if _, err = s.patch(pvc.Name, manifest.RecordSizePatch(pvc, sizeMiB)); !errors.Is(err, kube.ErrConflict) {
 			return err
 		}
 		if pvc, err = s.GetPVC(pvc.Name); err != nil {
@@ -119,10 +115,10 @@ func (s *Session) recordSize(pvc manifest.DiskPVC, sizeMiB int64) error {
 // requestStorage sets the PVC's storage request to desired. A failed or interrupted expansion may have requested more. requestStorage
 // reduces that request only if desired is greater than the capacity of the volume, because Kubernetes accepts no other reduction.
 func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity) (manifest.DiskPVC, error) {
-	return s.patchUnattached(pvc, func(current manifest.DiskPVC) ([]byte, error) {
+	return s.patchUnattached(pvc, func(current manifest.DiskPVC) []byte {
 		requested, capacity := current.Spec.Resources.Requests[corev1.ResourceStorage], current.Status.Capacity[corev1.ResourceStorage]
 		if desired.Cmp(requested) == 0 || desired.Cmp(requested) < 0 && desired.Cmp(capacity) <= 0 {
-			return nil, nil
+			return nil
 		}
 		return manifest.RequestStoragePatch(current, desired)
 	})
@@ -131,13 +127,11 @@ func (s *Session) requestStorage(pvc manifest.DiskPVC, desired resource.Quantity
 // patchUnattached applies the patch that build returns for the PVC, unless the patch is nil. The patch must require the PVC's
 // resourceVersion, so that no VM gets the disk before the change. After a conflict, patchUnattached checks again that no VM has the disk,
 // and calls build again.
-func (s *Session) patchUnattached(
-	pvc manifest.DiskPVC, build func(current manifest.DiskPVC) ([]byte, error)) (manifest.DiskPVC, error) {
-
+func (s *Session) patchUnattached(pvc manifest.DiskPVC, build func(current manifest.DiskPVC) []byte) (manifest.DiskPVC, error) {
 	for {
-		patch, err := build(pvc)
-		if patch == nil || err != nil {
-			return pvc, err
+		patch := build(pvc)
+		if patch == nil {
+			return pvc, nil
 		}
 		if err := s.CheckFreeFor(pvc, ""); err != nil { // the PVC may have changed since the last check
 			return pvc, err

@@ -10,11 +10,7 @@ import (
 
 // SetMetadata sets the director's metadata on the disk's PVC.
 func (s *Session) SetMetadata(cid string, metadata map[string]any) error {
-	desired, err := manifest.BuildMetadata(metadata)
-	if err != nil {
-		return err
-	}
-	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, manifest.RoleDisk, desired)
+	pvc, err := call.PatchMetadata(s.Ctx, s.PVCs, cid, manifest.RoleDisk, manifest.BuildMetadata(metadata))
 	if errors.Is(err, kube.ErrNotFound) || err == nil && !exists(manifest.DiskPVC{PVC: pvc}) {
 		return call.DiskNotFoundError(cid)
 	}

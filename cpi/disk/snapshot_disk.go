@@ -25,15 +25,11 @@ func (s *Session) Snapshot(cid string, metadata map[string]any) (string, error) 
 	if err := s.checkSnapshottable(pvc); err != nil {
 		return "", err
 	}
-	snapshotMetadata, err := manifest.BuildMetadata(metadata)
-	if err != nil {
-		return "", err
-	}
 	snapshots := s.VolumeSnapshots()
 	if err := s.flush(pvc.Name); err != nil {
 		return "", err
 	}
-	desired := manifest.VolumeSnapshot(manifest.SnapshotName(uuid.NewString()), s.Director, pvc, snapshotMetadata)
+	desired := manifest.VolumeSnapshot(manifest.SnapshotName(uuid.NewString()), s.Director, pvc, manifest.BuildMetadata(metadata))
 	s.SetDetail("snapshot " + desired.Name)
 	snapshot, err := snapshots.Create(s.Ctx, desired)
 	if errors.Is(err, kube.ErrExists) { // created by an earlier attempt of this request, because the name is new
@@ -64,11 +60,7 @@ func (s *Session) finishSnapshot(snapshots *snapshotResource, snapshot *extensio
 	if err := s.waitForSnapshot(snapshots, snapshot); err != nil {
 		return err
 	}
-	patch, err := manifest.FinishSnapshotPatch(snapshot)
-	if err != nil {
-		return err
-	}
-	_, err = snapshots.Patch(s.Ctx, snapshot.Name, patch)
+	_, err := snapshots.Patch(s.Ctx, snapshot.Name, manifest.FinishSnapshotPatch(snapshot))
 	return err
 }
 

@@ -78,12 +78,8 @@ func describeAccessModes(modes []corev1.PersistentVolumeAccessMode) string {
 }
 
 // update sets labels and annotations, changes the VolumeAttributesClass, and expands the PVC.
-func (s *Session) update(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) error {
-	patch, err := desired.buildDisk(pvc.Name, s.Director, currentMiB).RelabelPatch(pvc)
-	if err != nil {
-		return err
-	}
-	if patch != nil {
+func (s *Session) update(pvc manifest.DiskPVC, currentMiB, sizeMiB int64, desired Properties) (err error) {
+	if patch := desired.buildDisk(pvc.Name, s.Director, currentMiB).RelabelPatch(pvc); patch != nil {
 		if pvc, err = s.patch(pvc.Name, patch); err != nil {
 			return err
 		}

@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"cmp"
-	"encoding/json"
 	"path"
 	"slices"
 	"strconv"
@@ -204,8 +203,8 @@ func ExclusivityCheckContainer(attachment AttachmentPod, nodeImage string) corev
 
 // ExclusivityCheckPatch returns the strategic merge patch for the subresource ephemeralcontainers that adds the container to this
 // attachment Pod. The UID keeps it from applying to another Pod of the same name.
-func ExclusivityCheckPatch(attachment AttachmentPod, check corev1.EphemeralContainer) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func ExclusivityCheckPatch(attachment AttachmentPod, check corev1.EphemeralContainer) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": attachment.UID},
 		"spec":     map[string]any{"ephemeralContainers": []corev1.EphemeralContainer{check}},
 	})

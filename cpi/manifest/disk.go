@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"cmp"
-	"encoding/json"
 	"maps"
 	"strconv"
 
@@ -103,7 +102,7 @@ func (d DiskPVC) IsPreallocated() bool {
 
 // RelabelPatch returns the strategic merge patch that sets the requested labels and annotations that the disk's PVC lacks, or nil. The
 // patch contains nothing else, so that it does not revert changes of other calls.
-func (d Disk) RelabelPatch(pvc DiskPVC) ([]byte, error) {
+func (d Disk) RelabelPatch(pvc DiskPVC) []byte {
 	desired := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{}}
 	for key, value := range d.Labels {
 		if current, ok := pvc.Labels[key]; !ok || current != value {
@@ -124,7 +123,7 @@ func (d Disk) RelabelPatch(pvc DiskPVC) ([]byte, error) {
 		}
 	}
 	if len(desired.Labels) == 0 && len(desired.Annotations) == 0 {
-		return nil, nil
+		return nil
 	}
 	return desired.Patch()
 }
@@ -140,8 +139,8 @@ func (d DiskPVC) IsFormatted() bool {
 
 // RequestStoragePatch returns the strategic merge patch that makes the PVC request this amount, if the PVC is unchanged since it was
 // read.
-func RequestStoragePatch(pvc DiskPVC, amount resource.Quantity) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func RequestStoragePatch(pvc DiskPVC, amount resource.Quantity) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"resources": map[string]any{"requests": map[string]any{"storage": amount}}},
 	})
@@ -149,8 +148,8 @@ func RequestStoragePatch(pvc DiskPVC, amount resource.Quantity) ([]byte, error) 
 
 // RequestAttributesClassPatch returns the strategic merge patch that makes the PVC request this VolumeAttributesClass, or none for nil, if
 // the PVC is unchanged since it was read.
-func RequestAttributesClassPatch(pvc DiskPVC, class *string) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func RequestAttributesClassPatch(pvc DiskPVC, class *string) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion},
 		"spec":     map[string]any{"volumeAttributesClassName": class},
 	})
@@ -176,7 +175,7 @@ func PVCSizeMiB(diskMiB int64, mode corev1.PersistentVolumeMode) int64 {
 }
 
 // RecordSizePatch returns the strategic merge patch that records a disk's size in MiB, if the PVC is unchanged since it was read.
-func RecordSizePatch(pvc DiskPVC, sizeMiB int64) ([]byte, error) {
+func RecordSizePatch(pvc DiskPVC, sizeMiB int64) []byte {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"annotations": map[string]string{AnnotationSize: strconv.FormatInt(sizeMiB, 10)},

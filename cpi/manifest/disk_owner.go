@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -26,7 +25,7 @@ func (d DiskPVC) Owner() (owner DiskOwner, ok bool) {
 }
 
 // AssignDiskPatch returns the strategic merge patch that records the owner, if the PVC is unchanged since it was read.
-func AssignDiskPatch(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
+func AssignDiskPatch(pvc DiskPVC, owner DiskOwner) []byte {
 	return metadataPatch(map[string]any{
 		"uid": pvc.UID, "resourceVersion": pvc.ResourceVersion,
 		"labels":      map[string]*string{LabelVM: &owner.VM},
@@ -35,20 +34,20 @@ func AssignDiskPatch(pvc DiskPVC, owner DiskOwner) ([]byte, error) {
 }
 
 // ReleaseDiskPatch returns the JSON patch that removes this owner record, which may be invalid, if the PVC still has it.
-func ReleaseDiskPatch(owner DiskOwner) ([]byte, error) {
+func ReleaseDiskPatch(owner DiskOwner) []byte {
 	var patch jsonPatch
 	patch.remove("/metadata/labels/"+LabelVM, owner.VM)
 	patch.remove("/metadata/annotations/"+AnnotationOwner, string(owner.Pod))
-	return json.Marshal(patch)
+	return encode(patch)
 }
 
 // MarkFormattedPatch returns the JSON patch that records how the VM has the disk (see AnnotationFormatted), if the attachment Pod still
 // owns the disk.
-func MarkFormattedPatch(attachment AttachmentPod) ([]byte, error) {
+func MarkFormattedPatch(attachment AttachmentPod) []byte {
 	var patch jsonPatch
 	patch.test("/metadata/annotations/"+AnnotationOwner, string(attachment.UID))
 	patch.add("/metadata/annotations/"+AnnotationFormatted, attachment.formatted())
-	return json.Marshal(patch)
+	return encode(patch)
 }
 
 // LacksFormattedRecord reports whether the Pod has a record of AnnotationFormatted without a value.
@@ -58,10 +57,10 @@ func (a AttachmentPod) LacksFormattedRecord() bool {
 }
 
 // RecordFormattedPatch returns the strategic merge patch that sets AnnotationFormatted of exactly this attachment Pod, by UID.
-func RecordFormattedPatch(attachment AttachmentPod) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": map[string]any{
+func RecordFormattedPatch(attachment AttachmentPod) []byte {
+	return metadataPatch(map[string]any{
 		"uid": attachment.UID, "annotations": map[string]string{AnnotationFormatted: attachment.formatted()},
-	}})
+	})
 }
 
 // formatted returns the value of AnnotationFormatted for the disk.
@@ -78,8 +77,8 @@ func (a AttachmentPod) formatted() string {
 const OwnerGate = Prefix + "disk-owner"
 
 // UngatePatch returns the strategic merge patch that removes OwnerGate from exactly this Pod, by UID.
-func UngatePatch(pod types.UID) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func UngatePatch(pod types.UID) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": pod},
 		"spec":     map[string]any{"schedulingGates": []any{map[string]string{"$patch": "delete", "name": OwnerGate}}},
 	})

@@ -35,8 +35,7 @@ var _ = Describe("The owner record of a disk", func() {
 	)
 
 	It("is set by a merge patch only if the PVC is unchanged since it was read", func() {
-		raw, err := manifest.AssignDiskPatch(recorded("", ""), manifest.DiskOwner{VM: "agent-1", Pod: "u"})
-		Expect(err).NotTo(HaveOccurred())
+		raw := manifest.AssignDiskPatch(recorded("", ""), manifest.DiskOwner{VM: "agent-1", Pod: "u"})
 		Expect(string(raw)).To(And(ContainSubstring(`"resourceVersion":"7"`), ContainSubstring(`"uid":"uid-of-the-disk"`)))
 	})
 
@@ -54,7 +53,7 @@ var _ = Describe("An attachment Pod", func() {
 	It("is gated until it owns the disk", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		Expect(attachment.IsGated()).To(BeTrue())
-		patch, err := manifest.UngatePatch(attachment.UID)
-		Expect(manifest.AttachmentPod{Pod: applyPatch(attachment.Pod, patch, err)}.IsGated()).To(BeFalse())
+		patch := manifest.UngatePatch(attachment.UID)
+		Expect(manifest.AttachmentPod{Pod: applyPatch(attachment.Pod, patch)}.IsGated()).To(BeFalse())
 	})
 })

@@ -19,10 +19,7 @@ func FuzzMetadata(f *testing.F) {
 		f.Add(seed[0], seed[1])
 	}
 	f.Fuzz(func(t *testing.T, key, value string) {
-		result, err := manifest.BuildMetadata(map[string]any{key: value, "index": 3})
-		if err != nil {
-			t.Fatal(err)
-		}
+		result := manifest.BuildMetadata(map[string]any{key: value, "index": 3})
 		for name, label := range result.Labels {
 			if len(validation.IsQualifiedName(name)) > 0 || label != nil && len(validation.IsValidLabelValue(*label)) > 0 {
 				t.Fatalf("%q: %q results in the invalid label %q", key, value, name)
@@ -36,12 +33,8 @@ func FuzzMetadata(f *testing.F) {
 				t.Fatalf("%q results in the invalid or reserved annotation %q", key, name)
 			}
 		}
-		patch, err := result.Patch()
-		if err != nil {
-			t.Fatal(err)
-		}
 		var decoded struct{ Metadata metav1.ObjectMeta }
-		if err := json.Unmarshal(patch, &decoded); err != nil {
+		if err := json.Unmarshal(result.Patch(), &decoded); err != nil {
 			t.Fatalf("the patch is not valid: %v", err)
 		}
 	})

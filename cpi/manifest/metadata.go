@@ -1,10 +1,6 @@
 package manifest
 
-import (
-	"encoding/json"
-	"fmt"
-	"maps"
-)
+import "maps"
 
 // Metadata is the director's metadata of a VM, a disk or a snapshot, as labels and annotations.
 type Metadata struct {
@@ -14,21 +10,13 @@ type Metadata struct {
 
 // BuildMetadata converts the director's metadata to annotations, and to labels if the values are valid label values. It removes
 // labels with other values. A key that the CPI itself uses gets the prefix "tag-". AnnotationMetadata contains everything,
-// including keys that are not valid names. BuildMetadata fails for values that cannot be encoded as JSON.
-func BuildMetadata(metadata map[string]any) (Metadata, error) {
-	document, err := json.Marshal(metadata)
-	if err != nil {
-		return Metadata{}, fmt.Errorf("metadata: %w", err)
-	}
-	result := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(document)}}
+// including keys that are not valid names. The values were decoded from JSON.
+func BuildMetadata(metadata map[string]any) Metadata {
+	result := Metadata{Labels: map[string]*string{}, Annotations: map[string]string{AnnotationMetadata: string(encode(metadata))}}
 	for key, value := range metadata {
 		annotation, isString := value.(string)
 		if !isString {
-			raw, err := json.Marshal(value)
-			if err != nil {
-				return Metadata{}, fmt.Errorf("metadata: %w", err)
-			}
-			annotation = string(raw)
+			annotation = string(encode(value))
 		}
 		name, ok := LabelKey(key)
 		if IsReservedKey(name) {
@@ -48,7 +36,7 @@ func BuildMetadata(metadata map[string]any) (Metadata, error) {
 			result.Labels[name] = nil
 		}
 	}
-	return result, nil
+	return result
 }
 
 // HasMetadata reports whether the object has metadata from the director. The director sets a VM's metadata right after create_vm.
@@ -58,10 +46,10 @@ func HasMetadata(annotations map[string]string) bool {
 }
 
 // Patch returns the strategic merge patch that sets the metadata.
-func (m Metadata) Patch() ([]byte, error) { return metadataPatch(m) }
+func (m Metadata) Patch() []byte { return metadataPatch(m) }
 
 // PatchIfRole returns the JSON patch that sets the metadata of an object with this role. For any other object, the patch does not apply.
-func (m Metadata) PatchIfRole(role string) ([]byte, error) {
+func (m Metadata) PatchIfRole(role string) []byte {
 	const labels, annotations = "/metadata/labels/", "/metadata/annotations/"
 	var patch jsonPatch
 	patch.test(labels+LabelRole, role)
@@ -76,7 +64,7 @@ func (m Metadata) PatchIfRole(role string) ([]byte, error) {
 		patch.add(labels+key, "") // only an existing label can be removed
 		patch = append(patch, jsonOperation{Operation: "remove", Path: jsonPointer(labels + key)})
 	}
-	return json.Marshal(patch)
+	return encode(patch)
 }
 
 // applyTo adds the metadata to the labels and annotations of a new object.

@@ -9,19 +9,26 @@ import (
 
 // AdoptPatch returns the strategic merge patch that makes the call the owner of another call's object, if the object is unchanged since
 // it was read.
-func AdoptPatch(object metav1.Object, call string) ([]byte, error) {
+func AdoptPatch(object metav1.Object, call string) []byte {
 	return metadataPatch(map[string]any{
 		"uid": object.GetUID(), "resourceVersion": object.GetResourceVersion(), "annotations": map[string]string{AnnotationCall: call},
 	})
 }
 
 // PodAnnotationsPatch returns the strategic merge patch that sets annotations of exactly this Pod, by UID.
-func PodAnnotationsPatch(pod VMPod, annotations map[string]string) ([]byte, error) {
+func PodAnnotationsPatch(pod VMPod, annotations map[string]string) []byte {
 	return metadataPatch(map[string]any{"uid": pod.UID, "annotations": annotations})
 }
 
-func metadataPatch(metadata any) ([]byte, error) {
-	return json.Marshal(map[string]any{"metadata": metadata})
+func metadataPatch(metadata any) []byte { return encode(map[string]any{"metadata": metadata}) }
+
+// encode returns the value in JSON. It contains only strings, numbers, and types that were decoded from JSON, or are from Kubernetes.
+func encode(value any) []byte {
+	raw, err := json.Marshal(value)
+	if err != nil {
+		panic(err) // cannot happen: the types have a form in JSON
+	}
+	return raw
 }
 
 // jsonPatch is a JSON patch (RFC 6902) of string values. Callers do not escape the keys in paths: see jsonPointer.

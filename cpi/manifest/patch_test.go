@@ -15,9 +15,8 @@ import (
 )
 
 // applyPatch returns the object as the API server changes it with a strategic merge patch.
-func applyPatch[T any](from *T, patch []byte, err error) *T {
+func applyPatch[T any](from *T, patch []byte) *T {
 	GinkgoHelper()
-	Expect(err).NotTo(HaveOccurred())
 	original, err := json.Marshal(from)
 	Expect(err).NotTo(HaveOccurred())
 	var result T
@@ -28,15 +27,8 @@ func applyPatch[T any](from *T, patch []byte, err error) *T {
 }
 
 var _ = Describe("The director's metadata", func() {
-	described := func(metadata map[string]any) manifest.Metadata {
-		GinkgoHelper()
-		result, err := manifest.BuildMetadata(metadata)
-		Expect(err).NotTo(HaveOccurred())
-		return result
-	}
-
 	It("is in labels if the values are valid, in annotations always, and completely in one annotation", func() {
-		result := described(map[string]any{"deployment": "cf", "name": "web/0 (bootstrap)", "index": 3})
+		result := manifest.BuildMetadata(map[string]any{"deployment": "cf", "name": "web/0 (bootstrap)", "index": 3})
 		Expect(result.Annotations).To(Equal(map[string]string{
 			manifest.Prefix + "deployment": "cf", manifest.Prefix + "name": "web/0 (bootstrap)", manifest.Prefix + "index": "3",
 			manifest.AnnotationMetadata: `{"deployment":"cf","index":3,"name":"web/0 (bootstrap)"}`,
@@ -47,12 +39,12 @@ var _ = Describe("The director's metadata", func() {
 	})
 
 	It("never replaces a key that the CPI itself uses", func() {
-		result := described(map[string]any{"vm": "x", "size-mib": "7"})
+		result := manifest.BuildMetadata(map[string]any{"vm": "x", "size-mib": "7"})
 		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "tag-vm": new("x"), manifest.Prefix + "tag-size-mib": new("7")}))
 	})
 
 	It("removes the label of a null", func() {
-		result := described(map[string]any{"team": nil})
+		result := manifest.BuildMetadata(map[string]any{"team": nil})
 		Expect(result.Labels).To(Equal(map[string]*string{manifest.Prefix + "team": nil}))
 		Expect(result.Annotations).To(Equal(map[string]string{manifest.AnnotationMetadata: `{"team":null}`}))
 	})
@@ -60,16 +52,16 @@ var _ = Describe("The director's metadata", func() {
 	It("removes a label if its new value is not valid", func() {
 		pod := testVM().Pod()
 		pod.Labels[manifest.Prefix+"name"] = "web"
-		patch, err := described(map[string]any{"name": "web/0"}).Patch()
-		after := applyPatch(pod.Pod, patch, err)
+		patch := manifest.BuildMetadata(map[string]any{"name": "web/0"}).Patch()
+		after := applyPatch(pod.Pod, patch)
 		Expect(after.Labels).NotTo(HaveKey(manifest.Prefix + "name"))
 		Expect(after.Labels).To(HaveKeyWithValue(manifest.LabelVM, pod.Name))
 	})
 })
 
-func applyPVCPatch(pvc manifest.DiskPVC, patch []byte, err error) manifest.DiskPVC {
+func applyPVCPatch(pvc manifest.DiskPVC, patch []byte) manifest.DiskPVC {
 	GinkgoHelper()
-	return manifest.DiskPVC{PVC: applyPatch(pvc.PVC, patch, err)}
+	return manifest.DiskPVC{PVC: applyPatch(pvc.PVC, patch)}
 }
 
 var _ = Describe("The PVC of a disk", func() {
@@ -79,14 +71,14 @@ var _ = Describe("The PVC of a disk", func() {
 		pvc := disk.PVC()
 		desired := disk
 		desired.Annotations = map[string]string{"note": "b"}
-		patch, err := desired.RelabelPatch(pvc)
-		after := applyPVCPatch(pvc, patch, err)
+		patch := desired.RelabelPatch(pvc)
+		after := applyPVCPatch(pvc, patch)
 		Expect(after.Labels).To(Equal(pvc.Labels))
 		Expect(after.Annotations).To(HaveKeyWithValue("note", "b"))
 		desired = disk
 		desired.Labels = map[string]string{"team": "a"}
-		patch, err = desired.RelabelPatch(pvc)
-		after = applyPVCPatch(pvc, patch, err)
+		patch = desired.RelabelPatch(pvc)
+		after = applyPVCPatch(pvc, patch)
 		Expect(after.Annotations).To(Equal(pvc.Annotations))
 		Expect(after.Labels).To(HaveKeyWithValue("team", "a"))
 	})
@@ -94,12 +86,12 @@ var _ = Describe("The PVC of a disk", func() {
 	It("gets and loses preallocation", func() {
 		preallocated := disk
 		preallocated.Preallocate = true
-		patch, err := preallocated.RelabelPatch(disk.PVC())
-		after := applyPVCPatch(disk.PVC(), patch, err)
+		patch := preallocated.RelabelPatch(disk.PVC())
+		after := applyPVCPatch(disk.PVC(), patch)
 		Expect(after.IsPreallocated()).To(BeTrue())
 		Expect(preallocated.RelabelPatch(after)).To(BeNil())
-		patch, err = disk.RelabelPatch(after)
-		after = applyPVCPatch(after, patch, err)
+		patch = disk.RelabelPatch(after)
+		after = applyPVCPatch(after, patch)
 		Expect(after.IsPreallocated()).To(BeFalse())
 		Expect(disk.RelabelPatch(after)).To(BeNil())
 	})
@@ -111,8 +103,8 @@ var _ = Describe("The PVC of a disk", func() {
 	})
 
 	It("requests more storage", func() {
-		patch, err := manifest.RequestStoragePatch(disk.PVC(), resource.MustParse("3Gi"))
-		after := applyPVCPatch(disk.PVC(), patch, err)
+		patch := manifest.RequestStoragePatch(disk.PVC(), resource.MustParse("3Gi"))
+		after := applyPVCPatch(disk.PVC(), patch)
 		Expect(after.Spec.Resources.Requests.Storage().String()).To(Equal("3Gi"))
 		Expect(after.Spec.VolumeMode).To(HaveValue(Equal(corev1.PersistentVolumeBlock)))
 	})
@@ -121,8 +113,8 @@ var _ = Describe("The PVC of a disk", func() {
 var _ = Describe("A VM Pod", func() {
 	It("gets annotations if it still has the same UID", func() {
 		pod := runningPod(testVM())
-		patch, err := manifest.PodAnnotationsPatch(pod, map[string]string{"example.org/ip": "10.0.0.1"})
-		Expect(applyPatch(pod.Pod, patch, err).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
+		patch := manifest.PodAnnotationsPatch(pod, map[string]string{"example.org/ip": "10.0.0.1"})
+		Expect(applyPatch(pod.Pod, patch).Annotations).To(HaveKeyWithValue("example.org/ip", "10.0.0.1"))
 		Expect(string(patch)).To(ContainSubstring(`"uid":"uid-of-the-vm"`))
 	})
 })
@@ -131,8 +123,8 @@ var _ = Describe("An attachment", func() {
 	It("keeps the containers of earlier exclusivity checks, and finds the latest at any position", func() {
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod()
 		for range 11 {
-			patch, err := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment, nodeImage))
-			attachment.Pod = applyPatch(attachment.Pod, patch, err)
+			patch := manifest.ExclusivityCheckPatch(attachment, manifest.ExclusivityCheckContainer(attachment, nodeImage))
+			attachment.Pod = applyPatch(attachment.Pod, patch)
 		}
 		Expect(attachment.Spec.EphemeralContainers).To(HaveLen(11))
 		Expect(manifest.LatestExclusivityCheck(attachment)).To(Equal("exclusivity-check-11"))
@@ -146,8 +138,8 @@ var _ = Describe("The PodDisruptionBudget of a group", func() {
 	It("is resized for another number of VMs, if it is unchanged", func() {
 		budget := vm.Budget.Object(vm, runningPod(vm), 3)
 		budget.ResourceVersion = "7"
-		patch, err := manifest.ResizePDBPatch(budget, 5)
-		Expect(applyPatch(budget, patch, err).Spec.MinAvailable).To(HaveValue(Equal(intstr.FromInt32(4))))
+		patch := manifest.ResizePDBPatch(budget, 5)
+		Expect(applyPatch(budget, patch).Spec.MinAvailable).To(HaveValue(Equal(intstr.FromInt32(4))))
 		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7"`))
 	})
 

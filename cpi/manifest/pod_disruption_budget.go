@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"fmt"
 	"math"
 	"strconv"
@@ -97,8 +96,8 @@ func newPDB(vm VM, pod VMPod, name, role string, minAvailable int32) *policyv1.P
 
 // JoinPDBPatch returns the strategic merge patch that adds another VM to an existing PodDisruptionBudget, if it is unchanged since it
 // was read: a concurrent change was made for another number of VMs.
-func JoinPDBPatch(existing, desired *policyv1.PodDisruptionBudget) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func JoinPDBPatch(existing, desired *policyv1.PodDisruptionBudget) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{
 			"uid": existing.UID, "resourceVersion": existing.ResourceVersion,
 			"annotations": desired.Annotations, "ownerReferences": desired.OwnerReferences,
@@ -109,16 +108,16 @@ func JoinPDBPatch(existing, desired *policyv1.PodDisruptionBudget) ([]byte, erro
 
 // ResizePDBPatch returns the strategic merge patch that adapts an existing PodDisruptionBudget to this number of VMs, if it is unchanged
 // since it was read. The patch is nil if the PodDisruptionBudget is already correct, or does not depend on the number.
-func ResizePDBPatch(existing *policyv1.PodDisruptionBudget, vms int) ([]byte, error) {
+func ResizePDBPatch(existing *policyv1.PodDisruptionBudget, vms int) []byte {
 	budget := DisruptionBudgetOf(existing)
 	if budget == nil || !budget.DependsOnGroupSize() {
-		return nil, nil
+		return nil
 	}
 	minAvailable := budget.MinAvailableFor(vms)
 	if existing.Spec.MinAvailable != nil && existing.Spec.MinAvailable.IntVal == minAvailable {
-		return nil, nil
+		return nil
 	}
-	return json.Marshal(map[string]any{
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion},
 		"spec":     map[string]any{"minAvailable": minAvailable},
 	})

@@ -1,10 +1,6 @@
 package manifest
 
-import (
-	"encoding/json"
-
-	corev1 "k8s.io/api/core/v1"
-)
+import corev1 "k8s.io/api/core/v1"
 
 // PullSecret returns the Secret with which nodes pull images from a registry. content is a .dockerconfigjson file. No VM owns the
 // Secret, because a node may pull an image again for any VM.
@@ -18,8 +14,8 @@ func PullSecret(name, namespace, director string, content []byte) *corev1.Secret
 
 // UpdatePullSecretPatch returns the strategic merge patch that replaces the content of the existing Secret, if it is unchanged since it
 // was read. If the Secret were deleted and created, a pull in between would fail.
-func UpdatePullSecretPatch(existing, desired *corev1.Secret) ([]byte, error) {
-	return json.Marshal(map[string]any{
+func UpdatePullSecretPatch(existing, desired *corev1.Secret) []byte {
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": existing.UID, "resourceVersion": existing.ResourceVersion}, "data": desired.Data,
 	})
 }

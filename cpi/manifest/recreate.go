@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"path"
 	"slices"
 	"strings"
@@ -80,7 +79,7 @@ type TemplateChange struct {
 
 // Patch returns the strategic merge patch that makes the change, if the template is unchanged since it was read. It makes a new version
 // of the template even if the template already has the result, so that delayed requests for earlier versions fail.
-func (c TemplateChange) Patch(template *corev1.PodTemplate) ([]byte, error) {
+func (c TemplateChange) Patch(template *corev1.PodTemplate) []byte {
 	pod := map[string]any{}
 	if c.Metadata != nil {
 		pod["metadata"] = c.Metadata
@@ -92,7 +91,7 @@ func (c TemplateChange) Patch(template *corev1.PodTemplate) ([]byte, error) {
 	if len(c.Addresses) > 0 {
 		annotations[AnnotationFirstPodAddresses] = strings.Join(c.Addresses, ",")
 	}
-	return json.Marshal(map[string]any{
+	return encode(map[string]any{
 		"metadata": map[string]any{"uid": template.UID, "resourceVersion": template.ResourceVersion, "annotations": annotations},
 		"template": pod,
 	})

@@ -41,8 +41,8 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	// changed returns the template as the API server changes it.
 	changed := func(from *corev1.PodTemplate, change manifest.TemplateChange) *corev1.PodTemplate {
 		GinkgoHelper()
-		patch, err := change.Patch(from)
-		return applyPatch(from, patch, err)
+		patch := change.Patch(from)
+		return applyPatch(from, patch)
 	}
 
 	It("has a template that owns the objects that outlive its Pod", func() {
@@ -79,8 +79,8 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 	It("has a new version after each change, even if it already has the result", func() {
 		original := template()
 		original.ResourceVersion = "7"
-		patch, err := manifest.TemplateChange{RemoveDisk: "disk-1"}.Patch(original)
-		Expect(applyPatch(original, patch, err).Annotations).To(HaveKeyWithValue(manifest.AnnotationPreviousVersion, "7"))
+		patch := manifest.TemplateChange{RemoveDisk: "disk-1"}.Patch(original)
+		Expect(applyPatch(original, patch).Annotations).To(HaveKeyWithValue(manifest.AnnotationPreviousVersion, "7"))
 		Expect(string(patch)).To(ContainSubstring(`"resourceVersion":"7","uid":"uid-of-the-template"`))
 	})
 

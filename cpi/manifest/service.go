@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"encoding/json"
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,7 +71,7 @@ func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
 // JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports, if the Service is
 // unchanged since it was read. Fields that are not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with
 // the same names.
-func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string) ([]byte, error) {
+func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string) []byte {
 	meta := s.meta(pod, director)
 	ports := []any{map[string]any{"$patch": "replace"}}
 	for _, port := range s.Ports {
@@ -110,7 +109,7 @@ func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string)
 	} else {
 		changed["ownerReferences"] = meta.OwnerReferences // merged by UID with those of other VMs
 	}
-	return json.Marshal(map[string]any{"metadata": changed, "spec": spec})
+	return encode(map[string]any{"metadata": changed, "spec": spec})
 }
 
 // IsKept reports whether the Service stays when its last VM is deleted.

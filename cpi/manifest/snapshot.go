@@ -23,6 +23,6 @@ func VolumeSnapshot(name, director string, disk DiskPVC, metadata Metadata) *ext
 
 // FinishSnapshotPatch returns the JSON merge patch that marks exactly this snapshot, by UID, as complete, before its call returns it to
 // the director.
-func FinishSnapshotPatch(snapshot *extension.VolumeSnapshot) ([]byte, error) {
+func FinishSnapshotPatch(snapshot *extension.VolumeSnapshot) []byte {
 	return metadataPatch(map[string]any{"uid": snapshot.UID, "labels": map[string]*string{LabelIncomplete: nil}})
 }

@@ -48,7 +48,7 @@ func EnsurePullSecret(c *call.Call, options stemcell.Options, references ...stri
 				"use another name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
-			plan.Patch, err = manifest.UpdatePullSecretPatch(existing, desired)
+			plan.Patch = manifest.UpdatePullSecretPatch(existing, desired)
 		}
 		return plan, err
 	})

@@ -162,11 +162,7 @@ func (s *Session) recordBoot(pod manifest.VMPod, networks network.Networks) erro
 	if len(missing) == 0 {
 		return nil
 	}
-	patch, err := manifest.PodAnnotationsPatch(pod, missing)
-	if err != nil {
-		return err
-	}
-	_, err = s.Pods.Patch(s.Ctx, pod.Name, patch)
+	_, err := s.Pods.Patch(s.Ctx, pod.Name, manifest.PodAnnotationsPatch(pod, missing))
 	return err
 }
 

@@ -25,11 +25,7 @@ func (p hotPlugStrategy) startExclusivityCheck(attachment manifest.AttachmentPod
 		return "", err
 	}
 	container := manifest.ExclusivityCheckContainer(attachment, nodeImage)
-	patch, err := manifest.ExclusivityCheckPatch(attachment, container)
-	if err != nil {
-		return "", err
-	}
-	updated, err := p.s.Pods.Patch(p.s.Ctx, attachment.Name, patch, "ephemeralcontainers")
+	updated, err := p.s.Pods.Patch(p.s.Ctx, attachment.Name, manifest.ExclusivityCheckPatch(attachment, container), "ephemeralcontainers")
 	if err != nil {
 		return "", err
 	}

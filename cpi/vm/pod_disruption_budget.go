@@ -63,10 +63,9 @@ func (s *Session) ensurePDBs(vm manifest.VM, pod manifest.VMPod) error {
 					return plan, err
 				}
 			}
-			if plan.Create, err = build(); err != nil || !exists {
-				return plan, err
+			if plan.Create, err = build(); err == nil && exists {
+				plan.Patch = manifest.JoinPDBPatch(existing, plan.Create)
 			}
-			plan.Patch, err = manifest.JoinPDBPatch(existing, plan.Create)
 			return plan, err
 		})
 		if err != nil {
@@ -111,10 +110,7 @@ func (s *Session) UpdatePDBAfterDelete(pod manifest.VMPod) error {
 				return plan, nil
 			}
 			vmCount, err := s.countGroupVMs(*pdb, pod)
-			if err != nil {
-				return plan, err
-			}
-			plan.Patch, err = manifest.ResizePDBPatch(existing, vmCount)
+			plan.Patch = manifest.ResizePDBPatch(existing, vmCount)
 			return plan, err
 		})
 }

@@ -60,11 +60,7 @@ func (r recreateStrategy) startPod(vmPod manifest.VMPod) (manifest.VMPod, error)
 		}
 		return r.ensurePodFromTemplate(template)
 	}
-	patch, err := manifest.UngatePatch(vmPod.UID)
-	if err != nil {
-		return vmPod, err
-	}
-	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
+	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, manifest.UngatePatch(vmPod.UID))
 	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) { // another call replaced the Pod
 		return r.ensurePodFromTemplate(template)
 	}

@@ -84,10 +84,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 
 // adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
 func (r recreateStrategy) adoptPod(vmPod manifest.VMPod) (manifest.VMPod, error) {
-	patch, err := manifest.PodAnnotationsPatch(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
-	if err != nil {
-		return vmPod, err
-	}
+	patch := manifest.PodAnnotationsPatch(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
 	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
 	return manifest.VMPod{Pod: pod}, err
 }
@@ -185,11 +182,7 @@ func (r recreateStrategy) changeTemplate(
 		if err != nil {
 			return nil, err
 		}
-		patch, err := change.Patch(current)
-		if err != nil {
-			return nil, err
-		}
-		changed, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, patch)
+		changed, err := r.s.PodTemplates.Patch(r.s.Ctx, vmCID, change.Patch(current))
 		if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) {
 			return changed, err
 		}

@@ -39,8 +39,7 @@ func (s *Session) ensureService(service manifest.Service, pod manifest.VMPod) er
 		if err := s.checkDirector("Service", existing); err != nil {
 			return kube.Plan[*corev1.Service]{}, err
 		}
-		patch, err := service.JoinPatch(existing, pod, s.Director)
-		return kube.Plan[*corev1.Service]{Patch: patch}, err
+		return kube.Plan[*corev1.Service]{Patch: service.JoinPatch(existing, pod, s.Director)}, nil
 	})
 }
 

@@ -10,10 +10,7 @@ import (
 
 // SetMetadata sets the director's metadata on the VM Pod, and on the PodTemplate of a VM with disk_strategy: recreate.
 func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
-	desired, err := manifest.BuildMetadata(metadata)
-	if err != nil {
-		return err
-	}
+	desired := manifest.BuildMetadata(metadata)
 	pod, err := call.PatchMetadata(s.Ctx, s.Pods, vmCID, manifest.RoleVM, desired)
 	if errors.Is(err, kube.ErrNotFound) {
 		if err := s.recreateMissingPod(vmCID); err != nil {

@@ -426,10 +426,7 @@ func (a *Attacker) addEphemeralContainer(ctx context.Context, pod string, contai
 	if err != nil {
 		return err
 	}
-	patch, err := manifest.ExclusivityCheckPatch(manifest.AttachmentPod{Pod: existing}, container)
-	if err != nil {
-		return err
-	}
+	patch := manifest.ExclusivityCheckPatch(manifest.AttachmentPod{Pod: existing}, container)
 	_, err = a.Client.CoreV1().Pods(a.Namespace).Patch(ctx, pod, types.StrategicMergePatchType, patch, dryPatch, "ephemeralcontainers")
 	return err
 }
