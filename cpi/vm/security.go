@@ -30,25 +30,23 @@ type Security struct {
 // internal/cri/sputil/apparmor_linux.go).
 func (s Security) check() error {
 	if profile := s.SeccompProfile; profile != nil {
-		seccomp := securityProfile{"seccomp_profile", string(profile.Type), profile.LocalhostProfile}
-		if err := seccomp.check(); err != nil {
+		if err := checkProfile("seccomp_profile", string(profile.Type), profile.LocalhostProfile); err != nil {
 			return err
 		}
-		if seccomp.isLocalhost() && !filepath.IsLocal(*seccomp.name) {
-			return call.InvalidPropertyf("%s.localhostProfile %q is not a path relative to the kubelet's seccomp directory",
-				seccomp.key(), *seccomp.name)
+		if name := profile.LocalhostProfile; name != nil && !filepath.IsLocal(*name) {
+			return call.InvalidPropertyf("cloud_properties.security.seccomp_profile.localhostProfile %q is not a path relative to "+
+				"the kubelet's seccomp directory", *name)
 		}
-		if s.privileged() && seccomp.confines() {
-			return seccomp.ineffectiveError()
+		if s.privileged() && profile.Type != corev1.SeccompProfileTypeUnconfined {
+			return ineffectiveError("seccomp_profile", string(profile.Type))
 		}
 	}
 	if profile := s.AppArmorProfile; profile != nil {
-		appArmor := securityProfile{"apparmor_profile", string(profile.Type), profile.LocalhostProfile}
-		if err := appArmor.check(); err != nil {
+		if err := checkProfile("apparmor_profile", string(profile.Type), profile.LocalhostProfile); err != nil {
 			return err
 		}
-		if s.privileged() && appArmor.confines() && !appArmor.isLocalhost() {
-			return appArmor.ineffectiveError()
+		if s.privileged() && profile.Type == corev1.AppArmorProfileTypeRuntimeDefault {
+			return ineffectiveError("apparmor_profile", string(profile.Type))
 		}
 	}
 	return nil
@@ -56,40 +54,27 @@ func (s Security) check() error {
 
 func (s Security) privileged() bool { return s.Privileged == nil || *s.Privileged }
 
-// securityProfile is a profile of seccomp or AppArmor. Both have the same types, with the same names.
-type securityProfile struct {
-	property, kind string
-	name           *string // for type Localhost
-}
-
-func (p securityProfile) key() string { return "cloud_properties.security." + p.property }
-func (p securityProfile) isLocalhost() bool {
-	return p.kind == string(corev1.SeccompProfileTypeLocalhost)
-}
-func (p securityProfile) confines() bool {
-	return p.kind != string(corev1.SeccompProfileTypeUnconfined)
-}
-
-func (p securityProfile) check() error {
-	hasName := p.name != nil && *p.name != ""
-	switch corev1.SeccompProfileType(p.kind) {
+// checkProfile checks a profile of seccomp or AppArmor. Both have the same types, with the same names. localhost is for type Localhost.
+func checkProfile(property, kind string, localhost *string) error {
+	key := "cloud_properties.security." + property
+	switch corev1.SeccompProfileType(kind) {
 	case corev1.SeccompProfileTypeLocalhost:
-		if !hasName {
-			return call.InvalidPropertyf("%s.localhostProfile is missing; type Localhost requires the name of a profile on the nodes", p.key())
+		if localhost == nil || *localhost == "" {
+			return call.InvalidPropertyf("%s.localhostProfile is missing; type Localhost requires the name of a profile on the nodes", key)
 		}
 	case corev1.SeccompProfileTypeRuntimeDefault, corev1.SeccompProfileTypeUnconfined:
-		if p.name != nil {
-			return call.InvalidPropertyf("%s.localhostProfile requires type Localhost, but type is %s", p.key(), p.kind)
+		if localhost != nil {
+			return call.InvalidPropertyf("%s.localhostProfile requires type Localhost, but type is %s", key, kind)
 		}
 	default:
-		return call.InvalidPropertyf("%s.type %q is not valid; use RuntimeDefault, Localhost or Unconfined", p.key(), p.kind)
+		return call.InvalidPropertyf("%s.type %q is not valid; use RuntimeDefault, Localhost or Unconfined", key, kind)
 	}
 	return nil
 }
 
-func (p securityProfile) ineffectiveError() error {
-	return call.InvalidPropertyf("%s of type %s has no effect on a privileged VM; "+
-		"set cloud_properties.security.privileged to false, or remove the profile", p.key(), p.kind)
+func ineffectiveError(property, kind string) error {
+	return call.InvalidPropertyf("cloud_properties.security.%s of type %s has no effect on a privileged VM; "+
+		"set cloud_properties.security.privileged to false, or remove the profile", property, kind)
 }
 
 // errCannotMountDevices explains why a VM with reduced privileges cannot have hot-plugged disks.
