@@ -39,26 +39,18 @@ func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.A
 	return manifest.AttachmentPod{Pod: started}, nil
 }
 
-// checkUnattached returns an error if a VM has the disk.
+// checkUnattached returns an error if a VM has the disk. A Pod that is being deleted or finished does not decide: a VM may have the disk.
 func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 	attachment, err := s.getAttachment(pvc.Name)
-	switch {
-	case errors.Is(err, kube.ErrNotFound):
-		return s.CheckFreeFor(pvc, "")
-	case err != nil:
+	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
-	if state := StateOf(attachment); state.IsDeleted() || state.IsFinished() {
-		return s.CheckFreeFor(pvc, "") // a VM may have the disk: the Pod does not decide
+	if state := StateOf(attachment); err == nil && !state.IsDeleted() && !state.IsFinished() {
+		if err := s.DeleteSuperseded(attachment); err != nil {
+			return err
+		}
 	}
-	superseded, err := s.DeleteSuperseded(attachment)
-	switch {
-	case err != nil:
-		return err
-	case superseded:
-		return s.CheckFreeFor(pvc, "")
-	}
-	return s.AttachedError(attachment)
+	return s.CheckFreeFor(pvc, "")
 }
 
 // WaitForRemoval waits until the kubelet has removed the attachment Pod of a detached disk, and its volume.
@@ -80,33 +72,36 @@ func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
 }
 
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. deleted is false for all other Pods, which stay. If the Pod was to replace a lost one,
-// the VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
-func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) (deleted bool, err error) {
+// either ended, or fails because the Pod is gone. It returns AttachedError for all other Pods, which stay. If the Pod was to replace a lost
+// one, the VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
+func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 	if StateOf(attachment) != AttachmentGated {
-		return false, nil
+		return s.AttachedError(attachment)
 	}
 	pvc, err := s.read(attachment.Disk())
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
-		return false, err
+		return err
 	}
 	if err == nil {
 		if owner, _ := pvc.Owner(); owner.Pod == attachment.UID {
-			return false, nil
+			return s.AttachedError(attachment)
 		}
 	}
 	accepted, err := s.Pods.DeleteInState(s.Ctx, attachment.Pod)
 	switch {
 	case errors.Is(err, kube.ErrConflict):
-		return false, nil
+		return s.AttachedError(attachment)
 	case err != nil || attachment.IsReattached():
-		return err == nil, err
+		return err
 	case accepted:
 		_, err = s.ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord())
-		return err == nil, err
+		return err
 	}
 	// Another client may have deleted the Pod after it started: if it became the owner, the VM has the disk.
-	return s.preventAssignment(attachment.Disk(), attachment.OwnerRecord())
+	if prevented, err := s.preventAssignment(attachment.Disk(), attachment.OwnerRecord()); prevented || err != nil {
+		return err
+	}
+	return s.AttachedError(attachment)
 }
 
 // InspectAttachment reports whether the attachment Pod of a disk that the VM has is lost: another client deleted it, or it is finished,

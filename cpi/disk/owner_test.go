@@ -175,10 +175,10 @@ var _ = Describe("The owner of a disk", func() {
 		desired := manifest.Attachment{Disk: cid, Mode: pvc.VolumeMode(), VM: vm, Director: "director"}.Pod()
 		pod, err := env.Pods.Create(env.Ctx, desired.Pod)
 		Expect(err).NotTo(HaveOccurred())
-		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(BeTrue())
-		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(BeTrue(), "it is gone")
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(Succeed())
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: pod})).To(Succeed(), "it is gone")
 		started := env.attach(cid, vm)
-		Expect(env.DeleteSuperseded(started)).To(BeFalse())
+		Expect(env.DeleteSuperseded(started)).To(haveCode(call.CodeDiskInUse))
 	})
 
 	It("stays the same VM if the replacement of a lost attachment Pod is deleted while it is recorded", func() {
@@ -196,7 +196,7 @@ var _ = Describe("The owner of a disk", func() {
 			}
 			return false
 		}
-		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: replacement})).To(BeTrue())
+		Expect(env.DeleteSuperseded(manifest.AttachmentPod{Pod: replacement})).To(Succeed())
 		Expect(env.OwningVM(env.pvc(cid))).To(Equal("vm-1"))
 	})
 

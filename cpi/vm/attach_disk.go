@@ -189,10 +189,7 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 			attachment.Disk(), attachment.VM())
 		return s.ExplainTimeout(call.CodeDiskBusy, existing, s.WaitForDeletion(existing), message)
 	case !own:
-		if superseded, err := s.diskSession().DeleteSuperseded(attachment); superseded || err != nil {
-			return err
-		}
-		return s.diskSession().AttachedError(attachment)
+		return s.diskSession().DeleteSuperseded(attachment)
 	case state.IsChecking():
 		// A detach_disk, perhaps an interrupted one, started the exclusivity check. Its result decides.
 		err := s.waitForExclusivityCheck(attachment)
