@@ -41,7 +41,7 @@ func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.A
 
 // checkUnattached returns an error if a VM has the disk. A Pod that is being deleted or finished does not decide: a VM may have the disk.
 func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
-	attachment, err := s.getAttachment(pvc.Name)
+	attachment, err := s.GetAttachment(pvc.Name)
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
 		return err
 	}
@@ -53,30 +53,26 @@ func (s *Session) checkUnattached(pvc manifest.DiskPVC) error {
 	return s.CheckFreeFor(pvc, "")
 }
 
-// WaitForRemoval waits until the kubelet has removed the attachment Pod of a detached disk, and its volume.
-func (s *Session) WaitForRemoval(attachment manifest.AttachmentPod) error {
-	return s.explainRemoval(attachment, s.WaitForDeletion(attachment.Pod))
-}
-
-// explainRemoval explains why a call timed out that waits for the removal of the attachment Pod of a detached disk.
-func (s *Session) explainRemoval(attachment manifest.AttachmentPod, err error) error {
+// ExplainRemoval explains why a call timed out that waits until the kubelet has removed the attachment Pod of a detached disk, and its
+// volume.
+func (s *Session) ExplainRemoval(attachment manifest.AttachmentPod, err error) error {
 	return s.ExplainTimeout(call.CodeDiskBusy, attachment.Pod, err, fmt.Sprintf(
 		"disk %s is detached, but node %s has not removed its volume; check the node's kubelet and CSI driver",
 		attachment.Disk(), attachment.Spec.NodeName))
 }
 
-// getAttachment returns the attachment Pod of the disk.
-func (s *Session) getAttachment(disk string) (manifest.AttachmentPod, error) {
+// GetAttachment returns the attachment Pod of the disk.
+func (s *Session) GetAttachment(disk string) (manifest.AttachmentPod, error) {
 	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(disk))
 	return manifest.AttachmentPod{Pod: pod}, err
 }
 
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. It returns AttachedError for all other Pods, which stay. If the Pod was to replace a lost
+// either ended, or fails because the Pod is gone. It fails for all other Pods, which stay. If the Pod was to replace a lost
 // one, the VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
 func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 	if StateOf(attachment) != AttachmentGated {
-		return s.AttachedError(attachment)
+		return s.attachedError(attachment.Disk(), attachment.VM())
 	}
 	pvc, err := s.read(attachment.Disk())
 	if err != nil && !errors.Is(err, kube.ErrNotFound) {
@@ -84,13 +80,13 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 	}
 	if err == nil {
 		if owner, _ := pvc.Owner(); owner.Pod == attachment.UID {
-			return s.AttachedError(attachment)
+			return s.attachedError(attachment.Disk(), attachment.VM())
 		}
 	}
 	accepted, err := s.Pods.DeleteInState(s.Ctx, attachment.Pod)
 	switch {
 	case errors.Is(err, kube.ErrConflict):
-		return s.AttachedError(attachment)
+		return s.attachedError(attachment.Disk(), attachment.VM())
 	case err != nil || attachment.IsReattached():
 		return err
 	case accepted:
@@ -101,7 +97,7 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 	if prevented, err := s.preventAssignment(attachment.Disk(), attachment.OwnerRecord()); prevented || err != nil {
 		return err
 	}
-	return s.AttachedError(attachment)
+	return s.attachedError(attachment.Disk(), attachment.VM())
 }
 
 // InspectAttachment reports whether the attachment Pod of a disk that the VM has is lost: another client deleted it, or it is finished,
@@ -115,14 +111,9 @@ func InspectAttachment(vmPod manifest.VMPod, attachment manifest.AttachmentPod) 
 	return state == AttachmentAbsent || state.IsFinished(), state.IsDeleted()
 }
 
-// AttachedError returns the error for a disk that this attachment Pod attaches.
-func (s *Session) AttachedError(attachment manifest.AttachmentPod) error {
-	return s.attachedToError(attachment.Disk(), attachment.VM())
-}
-
-// attachedToError names the instance of the VM if its Pod exists. A director may not know the VM after its database was
-// restored from a backup.
-func (s *Session) attachedToError(disk, vmCID string) error {
+// attachedError returns the error for a disk that the VM has. It names the instance of the VM if its Pod exists. A director may not know
+// the VM after its database was restored from a backup.
+func (s *Session) attachedError(disk, vmCID string) error {
 	vm, deployment := vmCID, ""
 	if pod, err := s.Pods.Get(s.Ctx, vmCID); err == nil {
 		vmPod := manifest.VMPod{Pod: pod}

@@ -16,7 +16,7 @@ func (s *Session) Delete(cid string) error {
 		switch {
 		case deletionSent && errors.Is(err, kube.ErrNotFound):
 			return nil
-		case errors.Is(err, kube.ErrNotFound) || err == nil && !isDisk(pvc):
+		case errors.Is(err, kube.ErrNotFound) || err == nil && !manifest.HasRole(pvc, manifest.RoleDisk):
 			return call.DiskNotFoundError(cid)
 		case err != nil:
 			return err
@@ -47,9 +47,9 @@ func (s *Session) waitDeleted(pvc manifest.DiskPVC) error {
 	}
 	detached, cancel := s.Detached(call.CleanupTimeout)
 	defer cancel()
-	attachment, getErr := (&Session{detached}).getAttachment(pvc.Name)
+	attachment, getErr := (&Session{detached}).GetAttachment(pvc.Name)
 	if getErr != nil {
 		return err
 	}
-	return s.explainRemoval(attachment, err)
+	return s.ExplainRemoval(attachment, err)
 }

@@ -34,7 +34,7 @@ func (s *Session) GetPVC(cid string) (manifest.DiskPVC, error) {
 // exists reports whether the PVC is a disk for the director. If someone deletes the PVC while a VM has the disk, the disk exists until the
 // VM releases it: otherwise `bosh cloud-check` would offer to delete the director's reference to the disk.
 func exists(pvc manifest.DiskPVC) bool {
-	return isDisk(pvc) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != "")
+	return manifest.HasRole(pvc, manifest.RoleDisk) && (pvc.DeletionTimestamp == nil || manifest.VMOf(pvc) != "")
 }
 
 // beingDeletedError returns the error for a disk of a VM, with a PVC that is being deleted.
@@ -94,12 +94,6 @@ func (s *Session) patch(name string, patch []byte) (manifest.DiskPVC, error) {
 	return manifest.DiskPVC{PVC: patched}, err
 }
 
-// patchJSON applies a JSON patch to the PVC.
-func (s *Session) patchJSON(name string, patch []byte) (manifest.DiskPVC, error) {
-	patched, err := s.PVCs.PatchJSON(s.Ctx, name, patch)
-	return manifest.DiskPVC{PVC: patched}, err
-}
-
 // waitFor waits until done returns true for the PVC, and returns its last state. It fails if the PVC is deleted.
 func (s *Session) waitFor(pvc manifest.DiskPVC, done func(current manifest.DiskPVC) (bool, error)) (manifest.DiskPVC, error) {
 	selection := kube.Selection{Name: pvc.Name}
@@ -111,9 +105,4 @@ func (s *Session) waitFor(pvc manifest.DiskPVC, done func(current manifest.DiskP
 		return done(pvc)
 	})
 	return pvc, err
-}
-
-// isDisk reports whether the PVC is a persistent disk of BOSH.
-func isDisk(pvc manifest.DiskPVC) bool {
-	return manifest.HasRole(pvc, manifest.RoleDisk)
 }

@@ -76,7 +76,7 @@ func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.Attach
 	if pvc.IsFormatted() {
 		return s.recordFormatted(attachment)
 	}
-	marked, err := s.patchJSON(pvc.Name, manifest.MarkFormattedPatch(attachment))
+	marked, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, manifest.MarkFormattedPatch(attachment))
 	switch {
 	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
 		return deletedDuringAttachError(pvc.Name, attachment.VM())
@@ -112,7 +112,7 @@ func (s *Session) Release(cid string, owner manifest.DiskOwner) (remaining manif
 // removed the annotation. While the disk has this owner, release tries again until the context ends.
 func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, remaining manifest.DiskOwner, err error) {
 	for pause := kube.NewConflictBackoff(); ; {
-		_, err := s.patchJSON(cid, manifest.ReleaseDiskPatch(owner))
+		_, err := s.PVCs.PatchJSON(s.Ctx, cid, manifest.ReleaseDiskPatch(owner))
 		if !errors.Is(err, kube.ErrConflict) {
 			return err == nil, remaining, ignoreNotFound(err)
 		}
@@ -251,16 +251,12 @@ func (s *Session) repairCommand() string {
 // CheckFreeFor returns an error if a VM other than this one has the disk, or if the owner record is invalid. With vmCID "", no VM
 // may have the disk.
 func (s *Session) CheckFreeFor(pvc manifest.DiskPVC, vmCID string) error {
-	owner, ok := pvc.Owner()
-	if !ok {
-		return s.invalidRecordError(pvc)
-	}
-	if owner.VM == vmCID {
+	if owner, ok := pvc.Owner(); ok && owner.VM == vmCID {
 		return nil
 	}
 	owningVM, err := s.OwningVM(pvc)
 	if err != nil || owningVM == "" {
 		return err
 	}
-	return s.attachedToError(pvc.Name, owningVM)
+	return s.attachedError(pvc.Name, owningVM)
 }

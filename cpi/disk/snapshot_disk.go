@@ -132,7 +132,7 @@ func isPermanentSnapshotError(message string) bool {
 // flush runs the flush Pod, which makes the node of an attached disk write cached data to its disks. It does nothing for a disk
 // that is not attached.
 func (s *Session) flush(disk string) error {
-	attachment, err := s.getAttachment(disk)
+	attachment, err := s.GetAttachment(disk)
 	if errors.Is(err, kube.ErrNotFound) {
 		return nil
 	}

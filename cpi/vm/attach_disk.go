@@ -178,7 +178,7 @@ func (e *existingAttachment) clear(existing *corev1.Pod) error {
 	own := attachment.VM() == e.vmPod.Name
 	switch state := disk.StateOf(attachment); {
 	case state.IsReleased(), state == disk.AttachmentExited:
-		return s.diskSession().WaitForRemoval(attachment)
+		return s.diskSession().ExplainRemoval(attachment, s.WaitForDeletion(existing))
 	case state.IsFinished():
 		// The Pod must be gone before a new one is created. That of another VM does not own the disk: CheckFreeFor found that out.
 		return s.DeletePodAndWait(existing)
@@ -238,7 +238,7 @@ func (e *existingAttachment) waitWhileInUse(attachment manifest.AttachmentPod) e
 	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {
 		return err
 	}
-	current, err := s.getAttachment(attachment.Disk())
+	current, err := s.diskSession().GetAttachment(attachment.Disk())
 	switch {
 	case errors.Is(err, kube.ErrNotFound) || err == nil && current.UID != attachment.UID:
 		return nil

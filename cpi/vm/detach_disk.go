@@ -15,7 +15,7 @@ import (
 
 // Detach detaches the disk from the VM. If the disk is not attached to this VM, Detach returns DiskNotAttached.
 func (s *Session) Detach(vmCID, diskCID string) error {
-	attachment, err := s.getAttachment(diskCID)
+	attachment, err := s.diskSession().GetAttachment(diskCID)
 	if errors.Is(err, kube.ErrNotFound) || (err == nil && attachment.VM() != vmCID) {
 		attachment, err = s.restoreLostAttachment(vmCID, diskCID)
 	}
@@ -78,7 +78,7 @@ func (s *Session) restoreAndGetAttachment(vmCID, diskCID string) (manifest.Attac
 	if err != nil {
 		return manifest.AttachmentPod{}, err
 	}
-	return s.getAttachment(diskCID)
+	return s.diskSession().GetAttachment(diskCID)
 }
 
 // attachAgain attaches a disk that the VM has, and returns its attachment Pod. It fails with DiskNotAttached if the VM no longer has it.
@@ -91,7 +91,7 @@ func (s *Session) attachAgain(vmCID, diskCID string) (manifest.AttachmentPod, er
 			}
 			return manifest.AttachmentPod{}, err
 		}
-		attachment, err := s.getAttachment(diskCID)
+		attachment, err := s.diskSession().GetAttachment(diskCID)
 		switch {
 		case errors.Is(err, kube.ErrNotFound): // deleted since: decide again
 		case err == nil && attachment.VM() != vmCID:
@@ -100,11 +100,6 @@ func (s *Session) attachAgain(vmCID, diskCID string) (manifest.AttachmentPod, er
 			return attachment, err
 		}
 	}
-}
-
-func (s *Session) getAttachment(diskCID string) (manifest.AttachmentPod, error) {
-	pod, err := s.Pods.Get(s.Ctx, manifest.AttachmentName(diskCID))
-	return manifest.AttachmentPod{Pod: pod}, err
 }
 
 // detachDisk runs the exclusivity check, and deletes the attachment Pod if nothing uses the disk.
