@@ -67,6 +67,14 @@ func invalidNameError(action string) error {
 	return &Error{Action: action, Kind: ErrNotFound, Err: errors.New("not a valid object name")}
 }
 
+// IgnoreNotFound returns nil if the error is ErrNotFound, and otherwise the error.
+func IgnoreNotFound(err error) error {
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
 // isFailedPatchTest reports whether a JSON patch does not apply, because a test operation failed or a removed value does not
 // exist. The API server then responds with 422, as for an invalid object, but names no object or field
 // (apiserver/pkg/endpoints/handlers/patch.go, jsonPatcher.applyJSPatch).

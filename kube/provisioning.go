@@ -16,11 +16,8 @@ const pvcEventTimeout = 5 * time.Second
 // there is no such event, or no such PVC. It waits up to 5 s for the first event about the PVC.
 func (c *Client) MissingStorageClass(ctx context.Context, name string) (string, error) {
 	pvc, err := c.PVCs.Get(ctx, name)
-	if errors.Is(err, ErrNotFound) {
-		return "", nil
-	}
 	if err != nil {
-		return "", err
+		return "", IgnoreNotFound(err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, pvcEventTimeout)
 	defer cancel()

@@ -49,7 +49,7 @@ func beingDeletedError(pvc manifest.DiskPVC) error {
 func (s *Session) CheckNotBeingDeleted(cid string) error {
 	pvc, err := s.read(cid)
 	if err != nil {
-		return ignoreNotFound(err)
+		return kube.IgnoreNotFound(err)
 	}
 	return s.checkNotBeingDeleted(pvc)
 }
@@ -74,7 +74,7 @@ func (s *Session) checkNotBeingDeleted(pvc manifest.DiskPVC) error {
 	}
 	volume, err := s.PVs.Get(s.Ctx, pvc.Spec.VolumeName)
 	if err != nil {
-		return ignoreNotFound(err)
+		return kube.IgnoreNotFound(err)
 	}
 	if volume.Spec.PersistentVolumeReclaimPolicy == corev1.PersistentVolumeReclaimRetain {
 		return nil

@@ -1,19 +1,9 @@
 package disk
 
-import (
-	"errors"
-
-	"bosh-kubernetes-cpi/kube"
-)
+import "bosh-kubernetes-cpi/kube"
 
 // Has reports whether the disk exists.
 func (s *Session) Has(cid string) (bool, error) {
 	pvc, err := s.read(cid)
-	if errors.Is(err, kube.ErrNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, err
-	}
-	return exists(pvc), nil
+	return err == nil && exists(pvc), kube.IgnoreNotFound(err)
 }

@@ -100,7 +100,8 @@ func (s *Session) recordFormatted(attachment manifest.AttachmentPod) error {
 	return err
 }
 
-// Release removes the owner record if owner still owns the disk. It returns the remaining owner: none, or another one.
+// Release removes the owner record if owner still owns the disk. It returns the remaining owner: none, or another one. A disk that does not
+// exist has none.
 func (s *Session) Release(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
 	_, remaining, err = s.release(cid, owner)
 	return remaining, err
@@ -114,11 +115,11 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 	for pause := kube.NewConflictBackoff(); ; {
 		_, err := s.PVCs.PatchJSON(s.Ctx, cid, manifest.ReleaseDiskPatch(owner))
 		if !errors.Is(err, kube.ErrConflict) {
-			return err == nil, remaining, ignoreNotFound(err)
+			return err == nil, remaining, kube.IgnoreNotFound(err)
 		}
 		pvc, readErr := s.read(cid)
 		if readErr != nil {
-			return false, remaining, ignoreNotFound(readErr)
+			return false, remaining, kube.IgnoreNotFound(readErr)
 		}
 		current, ok := pvc.Owner()
 		switch {
@@ -154,25 +155,17 @@ func (s *Session) preventAssignment(cid string, owner manifest.DiskOwner) (preve
 	for {
 		pvc, err := s.read(cid)
 		if err != nil {
-			err = ignoreNotFound(err)
+			err = kube.IgnoreNotFound(err)
 			return err == nil, err
 		}
 		if current, _ := pvc.Owner(); current == owner {
 			return false, nil
 		}
 		if _, err = s.patch(cid, manifest.AdoptPatch(pvc.PVC, s.ID)); !errors.Is(err, kube.ErrConflict) {
-			err = ignoreNotFound(err)
+			err = kube.IgnoreNotFound(err)
 			return err == nil, err
 		}
 	}
-}
-
-// ignoreNotFound returns nil for a PVC or volume that does not exist: there is no owner to remove, and no data to lose.
-func ignoreNotFound(err error) error {
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
-	}
-	return err
 }
 
 // ReleaseAll releases all disks of a VM that is gone, and reports whether there were any.

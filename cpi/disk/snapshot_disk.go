@@ -133,11 +133,8 @@ func isPermanentSnapshotError(message string) bool {
 // that is not attached.
 func (s *Session) flush(disk string) error {
 	attachment, err := s.GetAttachment(disk)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return kube.IgnoreNotFound(err)
 	}
 	if state := StateOf(attachment); !state.HasPublished() || state.IsDeleted() {
 		return nil

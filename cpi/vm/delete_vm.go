@@ -1,7 +1,6 @@
 package vm
 
 import (
-	"errors"
 	"slices"
 	"time"
 
@@ -199,14 +198,8 @@ func (s *Session) deletePodAndWait(vmPod manifest.VMPod) error {
 // removeSecret deletes the Secret of a VM after its Pod.
 func (s *Session) removeSecret(pod manifest.VMPod) error {
 	secret, err := s.Secrets.Get(s.Ctx, pod.Name)
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
+	if err != nil || !kube.IsOwnedBy(secret, pod.OwnerReference().UID) {
+		return kube.IgnoreNotFound(err)
 	}
-	if err != nil {
-		return err
-	}
-	if kube.IsOwnedBy(secret, pod.OwnerReference().UID) {
-		return s.Secrets.Delete(s.Ctx, secret)
-	}
-	return nil
+	return s.Secrets.Delete(s.Ctx, secret)
 }

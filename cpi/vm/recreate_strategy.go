@@ -271,11 +271,8 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.Attachmen
 // scheduling gate is not from an earlier attachment: its call was interrupted before the Pod became the owner.
 func (r recreateStrategy) checkNotAttachedAgain(attachment manifest.AttachmentPod) error {
 	pvc, err := r.s.PVCs.Get(r.s.Ctx, attachment.Disk()) // which may be being deleted
-	if errors.Is(err, kube.ErrNotFound) {
-		return nil
-	}
 	if err != nil {
-		return err
+		return kube.IgnoreNotFound(err)
 	}
 	owner, _ := manifest.DiskPVC{PVC: pvc}.Owner()
 	if owner.VM == attachment.VM() && owner.Pod != attachment.UID && !attachment.IsGated() {
