@@ -106,15 +106,27 @@ type vmDeletion struct {
 // deleteNext deletes the VM Pod, and when it is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its
 // Pod is gone.
 func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
+	s := d.session
 	if vmPods := manifest.VMPods(present); len(vmPods) > 0 {
-		return d.deleteVMPod(vmPods[0])
+		if !d.isFirstRequest(vmPods[0]) {
+			return nil
+		}
+		if err := s.requestPodDeletion(vmPods[0]); err != nil {
+			return err
+		}
+		return s.UpdatePDBAfterDelete(vmPods[0])
 	}
-	if err := d.deleteTemplate(); err != nil {
-		return err
+	if d.template != nil && d.isFirstRequest(d.template) {
+		if err := s.PodTemplates.Delete(s.Ctx, d.template); err != nil {
+			return err
+		}
+		if err := s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, "")); err != nil {
+			return err
+		}
 	}
 	for _, pod := range present {
 		if d.isFirstRequest(pod) {
-			if err := d.session.Pods.Delete(d.session.Ctx, pod); err != nil {
+			if err := s.Pods.Delete(s.Ctx, pod); err != nil {
 				return err
 			}
 		}
@@ -127,28 +139,6 @@ func (d *vmDeletion) isFirstRequest(object metav1.Object) bool {
 	requested := d.requested[object.GetUID()]
 	d.requested[object.GetUID()] = true
 	return !requested
-}
-
-func (d *vmDeletion) deleteVMPod(vmPod manifest.VMPod) error {
-	s := d.session
-	if !d.isFirstRequest(vmPod) {
-		return nil
-	}
-	if err := s.requestPodDeletion(vmPod); err != nil {
-		return err
-	}
-	return s.UpdatePDBAfterDelete(vmPod)
-}
-
-func (d *vmDeletion) deleteTemplate() error {
-	s := d.session
-	if d.template == nil || !d.isFirstRequest(d.template) {
-		return nil
-	}
-	if err := s.PodTemplates.Delete(s.Ctx, d.template); err != nil {
-		return err
-	}
-	return s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, ""))
 }
 
 // findTemplate returns the PodTemplate of a VM with disk_strategy: recreate, even if the VM has no Pod, and nil for any other VM.
