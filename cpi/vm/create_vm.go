@@ -190,19 +190,6 @@ func (r Request) digest() (string, error) {
 	return fmt.Sprintf("%x", sha256.Sum256(raw)), err
 }
 
-// ensurePodAndSettings creates the VM Pod, and then the Secret with the agent settings. The kubelet waits for the Secret. The Pod owns
-// it, so that the garbage collector of Kubernetes deletes it with the Pod.
-//
-// If only the Secret fails, or the call ends while it creates the Pod, ensurePodAndSettings returns the Pod together with the error.
-func (s *Session) ensurePodAndSettings(vm manifest.VM, settings agentsettings.Files) (manifest.VMPod, error) {
-	vm.Namespace, vm.Call = s.Namespace, s.ID
-	pod, err := s.strategy(vm.Recreate).ensurePod(vm)
-	if err != nil {
-		return pod, err
-	}
-	return pod, s.ensureSettingsSecret(vm, settings, pod)
-}
-
 // ensurePod creates the VM Pod. An existing Pod of the same name is from an earlier attempt with the same agent ID: ensurePod adopts it
 // if the request is the same, and replaces it otherwise.
 func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
@@ -218,7 +205,8 @@ func (p hotPlugStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	return manifest.VMPod{Pod: pod}, err
 }
 
-// ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM.
+// ensureSettingsSecret creates the Secret with the agent settings. It replaces the Secret of a former Pod of the VM. The kubelet waits for
+// the Secret. The Pod owns it, so that the garbage collector of Kubernetes deletes it with the Pod.
 func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Files, pod manifest.VMPod) error {
 	_, _, err := s.Secrets.Ensure(s.Ctx, vm.SettingsSecret(settings, pod), func(existing *corev1.Secret) (bool, error) {
 		return kube.IsOwnedBy(existing, pod.OwnerReference().UID), nil

@@ -26,12 +26,16 @@ type volumePlacement struct {
 	locations []string
 }
 
-// ensureOnSuitableNode calls ensurePodAndSettings until the VM Pod is on a node that can attach the volumes. It deletes a Pod on another
-// node, and excludes that node from the next attempt.
+// ensureOnSuitableNode creates the VM Pod and its settings until the Pod is on a node that can attach the volumes. It deletes a Pod on
+// another node, and excludes that node from the next attempt. It returns a Pod that it created together with a later error.
 func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentsettings.Files) (manifest.VMPod, error) {
 	s := p.session
+	vm.Namespace, vm.Call = s.Namespace, s.ID
 	for {
-		pod, err := s.ensurePodAndSettings(vm, settings)
+		pod, err := s.strategy(vm.Recreate).ensurePod(vm)
+		if err == nil {
+			err = s.ensureSettingsSecret(vm, settings, pod)
+		}
 		if err != nil || len(p.volumes) == 0 || vm.Recreate { // the Pod of a VM with disk_strategy: recreate has the volumes of its disks
 			return pod, err
 		}
