@@ -232,7 +232,7 @@ const attachmentExitTimeout = 30 * time.Second
 // while it stays, no other attachment Pod can be created. If the device is free, the Pod exits within attachmentExitTimeout.
 func (e *existingAttachment) waitWhileInUse(attachment manifest.AttachmentPod) error {
 	s := e.session
-	bounded, cancel := s.withTimeout(attachmentExitTimeout)
+	bounded, cancel := s.WithTimeout(attachmentExitTimeout)
 	defer cancel()
 	err := bounded.WaitForDeletion(attachment.Pod)
 	if !errors.Is(err, kube.ErrTimeout) || s.Ctx.Err() != nil {

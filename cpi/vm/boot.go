@@ -75,13 +75,13 @@ func (s *Session) waitForBoot(pod manifest.VMPod) error {
 				return fmt.Errorf("%w: %s", errPodStuck, reason)
 			}
 		}
-		bounded, cancel, dependencies := s, func() {}, s.watchNetworkAttachments(pod)
+		bounded, cancel, dependencies := s.Call, func() {}, s.watchNetworkAttachments(pod)
 		unschedulable := kube.WaitsForNode(pod.Pod)
 		if unschedulable {
-			bounded, cancel = s.withTimeout(s.UnschedulableTimeout)
+			bounded, cancel = s.WithTimeout(s.UnschedulableTimeout)
 			dependencies = append(dependencies, s.watchScaleUp(pod))
 		}
-		booted, err := bounded.waitForBootChange(dependencies, pod, &state)
+		booted, err := state.waitForChange(bounded, dependencies, pod)
 		cancel()
 		switch {
 		case errors.Is(err, kube.ErrTimeout) && unschedulable && s.Ctx.Err() == nil:
@@ -92,11 +92,11 @@ func (s *Session) waitForBoot(pod manifest.VMPod) error {
 	}
 }
 
-// waitForBootChange waits until the VM is booted or cannot boot, or until waitForBoot must inspect the Pod again, because it became
+// waitForChange waits until the VM is booted or cannot boot, or until waitForBoot must inspect the Pod again, because it became
 // unschedulable or schedulable, or has an unbound PVC.
-func (s *Session) waitForBootChange(dependencies []call.DependencyWatch, pod manifest.VMPod, state *bootState) (booted bool, err error) {
+func (state *bootState) waitForChange(c *call.Call, dependencies []call.DependencyWatch, pod manifest.VMPod) (booted bool, err error) {
 	unschedulable := kube.WaitsForNode(pod.Pod)
-	err = s.WaitForPod(dependencies, pod.Pod, func(current *corev1.Pod) (bool, error) {
+	err = c.WaitForPod(dependencies, pod.Pod, func(current *corev1.Pod) (bool, error) {
 		if current == nil || current.DeletionTimestamp != nil {
 			return false, call.CodeVMDeletedEarly.Errorf("Pod %s was %w while it started", pod.Name, errPodDeleted)
 		}

@@ -74,7 +74,7 @@ func (s *Session) waitForKilledAttachments(selection kube.Selection, found kube.
 	if !slices.ContainsFunc(manifest.AttachmentPods(found.Items), isKilled) {
 		return
 	}
-	bounded, cancel := s.withTimeout(containerRestartTimeout)
+	bounded, cancel := s.WithTimeout(containerRestartTimeout)
 	defer cancel()
 	err := bounded.WaitForPods(s.WatchNode(kube.NodeOf(found.Items)), selection, &found, func(present []*corev1.Pod) (bool, error) {
 		return !slices.ContainsFunc(manifest.AttachmentPods(present), isKilled), nil

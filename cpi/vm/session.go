@@ -44,12 +44,6 @@ func (s *Session) detached(limit time.Duration) (*Session, context.CancelFunc) {
 	return &Session{Call: detached, Options: s.Options}, cancel
 }
 
-// withTimeout returns a copy of the session that ends after limit, or with the call if that ends earlier.
-func (s *Session) withTimeout(limit time.Duration) (*Session, context.CancelFunc) {
-	bounded, cancel := s.Call.WithTimeout(limit)
-	return &Session{Call: bounded, Options: s.Options}, cancel
-}
-
 // diskSession returns a session of package disk for the same call.
 func (s *Session) diskSession() *disk.Session {
 	return &disk.Session{Call: s.Call}
