@@ -50,10 +50,10 @@ func (s *Session) attach(vmCID, diskCID string, again bool) (DiskHint, error) {
 	}
 	s.EnsureNodeImage()
 	attachment, owned, err := s.attachAndWait(pvc, vmPod, again)
-	if err != nil {
+	if err != nil || !vmPod.HasRecreateStrategy() { // else the VM Pod does not have the disk yet
 		return hint, err
 	}
-	return hint, s.strategy(vmPod.HasRecreateStrategy()).publishDisk(pvc, vmPod, attachment, owned)
+	return hint, recreateStrategy{s}.publishDisk(pvc, vmPod, attachment, owned)
 }
 
 // validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of

@@ -150,11 +150,12 @@ func (s *Session) recordBoot(pod manifest.VMPod, networks network.Networks) erro
 		}
 		maps.Copy(annotations, requested)
 	}
-	change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
-	if err := s.strategy(pod.HasRecreateStrategy()).persist(pod, change); err != nil {
-		return err
-	}
-	if !pod.HasRecreateStrategy() { // otherwise, the ephemeral disk is a PVC, and the next Pod of the VM has it
+	if pod.HasRecreateStrategy() {
+		change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
+		if err := (recreateStrategy{s}).persist(pod, change); err != nil {
+			return err
+		}
+	} else { // with disk_strategy: recreate, the ephemeral disk is a PVC, and the next Pod of the VM has it
 		annotations[manifest.AnnotationBooted] = strconv.FormatBool(true)
 	}
 	// The operator, the CNI plugin or an earlier attempt may have set some of them.

@@ -17,15 +17,10 @@ type diskStrategy interface {
 	// ensurePod creates the VM Pod, or adopts the Pod of an earlier attempt with the same request. If it fails, it deletes the
 	// objects that it created.
 	ensurePod(vm manifest.VM) (manifest.VMPod, error)
-	// persist stores a change of the Pod for later Pods of the VM.
-	persist(vmPod manifest.VMPod, change manifest.TemplateChange) error
 	// restoreAndListDisks returns the CIDs of the VM's disks, and recreates missing attachment Pods.
 	restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error)
 	// validateDisk rejects a disk that the VM cannot have, alone or with the disks of these attachment Pods.
 	validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error
-	// publishDisk makes an attached disk available in the VM. If it fails, and owned reports that this call owns the attachment Pod, it
-	// detaches the disk.
-	publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachment manifest.AttachmentPod, owned bool) error
 	// detachDisk removes the disk from the VM, and deletes its attachment Pod.
 	detachDisk(vmCID string, attachment manifest.AttachmentPod) error
 	// restartVM restarts the VM, and waits for it to boot.
@@ -58,11 +53,6 @@ func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error
 		return manifest.VMPod{}, err
 	}
 	return recreateStrategy{s}.ensurePodReady(template)
-}
-
-// mustRecreateAny reports whether the VM Pod, or the attachment Pod of a disk among its volumes, must be recreated.
-func mustRecreateAny(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) bool {
-	return mustRecreate(vmPod) || vmPod.HasRecreateStrategy() && len(unattachedDisks(vmPod, attachments)) > 0
 }
 
 // mustRecreate reports whether the VM Pod must be recreated or started: it is finished, being deleted or gated, and its VM has

@@ -9,9 +9,6 @@ import (
 // change. Its methods for one CPI method are in that method's file, and the recreation of lost attachment Pods in restore_attachments.go.
 type hotPlugStrategy struct{ s *Session }
 
-// persist does nothing: the VM keeps its Pod.
-func (hotPlugStrategy) persist(manifest.VMPod, manifest.TemplateChange) error { return nil }
-
 // validateDisk rejects a disk that would hide files on its volume, and a VM that cannot open devices.
 func (hotPlugStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, _ []manifest.AttachmentPod) error {
 	if pvc.HasDirectory() {
@@ -21,10 +18,5 @@ func (hotPlugStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, 
 	if !vmPod.CanMountDevices() {
 		return call.CodeDiskAttachUnsupported.Errorf("cannot attach disk %s to VM %s: %w", pvc.Name, vmPod.Name, errCannotMountDevices)
 	}
-	return nil
-}
-
-// publishDisk does nothing: the attachment Pod has made the disk available.
-func (hotPlugStrategy) publishDisk(manifest.DiskPVC, manifest.VMPod, manifest.AttachmentPod, bool) error {
 	return nil
 }

@@ -142,7 +142,7 @@ func (r recreateStrategy) removeVMAndTemplate(template *corev1.PodTemplate) erro
 	return r.s.PodTemplates.DeleteAndWait(r.s.Ctx, template)
 }
 
-// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see mustRecreateAny.
+// restoreAndListDisks returns the disks of the attachment Pods. None is missing: see getWithAttachments.
 func (recreateStrategy) restoreAndListDisks(_ manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
 	disks := []string{}
 	for _, attachment := range attachments {

@@ -59,7 +59,7 @@ func (s *Session) getWithAttachments(vmCID string) (manifest.VMPod, []manifest.A
 		}
 		attachments := manifest.AttachmentPods(found.Items)
 		for _, vmPod := range manifest.VMPods(found.Items) {
-			if !mustRecreateAny(vmPod, attachments) {
+			if !vmPod.HasRecreateStrategy() || !mustRecreate(vmPod) && len(unattachedDisks(vmPod, attachments)) == 0 {
 				return vmPod, attachments, nil
 			}
 		}

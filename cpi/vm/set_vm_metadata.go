@@ -18,9 +18,9 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 		}
 		pod, err = call.PatchMetadata(s.Ctx, s.Pods, vmCID, manifest.RoleVM, desired)
 	}
-	if err != nil {
+	vmPod := manifest.VMPod{Pod: pod}
+	if err != nil || !vmPod.HasRecreateStrategy() {
 		return err
 	}
-	vmPod := manifest.VMPod{Pod: pod}
-	return s.strategy(vmPod.HasRecreateStrategy()).persist(vmPod, manifest.TemplateChange{Metadata: &desired})
+	return recreateStrategy{s}.persist(vmPod, manifest.TemplateChange{Metadata: &desired})
 }
