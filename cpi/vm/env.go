@@ -33,15 +33,10 @@ func parseEnv(env json.RawMessage) (environment, error) {
 
 // warnIgnored logs the keys that have no effect in a Pod.
 func (e environment) warnIgnored(s *Session) {
-	for _, key := range []struct {
-		name, reason string
-		isSet        bool
-	}{
-		{"env.bosh.swap_size", "the kubelet decides about swap", e.BOSH.SwapSize != nil},
-		{"env.persistent_disk_partitioner", "persistent disks have no partitions", e.PersistentDiskPartitioner != ""},
-	} {
-		if key.isSet {
-			s.Log.Warn("ignoring a key of the VM's env", "key", key.name, "reason", key.reason)
-		}
+	if e.BOSH.SwapSize != nil {
+		s.Log.Warn("ignoring a key of the VM's env", "key", "env.bosh.swap_size", "reason", "the kubelet decides about swap")
+	}
+	if e.PersistentDiskPartitioner != "" {
+		s.Log.Warn("ignoring a key of the VM's env", "key", "env.persistent_disk_partitioner", "reason", "persistent disks have no partitions")
 	}
 }
