@@ -11,10 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// DisruptionBudget limits how many VMs of a group a drain may evict. Exactly one of the fields is set.
+// DisruptionBudget is how many VMs of an instance group must stay available, or may be unavailable, during a drain. Exactly one of the
+// fields is set. It is the cloud property `disruption_budget`.
 type DisruptionBudget struct {
-	MinAvailable   *int32
-	MaxUnavailable *int32
+	MinAvailable   *int32 `json:"min_available"`
+	MaxUnavailable *int32 `json:"max_unavailable"`
 }
 
 const (

@@ -11,40 +11,33 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// DisruptionBudget is the cloud property `disruption_budget`: how many VMs of an instance group must stay available, or may be unavailable,
-// during a drain. Exactly one of the two is set.
-type DisruptionBudget struct {
-	MinAvailable   *int32 `json:"min_available"`
-	MaxUnavailable *int32 `json:"max_unavailable"`
-}
-
 // applyGroupAndServices sets the disruption budget of the VM's instance group, and the Services in vm.
 func (p Properties) applyGroupAndServices(vm *manifest.VM, networks network.Networks) (err error) {
-	if vm.Budget, err = p.DisruptionBudget.build(vm.Group); err != nil {
+	if err := checkDisruptionBudget(p.DisruptionBudget, vm.Group); err != nil {
 		return err
 	}
+	vm.Budget = p.DisruptionBudget
 	vm.Services, err = buildServices(vm.Name, p.Services, networks)
 	return err
 }
 
-// build validates the disruption budget of the instance group, and returns it.
-func (d *DisruptionBudget) build(group string) (*manifest.DisruptionBudget, error) {
+// checkDisruptionBudget validates the disruption budget of the instance group, or nil.
+func checkDisruptionBudget(d *manifest.DisruptionBudget, group string) error {
 	const key = "cloud_properties.disruption_budget"
-	if d == nil {
-		return nil, nil
-	}
 	switch {
+	case d == nil:
+		return nil
 	case (d.MinAvailable == nil) == (d.MaxUnavailable == nil):
-		return nil, call.InvalidPropertyf("%s requires exactly one of min_available and max_unavailable", key)
+		return call.InvalidPropertyf("%s requires exactly one of min_available and max_unavailable", key)
 	case d.MinAvailable != nil && *d.MinAvailable < 0:
-		return nil, call.InvalidPropertyf("%s.min_available must be at least 0", key)
+		return call.InvalidPropertyf("%s.min_available must be at least 0", key)
 	case d.MaxUnavailable != nil && *d.MaxUnavailable < 1:
-		return nil, call.InvalidPropertyf("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could "+
+		return call.InvalidPropertyf("%s.max_unavailable must be at least 1; with 0, nodes that run VMs of the group could "+
 			"never be drained", key)
 	case group == "":
-		return nil, call.InvalidPropertyf("%s requires env.bosh.group, the name of the instance group", key)
+		return call.InvalidPropertyf("%s requires env.bosh.group, the name of the instance group", key)
 	}
-	return &manifest.DisruptionBudget{MinAvailable: d.MinAvailable, MaxUnavailable: d.MaxUnavailable}, nil
+	return nil
 }
 
 type pdbPlan = kube.Plan[*policyv1.PodDisruptionBudget]

@@ -59,7 +59,7 @@ type Properties struct {
 	// the drain scripts of the jobs run. By default, the VM has 30 seconds and no drain script runs.
 	TerminationGracePeriod int64 `json:"termination_grace_period"`
 	// DisruptionBudget configures the PodDisruptionBudget of the VM's instance group.
-	DisruptionBudget *DisruptionBudget `json:"disruption_budget"`
+	DisruptionBudget *manifest.DisruptionBudget `json:"disruption_budget"`
 
 	// Security sets the privileges of the VM. By default a VM is privileged.
 	Security Security `json:"security"`
