@@ -80,18 +80,12 @@ func parseProperties(raw json.RawMessage) (Properties, error) {
 
 // buildDisk returns the disk that the properties request.
 func (p Properties) buildDisk(name, director string, sizeMiB int64) manifest.Disk {
-	disk := manifest.Disk{
+	return manifest.Disk{
 		Name: name, Director: director, SizeMiB: sizeMiB, DynamicDisk: p.Name,
+		StorageClass: p.StorageClass, AttributesClass: p.VolumeAttributesClass,
 		Mode: p.VolumeMode, AccessModes: p.AccessModes, Filesystem: p.Filesystem, Preallocate: p.Preallocate,
 		Labels: p.Labels, Annotations: p.Annotations, Snapshot: p.Snapshot, SnapshotClass: p.SnapshotClass,
 	}
-	if p.StorageClass != "" {
-		disk.StorageClass = &p.StorageClass
-	}
-	if p.VolumeAttributesClass != "" {
-		disk.AttributesClass = &p.VolumeAttributesClass
-	}
-	return disk
 }
 
 // maxSizeMiB is 1 EiB, more than any volume has. Sizes in bytes with some space for a filesystem must fit into 64 bits.

@@ -17,9 +17,9 @@ type Disk struct {
 	Namespace    string
 	Director     string
 	SizeMiB      int64
-	StorageClass *string // nil: the cluster's default
-	// AttributesClass is the VolumeAttributesClass of the volume; nil for none.
-	AttributesClass *string
+	StorageClass string // "": the cluster's default
+	// AttributesClass is the VolumeAttributesClass of the volume; "" for none.
+	AttributesClass string
 	Mode            corev1.PersistentVolumeMode
 	AccessModes     []corev1.PersistentVolumeAccessMode
 	Labels          map[string]string
@@ -58,8 +58,8 @@ func (d Disk) PVC() DiskPVC {
 		ObjectMeta: meta,
 		Spec: corev1.PersistentVolumeClaimSpec{
 			AccessModes:               d.AccessModes,
-			StorageClassName:          d.StorageClass,
-			VolumeAttributesClassName: d.AttributesClass,
+			StorageClassName:          optional(d.StorageClass),
+			VolumeAttributesClassName: optional(d.AttributesClass),
 			VolumeMode:                new(d.Mode),
 			Resources: corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{
 				corev1.ResourceStorage: mebibytes(PVCSizeMiB(d.SizeMiB, d.Mode)),
@@ -201,6 +201,14 @@ func (d DiskPVC) StorageClass() string { return valueOf(d.Spec.StorageClassName)
 
 // AttributesClass returns the VolumeAttributesClass that the PVC requests, or "". The volume may still have another one.
 func (d DiskPVC) AttributesClass() string { return valueOf(d.Spec.VolumeAttributesClassName) }
+
+// optional returns a pointer to the name, or nil for "".
+func optional(name string) *string {
+	if name == "" {
+		return nil
+	}
+	return &name
+}
 
 func valueOf(name *string) string {
 	if name == nil {

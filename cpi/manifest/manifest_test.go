@@ -70,7 +70,7 @@ var _ = Describe("A VM", func() {
 		vm.EphemeralClaim = &corev1.PersistentVolumeClaimSpec{StorageClassName: new("fast")}
 		vm.NodeSelector = map[string]string{"zone": "a"}
 		vm.Tolerations = []corev1.Toleration{{Key: "dedicated", Operator: corev1.TolerationOpExists}}
-		vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = "high", new("kata"), "director"
+		vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = "high", "kata", "director"
 		vm.PullSecrets = []corev1.LocalObjectReference{{Name: "registry"}}
 		vm.HostUsers = new(false)
 		vm.LXCFS = "/var/lib/lxcfs"
@@ -146,7 +146,7 @@ var _ = Describe("A disk", func() {
 
 	It("requests its exact size with volumeMode Block", func() {
 		expectGolden("pvc-block", manifest.Disk{
-			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: new("fast"), AttributesClass: new("gold"),
+			Name: "disk-1", Namespace: "bosh", Director: "d1", SizeMiB: 1024, Mode: corev1.PersistentVolumeBlock, StorageClass: "fast", AttributesClass: "gold",
 			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce}, Filesystem: "xfs",
 			Labels: map[string]string{"team": "a"}, Annotations: map[string]string{"note": "b"},
 		}.PVC())

@@ -12,7 +12,7 @@ import (
 // recreatedVM is a VM with disk_strategy: recreate.
 func recreatedVM() manifest.VM {
 	vm := testVM()
-	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, new("kata")
+	vm.Recreate, vm.EphemeralClaim, vm.RuntimeClass = true, &corev1.PersistentVolumeClaimSpec{}, "kata"
 	return vm
 }
 

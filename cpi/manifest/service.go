@@ -20,7 +20,7 @@ type Service struct {
 	ClusterIP         string // "None" for a headless Service; if empty, the cluster assigns one
 	ExternalIPs       []string
 	LoadBalancerIP    string
-	LoadBalancerClass *string
+	LoadBalancerClass string
 	SourceRanges      []string
 	Ports             []corev1.ServicePort
 	Labels            map[string]string
@@ -41,7 +41,7 @@ func (s Service) Object(pod VMPod, director string) *corev1.Service {
 			ClusterIP:                s.ClusterIP,
 			ExternalIPs:              s.ExternalIPs,
 			LoadBalancerIP:           s.LoadBalancerIP,
-			LoadBalancerClass:        s.LoadBalancerClass,
+			LoadBalancerClass:        optional(s.LoadBalancerClass),
 			LoadBalancerSourceRanges: s.SourceRanges,
 			Ports:                    s.Ports,
 			Selector:                 map[string]string{ServiceLabel(s.Name): serviceLabelValue},
@@ -94,7 +94,7 @@ func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string)
 	if s.LoadBalancerIP != "" {
 		spec["loadBalancerIP"] = s.LoadBalancerIP
 	}
-	if s.LoadBalancerClass != nil {
+	if s.LoadBalancerClass != "" {
 		spec["loadBalancerClass"] = s.LoadBalancerClass
 	}
 	annotations := map[string]any{AnnotationKeep: nil}

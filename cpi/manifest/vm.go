@@ -66,7 +66,7 @@ type VM struct {
 	Tolerations               []corev1.Toleration
 	TopologySpreadConstraints []corev1.TopologySpreadConstraint
 	PriorityClass             string
-	RuntimeClass              *string
+	RuntimeClass              string
 	ServiceAccount            string
 	PullSecrets               []corev1.LocalObjectReference
 	DNSPolicy                 corev1.DNSPolicy
@@ -137,7 +137,7 @@ func (vm VM) Pod() VMPod {
 			Tolerations:                  append(slices.Clone(vm.Tolerations), nodeFailureTolerations...),
 			TopologySpreadConstraints:    vm.topologySpreadConstraints(),
 			PriorityClassName:            vm.PriorityClass,
-			RuntimeClassName:             vm.RuntimeClass,
+			RuntimeClassName:             optional(vm.RuntimeClass),
 			ImagePullSecrets:             vm.PullSecrets,
 			DNSPolicy:                    vm.DNSPolicy,
 			DNSConfig:                    vm.DNSConfig,

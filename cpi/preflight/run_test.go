@@ -222,11 +222,11 @@ var _ = Describe("Preflight checks", func() {
 			memoryapi.Update(cluster.Server, "storageclasses", "", "fast", &storagev1.StorageClass{}, func(c *storagev1.StorageClass) { c.AllowVolumeExpansion = nil })
 		}),
 		Entry(nil, "storage-classes", Fails, "StorageClass gone, which does not exist", "recreate it", func() {
-			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", StorageClass: new("gone")}.PVC()
+			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", StorageClass: "gone"}.PVC()
 			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
 		}),
 		Entry(nil, "storage-classes", Fails, "VolumeAttributesClass gone, which does not exist", "use another class", func() {
-			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", AttributesClass: new("gone")}.PVC()
+			disk := manifest.Disk{Name: "disk-1", Namespace: namespace, Director: "d", AttributesClass: "gone"}.PVC()
 			cluster.Add("persistentvolumeclaims", namespace, disk.PVC)
 		}),
 		Entry(nil, "csi-driver", Warns, "CSIDriver other", "no volume limits", func() {

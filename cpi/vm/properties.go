@@ -254,10 +254,7 @@ func (p Properties) apply(vm *manifest.VM) error {
 	}
 	vm.NodeSelector = p.buildNodeSelector()
 	vm.Affinity, vm.Tolerations, vm.TopologySpreadConstraints = p.Affinity, p.Tolerations, p.TopologySpreadConstraints
-	vm.PriorityClass, vm.ServiceAccount = p.PriorityClass, p.ServiceAccount
-	if p.RuntimeClass != "" {
-		vm.RuntimeClass = &p.RuntimeClass
-	}
+	vm.PriorityClass, vm.RuntimeClass, vm.ServiceAccount = p.PriorityClass, p.RuntimeClass, p.ServiceAccount
 	for _, name := range p.ImagePullSecrets {
 		vm.PullSecrets = append(vm.PullSecrets, corev1.LocalObjectReference{Name: name})
 	}

@@ -164,14 +164,11 @@ func (s Service) build(key, defaultName string) (manifest.Service, error) {
 	built := manifest.Service{
 		Name: cmp.Or(s.Name, defaultName), CustomName: s.Name != "", Keep: s.Keep, Type: cmp.Or(s.Type, corev1.ServiceTypeClusterIP),
 		ClusterIP: s.ClusterIP, ExternalIPs: s.ExternalIPs, LoadBalancerIP: s.LoadBalancerIP, SourceRanges: s.SourceRanges,
-		Labels: s.Labels, Annotations: s.Annotations,
+		LoadBalancerClass: s.LoadBalancerClass, Labels: s.Labels, Annotations: s.Annotations,
 		ExternalTrafficPolicy: s.ExternalTrafficPolicy, SessionAffinity: s.SessionAffinity, PublishNotReadyAddresses: s.PublishNotReadyAddresses,
 	}
 	if s.Headless && s.ClusterIP == "" {
 		built.ClusterIP = corev1.ClusterIPNone
-	}
-	if s.LoadBalancerClass != "" {
-		built.LoadBalancerClass = &s.LoadBalancerClass
 	}
 	for _, check := range []func(string, manifest.Service) error{s.checkName, s.checkType, s.checkAddresses, s.checkTraffic} {
 		if err := check(key, built); err != nil {

@@ -325,7 +325,7 @@ func (p provisioner) createWithUnmanagedCopy(ctx context.Context, gvr schema.Gro
 // newPVC returns a disk's PVC.
 func newPVC(namespace, name string) manifest.DiskPVC {
 	return manifest.Disk{
-		Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: new(storageClassName),
+		Name: name, Namespace: namespace, SizeMiB: 64, Filesystem: "ext4", StorageClass: storageClassName,
 		Mode: corev1.PersistentVolumeFilesystem, AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
 	}.PVC()
 }

@@ -41,7 +41,7 @@ var _ = ginkgo.Describe("Instances", func() {
 	// addDisk adds a disk of the VM, with an attachment Pod.
 	addDisk := func(ctx context.Context, name string, vm manifest.VMPod) {
 		ginkgo.GinkgoHelper()
-		pvc := manifest.Disk{Name: name, Namespace: namespace, Director: "uuid", SizeMiB: 1024, StorageClass: new("fast")}.PVC()
+		pvc := manifest.Disk{Name: name, Namespace: namespace, Director: "uuid", SizeMiB: 1024, StorageClass: "fast"}.PVC()
 		pvc.Labels[manifest.LabelVM] = vm.Name
 		_, err := client.PVCs.Create(ctx, pvc.PVC)
 		Expect(err).NotTo(HaveOccurred())
