@@ -129,10 +129,9 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	vm.AddPlatformAffinity(stemcell.Architectures(vm.Stemcell)...)
 	s.PodOptions.ApplyToVM(&vm)
 	s.warnSmallCPULimit(vm)
-	if vm.Recreate {
-		if err := validateRecreateNetworks(request.Networks, s.Network); err != nil {
-			return vm, nil, err
-		}
+	if vm.Recreate && request.Networks.HasDynamicAddress() && !s.Network.KeepDynamicAddresses {
+		return vm, nil, call.InvalidPropertyf("cloud_properties.disk_strategy: recreate requires a manual network or " +
+			"kubernetes.network.keep_dynamic_addresses; the VM's Pod is recreated for each disk, and would get another address")
 	}
 	env, err := parseEnv(request.Env)
 	if err != nil {

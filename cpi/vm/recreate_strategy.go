@@ -9,7 +9,6 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/cpi/network"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -21,15 +20,6 @@ import (
 // records which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is
 // deleted.
 type recreateStrategy struct{ s *Session }
-
-// validateRecreateNetworks rejects networks on which a recreated Pod may get another address.
-func validateRecreateNetworks(networks network.Networks, options network.Options) error {
-	if networks.HasDynamicAddress() && !options.KeepDynamicAddresses {
-		return call.InvalidPropertyf("cloud_properties.disk_strategy: recreate requires a manual network or " +
-			"kubernetes.network.keep_dynamic_addresses; the VM's Pod is recreated for each disk, and would get another address")
-	}
-	return nil
-}
 
 // validateDisk rejects a disk that cannot be a volume of the VM Pod, a disk with an image file, and a second disk if one of the two is a
 // directory. The director attaches a second disk to migrate the data of the first, and the agent would fail only in the middle of the
@@ -57,9 +47,12 @@ func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod,
 	return nil
 }
 
-// ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod. If it fails, it deletes the objects that it created.
+// ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod, or adopts those of an earlier attempt with the same request. It
+// replaces the VM of an attempt with another request. If it fails, it deletes the objects that it created.
 func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
-	template, err := r.ensureTemplate(vm)
+	template, _, err := call.EnsureOwned(r.s.Call, r.s.PodTemplates, vm.PodTemplate(), func(existing *corev1.PodTemplate) call.Decision {
+		return call.AdoptIf(existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest)
+	}, r.removeVMAndTemplate)
 	if template == nil {
 		return manifest.VMPod{}, err
 	}
@@ -70,8 +63,9 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	if err == nil {
 		vmPod, err = r.ensurePodFromTemplate(template)
 	}
-	if err == nil && !r.s.Owns(vmPod) {
-		vmPod, err = r.adoptPod(vmPod)
+	if err == nil && !r.s.Owns(vmPod) { // this call becomes the owner, even if the Pod changed since it was read
+		patch := manifest.PodAnnotationsPatch(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
+		vmPod.Pod, err = r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
 	}
 	if err == nil {
 		return vmPod, nil
@@ -80,28 +74,6 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	defer cancel()
 	_, cleanupErr := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
 	return manifest.VMPod{}, errors.Join(err, cleanupErr)
-}
-
-// adoptPod records this call as the owner of the Pod. It does so even if the Pod changed since it was read.
-func (r recreateStrategy) adoptPod(vmPod manifest.VMPod) (manifest.VMPod, error) {
-	patch := manifest.PodAnnotationsPatch(vmPod, map[string]string{manifest.AnnotationCall: r.s.ID})
-	pod, err := r.s.Pods.Patch(r.s.Ctx, vmPod.Name, patch)
-	return manifest.VMPod{Pod: pod}, err
-}
-
-// ensureTemplate creates the VM's PodTemplate, or adopts the PodTemplate of an earlier attempt with the same request. It replaces
-// the VM of an attempt with another request.
-func (r recreateStrategy) ensureTemplate(vm manifest.VM) (*corev1.PodTemplate, error) {
-	template, _, err := call.EnsureOwned(
-		r.s.Call,
-		r.s.PodTemplates,
-		vm.PodTemplate(),
-		func(existing *corev1.PodTemplate) call.Decision {
-			return call.AdoptIf(existing.DeletionTimestamp == nil && manifest.DigestOf(existing) == vm.Digest)
-		},
-		r.removeVMAndTemplate,
-	)
-	return template, err
 }
 
 // removeTemplateIfOwned deletes the PodTemplate and the Pod of a failed create_vm, unless a retried call adopted the PodTemplate.

@@ -55,9 +55,6 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 // explain adds the rejected nodes to the error, if there are any. If no node matches the VM's placement, it adds the locations of the
 // volumes.
 func (p *volumePlacement) explain(err error) error {
-	if err == nil {
-		return nil
-	}
 	if errors.Is(err, errNoMatchingNode) && len(p.locations) > 0 {
 		err = fmt.Errorf("%w; volumes of its disks: %s", err, strings.Join(p.locations, "; "))
 	}
