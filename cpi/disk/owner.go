@@ -71,30 +71,25 @@ func (s *Session) assignOwner(
 	}
 }
 
-// MarkFormatted records how the VM has the disk, after the attachment Pod attached it. It fails if that Pod no longer owns the disk.
+// MarkFormatted records how the VM has the disk, after the attachment Pod attached it: on the PVC, and for the program of the Pod. It fails
+// if that Pod no longer owns the disk.
 func (s *Session) MarkFormatted(pvc manifest.DiskPVC, attachment manifest.AttachmentPod) error {
-	if pvc.IsFormatted() {
-		return s.recordFormatted(attachment)
+	if !pvc.IsFormatted() {
+		marked, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, manifest.MarkFormattedPatch(attachment))
+		switch {
+		case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
+			return deletedDuringAttachError(pvc.Name, attachment.VM())
+		case errors.Is(err, kube.ErrConflict):
+			return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
+		case err != nil:
+			return err
+		}
 	}
-	marked, err := s.PVCs.PatchJSON(s.Ctx, pvc.Name, manifest.MarkFormattedPatch(attachment))
-	switch {
-	case errors.Is(err, kube.ErrNotFound), err == nil && marked.DeletionTimestamp != nil:
-		return deletedDuringAttachError(pvc.Name, attachment.VM())
-	case errors.Is(err, kube.ErrConflict):
-		return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
-	case err != nil:
-		return err
-	}
-	return s.recordFormatted(attachment)
-}
-
-// recordFormatted records for the program of an attachment Pod that the VM has the disk. A Pod that is gone does not start again.
-func (s *Session) recordFormatted(attachment manifest.AttachmentPod) error {
 	if !attachment.LacksFormattedRecord() {
 		return nil
 	}
 	_, err := s.Pods.Patch(s.Ctx, attachment.Name, manifest.RecordFormattedPatch(attachment))
-	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) {
+	if errors.Is(err, kube.ErrNotFound) || errors.Is(err, kube.ErrConflict) { // a Pod that is gone does not start again
 		return nil
 	}
 	return err
