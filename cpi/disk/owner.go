@@ -9,13 +9,9 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// A disk has at most one owner: a VM. The PVC has the owner record (manifest.DiskOwner). Every change of the record is a
-// compare-and-swap: the patch either contains the resourceVersion of the PVC on which the change is based, or tests the values that it
-// replaces. After a conflict, the PVC is read and the change is decided again. A request that the client retries after a
-// lost response also gets a conflict. docs/development/architecture.md describes the states and transitions.
-//
-// An attachment Pod is created with a scheduling gate, becomes the owner, and only then starts. Therefore a delayed
-// request to create such a Pod cannot start a Pod that writes to a disk of another owner.
+// Every change of the owner record (manifest.DiskOwner) is a compare-and-swap: the patch either contains the resourceVersion of the PVC on
+// which the change is based, or tests the values that it replaces. After a conflict, the PVC is read and the change is decided again.
+// "Disk ownership" in docs/development/architecture.md describes the states, the transitions and the reasons.
 
 // AssignAndStart makes the attachment Pod the owner of the disk, for its VM, and removes its scheduling gate. validate decides
 // whether the VM can become the owner of the disk in its current state. If the Pod already is the owner, AssignAndStart only

@@ -19,19 +19,8 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 	if err := checkSize(sizeMiB); err != nil {
 		return err
 	}
-	pvc, err := s.GetPVC(cid)
-	if err != nil {
-		return err
-	}
-	s.SetSubject(s.PVCs.Reference(pvc.PVC))
 	s.SetDetail(fmt.Sprintf("to %d MiB", sizeMiB))
-	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
-		return err
-	}
-	if err := s.checkUnattached(pvc); err != nil {
-		return err
-	}
-	currentMiB, err := RecordedSizeMiB(pvc)
+	pvc, currentMiB, err := s.getDetached(cid)
 	if err != nil {
 		return err
 	}
@@ -39,6 +28,23 @@ func (s *Session) Resize(cid string, sizeMiB int64) error {
 		return err
 	}
 	return s.expandPVC(pvc, currentMiB, sizeMiB)
+}
+
+// getDetached returns the PVC of a disk that no VM has, when it can be changed, and its recorded size. The disk becomes the subject of the
+// call.
+func (s *Session) getDetached(cid string) (pvc manifest.DiskPVC, sizeMiB int64, err error) {
+	if pvc, err = s.GetPVC(cid); err != nil {
+		return pvc, 0, err
+	}
+	s.SetSubject(s.PVCs.Reference(pvc.PVC))
+	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
+		return pvc, 0, err
+	}
+	if err := s.checkUnattached(pvc); err != nil {
+		return pvc, 0, err
+	}
+	sizeMiB, err = RecordedSizeMiB(pvc)
+	return pvc, sizeMiB, err
 }
 
 // waitForBoundPhase waits until the phase of a PVC with a volume is Bound. A Pod can run with the PVC before that, but the API server

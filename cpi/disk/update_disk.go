@@ -22,18 +22,7 @@ func (s *Session) Update(cid string, sizeMiB int64, properties json.RawMessage) 
 	if err != nil {
 		return "", err
 	}
-	pvc, err := s.GetPVC(cid)
-	if err != nil {
-		return "", err
-	}
-	s.SetSubject(s.PVCs.Reference(pvc.PVC))
-	if pvc, err = s.waitForBoundPhase(pvc); err != nil {
-		return "", err
-	}
-	if err := s.checkUnattached(pvc); err != nil {
-		return "", err
-	}
-	currentMiB, err := RecordedSizeMiB(pvc)
+	pvc, currentMiB, err := s.getDetached(cid)
 	if err != nil {
 		return "", err
 	}

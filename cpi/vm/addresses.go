@@ -23,10 +23,8 @@ func (s *Session) removeAddressConflicts(vm manifest.VM) error {
 	if address == "" {
 		return nil
 	}
-	found, err := s.Pods.List(
-		s.Ctx,
-		kube.Selection{Labels: manifest.ManagedSelector + "," + manifest.LabelRequestedAddresses + "=" + address},
-	)
+	selection := kube.Selection{Labels: manifest.ManagedSelector + "," + manifest.LabelRequestedAddresses + "=" + address}
+	found, err := s.Pods.List(s.Ctx, selection)
 	if err != nil {
 		return err
 	}

@@ -156,9 +156,7 @@ func (e *existingAttachment) decide(existing *corev1.Pod) call.Decision {
 	state := disk.StateOf(attachment)
 	if existing.UID != e.stays {
 		switch {
-		case attachment.VM() != e.vmPod.Name, state.IsDeleted():
-			return call.Replace
-		case state.IsChecking(), state == disk.AttachmentChecked, state.IsFinished():
+		case attachment.VM() != e.vmPod.Name, state.IsDeleted(), state.IsFinished(), state.IsChecking(), state == disk.AttachmentChecked:
 			return call.Replace
 		case state == disk.AttachmentPublished && disk.LostCheck(attachment):
 			return call.Replace // unless another check finds the disk in use

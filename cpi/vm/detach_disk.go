@@ -104,10 +104,8 @@ func (s *Session) attachAgain(vmCID, diskCID string) (manifest.AttachmentPod, er
 
 // detachDisk runs the exclusivity check, and deletes the attachment Pod if nothing uses the disk.
 //
-// The exclusivity check is an ephemeral container of the attachment Pod. It opens the device with O_EXCL, as a mount does, which fails
-// while the device is mounted in any mount namespace. While it has the device open, it removes the device node from the VM, so that
-// nothing can mount the device afterwards. If the attachment Pod ends without a check, for example by eviction, detachDisk recreates it,
-// because only a running Pod can check the device.
+// For the exclusivity check see manifest.ExclusivityCheckContainer. If the attachment Pod ends without a check, for example by eviction,
+// detachDisk recreates it, because only a running Pod can check the device.
 func (p hotPlugStrategy) detachDisk(vmCID string, attachment manifest.AttachmentPod) error {
 	diskCID := attachment.Disk()
 	for {
