@@ -24,7 +24,8 @@ func podDeletedError(name string) error {
 	return call.CodeHelperDeleted.Errorf("Pod %s was deleted before it started; retry", name)
 }
 
-// startAttachment removes the scheduling gate of an attachment Pod that owns its disk.
+// startAttachment removes the scheduling gate of an attachment Pod that owns its disk. The API server deletes a Pod without a node in two
+// steps: between them, the patch succeeds for a Pod that never starts.
 func (s *Session) startAttachment(attachment manifest.AttachmentPod) (manifest.AttachmentPod, error) {
 	if StateOf(attachment) != AttachmentGated {
 		return attachment, nil
@@ -68,7 +69,7 @@ func (s *Session) GetAttachment(disk string) (manifest.AttachmentPod, error) {
 }
 
 // DeleteSuperseded deletes an attachment Pod that still has its scheduling gate and does not own its disk. The call that created the Pod
-// either ended, or fails because the Pod is gone. It fails for all other Pods, which stay. If the Pod was to replace a lost
+// either ended, or fails because the Pod is gone. DeleteSuperseded fails for all other Pods, which stay. If the Pod was to replace a lost
 // one, the VM keeps the disk, even if the call recorded the Pod as the owner in the meantime: another Pod replaces it.
 func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 	if StateOf(attachment) != AttachmentGated {

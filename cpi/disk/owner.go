@@ -127,7 +127,7 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 }
 
 // ReleaseCanceled is like Release, for the owner record of an attachment Pod that never started and is gone. The call that created the Pod
-// cannot record it as the owner any more.
+// can no longer record it as the owner.
 func (s *Session) ReleaseCanceled(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
 	for {
 		released, remaining, err := s.release(cid, owner)
@@ -140,8 +140,8 @@ func (s *Session) ReleaseCanceled(cid string, owner manifest.DiskOwner) (remaini
 	}
 }
 
-// preventAssignment changes the PVC, so that a call that read it before cannot record owner any more, an attachment Pod that is gone.
-// prevented is false if owner is recorded already.
+// preventAssignment changes the PVC, so that a call that read it before can no longer record owner. The attachment Pod of owner is gone.
+// prevented is false if owner is already recorded.
 func (s *Session) preventAssignment(cid string, owner manifest.DiskOwner) (prevented bool, err error) {
 	for {
 		pvc, err := s.read(cid)

@@ -22,11 +22,11 @@ func PodAnnotationsPatch(pod VMPod, annotations map[string]string) []byte {
 
 func metadataPatch(metadata any) []byte { return encode(map[string]any{"metadata": metadata}) }
 
-// encode returns the value in JSON. It contains only strings, numbers, and types that were decoded from JSON, or are from Kubernetes.
+// encode returns the JSON encoding of a value that consists of strings, numbers, values decoded from JSON, and types of Kubernetes.
 func encode(value any) []byte {
 	raw, err := json.Marshal(value)
 	if err != nil {
-		panic(err) // cannot happen: the types have a form in JSON
+		panic(err) // impossible: these types always have an encoding
 	}
 	return raw
 }

@@ -102,7 +102,7 @@ func (s *Session) tryAttach(pvc manifest.DiskPVC, vmPod manifest.VMPod, again bo
 	if attachment.Pod == nil {
 		return attachment, false, err
 	}
-	if err == nil && disk.StateOf(attachment) != disk.AttachmentWaiting {
+	if err == nil && disk.StateOf(attachment) != disk.AttachmentWaiting { // else the VM uses the disk
 		dependencies := append(s.WatchNode(vmPod.Spec.NodeName), s.diskSession().WatchProvisioning(pvc)...)
 		err = s.waitForAttachment(attachment, append(dependencies, s.watchNodeCapacity(attachment)))
 	}
