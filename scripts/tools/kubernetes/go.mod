@@ -1,11 +1,31 @@
-// Pins the build of kubernetes for the test cluster; scripts/build-tools builds it.
+// Pins the builds of Kubernetes, and of tools that compile with its packages, for the test cluster; scripts/build-tools builds them.
 module bosh-kubernetes-cpi/tools/kubernetes
 
 go 1.26.0
 
 require k8s.io/kubernetes v1.37.2
 
+require (
+	github.com/projectcalico/calico v1.11.0-cni-plugin.0.20250813170300-a0db560f0520
+	github.com/rancher/local-path-provisioner v0.0.30
+	github.com/spf13/cobra v1.10.2
+	k8s.io/component-base v0.37.2
+	sigs.k8s.io/kwok v0.8.0
+)
+
+// The versions of the project's go.mod, so that Go compiles the Kubernetes client for the tools and the project only once.
+require (
+	github.com/go-logr/logr v1.4.4
+	go.yaml.in/yaml/v3 v3.0.5
+	golang.org/x/crypto v0.55.0
+	golang.org/x/net v0.58.0
+	golang.org/x/text v0.41.0
+	google.golang.org/protobuf v1.36.12
+)
+
 replace (
+	github.com/projectcalico/api => github.com/projectcalico/api v0.0.0-20240708202104-e3f70b269c2c
+
 	k8s.io/api => k8s.io/api v0.37.2
 	k8s.io/apiextensions-apiserver => k8s.io/apiextensions-apiserver v0.37.2
 	k8s.io/apimachinery => k8s.io/apimachinery v0.37.2

@@ -1,5 +1,5 @@
-// Pins the build of calico for the test cluster; scripts/build-tools builds it.
-module bosh-kubernetes-cpi/tools/calico
+// Pins the build of Felix for tests; scripts/build-tools builds it. It does not compile with the client-go of ../kubernetes.
+module bosh-kubernetes-cpi/tools/calico-felix
 
 go 1.26.0
 
