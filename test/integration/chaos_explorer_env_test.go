@@ -41,9 +41,9 @@ type proxiedDirector struct {
 	proxy *apiproxy.Proxy
 }
 
-// explorerTimeouts are short: a call that waits for a held call soon times out.
+// explorerTimeouts end a call that waits for a held call, long after it did everything else, on a busy machine, too.
 var explorerTimeouts = map[string]any{
-	"create_vm": "10s", "attach_disk": "10s", "detach_disk": "10s", "delete_vm": "10s", "other": "10s", "request": "8s",
+	"create_vm": "20s", "attach_disk": "20s", "detach_disk": "20s", "delete_vm": "20s", "other": "20s", "request": "15s",
 }
 
 // preparationTimeouts are for calls that nothing disturbs. They only end early if the host is overloaded.
