@@ -284,9 +284,8 @@ func rebootVMCall(vm string) explorerCall {
 	return explorerCall{name: "reboot_vm of " + vm, call: func(*explorerTestEnv) []any { return []any{"reboot_vm", vm} }, check: alwaysConsistent}
 }
 
-// collectGrace is the age at which an object of a call counts as orphaned. A call of the explorer takes less time, unless it waits for a
-// held call.
-const collectGrace = "3s"
+// collectGrace is the age at which an object of a call counts as orphaned. No call of the explorer takes as long.
+const collectGrace = "1m"
 
 // collectCall is a garbage collection.
 func collectCall() explorerCall {
