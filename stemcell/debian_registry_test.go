@@ -8,6 +8,7 @@ import (
 	. "github.com/onsi/gomega"
 
 	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/harness/authority"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
@@ -62,9 +63,9 @@ func debianRegistry() {
 		registry, path := startDebian(ctx, false), writeTempFile(stemcells.Jammy.Image())
 		_, err := newDebianStore(registry, func(r *stemcell.Registry) { r.Password = "wrong" }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrDenied))
-		otherCA, _, err := stemcells.SelfSigned()
+		other, err := authority.New()
 		Expect(err).NotTo(HaveOccurred())
-		_, err = newDebianStore(registry, func(r *stemcell.Registry) { r.CA = otherCA }).Push(ctx, path, jammy, nil)
+		_, err = newDebianStore(registry, func(r *stemcell.Registry) { r.CA = other.Certificate }).Push(ctx, path, jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrUntrusted))
 		_, err = newDebianStore(registry).Push(ctx, writeTempFile(stemcells.Jammy.Image()[:5000]), jammy, nil)
 		Expect(err).To(MatchError(stemcell.ErrInvalid))

@@ -19,6 +19,7 @@ import (
 
 	"bosh-kubernetes-cpi/cpi"
 	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/harness/authority"
 	"bosh-kubernetes-cpi/test/harness/stemcells"
 )
 
@@ -158,9 +159,9 @@ var _ = Describe("The stemcell methods", func() {
 		Entry("certificate of an unknown authority", func() {
 			registry = stemcells.NewRegistry(true)
 			DeferCleanup(registry.Close)
-			otherCA, _, err := stemcells.SelfSigned()
+			other, err := authority.New()
 			Expect(err).NotTo(HaveOccurred())
-			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: otherCA}
+			config.Stemcell.Registry = stemcell.Registry{Repository: registry.Host() + "/bosh/stemcells", CA: other.Certificate}
 		}, "CloudError", "is not trusted; set kubernetes.stemcell.registry.ca to the CA certificate that signed it"),
 		Entry("no TLS", func() { config.Stemcell.Registry.Insecure = false },
 			"CloudError", "set kubernetes.stemcell.registry.insecure to true"),

@@ -19,6 +19,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
+	"bosh-kubernetes-cpi/test/harness/authority"
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
@@ -37,13 +38,13 @@ func newDirectorEnv(ctx context.Context, stemcell string) *directorEnv {
 	GinkgoHelper()
 	d := &directorEnv{testEnv: newTestEnv(ctx), stemcell: os.Getenv(stemcell)}
 	d.ensureNetClsHierarchy(ctx)
-	authority, err := director.NewAuthority()
+	issuer, err := authority.New()
 	Expect(err).NotTo(HaveOccurred())
 	address := d.embedded.Nodes[0].Address
-	d.bus, err = director.StartBus(ctx, authority, address, GinkgoT().TempDir())
+	d.bus, err = director.StartBus(ctx, issuer, address, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(d.bus.Close)
-	d.blobs, err = director.StartBlobstore(authority, address, GinkgoT().TempDir())
+	d.blobs, err = director.StartBlobstore(issuer, address, GinkgoT().TempDir())
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(d.blobs.Close)
 	original := d.Director

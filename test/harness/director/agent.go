@@ -4,20 +4,16 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
-	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
 	"time"
+
+	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
 // Agent is the BOSH agent of a VM, called over HTTPS as `bosh create-env` does.
@@ -108,35 +104,18 @@ func decodeAgentResponse(method string, raw []byte) (json.RawMessage, error) {
 
 // AgentEnv returns the env of create_vm for an agent that listens for HTTPS.
 func AgentEnv() (map[string]any, error) {
-	certificate, key, err := newSelfSignedCertificate()
+	issuer, err := authority.New()
 	if err != nil {
 		return nil, err
 	}
-	return map[string]any{"bosh": map[string]any{
-		"password": "*",
-		"mbus":     map[string]any{"cert": map[string]any{"ca": certificate, "certificate": certificate, "private_key": key}},
-	}}, nil
+	return agentEnv(issuer, "agent")
 }
 
-func newSelfSignedCertificate() (certificate, privateKey string, err error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "agent"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(1, 0, 0),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		return "", "", err
-	}
-	rawKey, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		return "", "", err
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: rawKey})), nil
+// agentEnv returns the env of create_vm for an agent with a certificate with this common name.
+func agentEnv(issuer *authority.Authority, name string) (map[string]any, error) {
+	pair, err := issuer.Issue(pkix.Name{CommonName: name})
+	return map[string]any{"bosh": map[string]any{
+		"password": "*",
+		"mbus":     map[string]any{"cert": map[string]any{"ca": issuer.Certificate, "certificate": pair.Certificate, "private_key": pair.Key}},
+	}}, err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha1" //nolint:gosec // part of the paths of blobs
 	"crypto/subtle"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -14,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/net/webdav"
+
+	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
 // Blobstore is a director's blobstore: a WebDAV server with a user and a password.
@@ -28,8 +31,8 @@ type Blobstore struct {
 const blobstoreUser, blobstorePassword = "agent", "agent-password"
 
 // StartBlobstore starts a server on this address that stores blobs in dir. The caller must close it.
-func StartBlobstore(authority *Authority, address, dir string) (*Blobstore, error) {
-	pair, err := authority.Issue("blobstore", address)
+func StartBlobstore(issuer *authority.Authority, address, dir string) (*Blobstore, error) {
+	pair, err := issuer.Issue(pkix.Name{CommonName: "blobstore"}, address)
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +48,7 @@ func StartBlobstore(authority *Authority, address, dir string) (*Blobstore, erro
 	b.server.Handler = b.authenticate(&webdav.Handler{FileSystem: webdav.Dir(dir), LockSystem: webdav.NewMemLS()})
 	b.Options = map[string]any{"provider": "dav", "options": map[string]any{
 		"endpoint": "https://" + listener.Addr().String(), "user": blobstoreUser, "password": blobstorePassword,
-		"tls": map[string]any{"cert": map[string]any{"ca": authority.PEM}},
+		"tls": map[string]any{"cert": map[string]any{"ca": issuer.Certificate}},
 	}}
 	go func() { _ = b.server.Serve(listener) }()
 	return b, nil

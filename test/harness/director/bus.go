@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -16,6 +17,8 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+
+	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
 // Bus is a director's message bus: a NATS server that requires client certificates, and the director's connection to it.
@@ -23,28 +26,28 @@ type Bus struct {
 	// URL is the mbus URL of agents.
 	URL string
 
-	authority *Authority
-	server    *exec.Cmd
-	log       bytes.Buffer
-	conn      *nats.Conn
-	requests  atomic.Int64
+	issuer   *authority.Authority
+	server   *exec.Cmd
+	log      bytes.Buffer
+	conn     *nats.Conn
+	requests atomic.Int64
 }
 
 // natsProgram is the name of the server's executable.
 const natsProgram = "nats-server"
 
 // StartBus starts a server on this address, with its files in dir. The caller must close it.
-func StartBus(ctx context.Context, authority *Authority, address, dir string) (*Bus, error) {
+func StartBus(ctx context.Context, issuer *authority.Authority, address, dir string) (*Bus, error) {
 	port, err := freePort(address)
 	if err != nil {
 		return nil, err
 	}
-	b := &Bus{URL: fmt.Sprintf("nats://%s:%d", address, port), authority: authority}
-	server, err := authority.Issue("default.nats.bosh-internal", address)
+	b := &Bus{URL: fmt.Sprintf("nats://%s:%d", address, port), issuer: issuer}
+	server, err := issuer.Issue(pkix.Name{CommonName: "default.nats.bosh-internal"}, address)
 	if err != nil {
 		return nil, err
 	}
-	for name, content := range map[string]string{"ca.pem": authority.PEM, "crt.pem": server.Certificate, "key.pem": server.Key} {
+	for name, content := range map[string]string{"ca.pem": issuer.Certificate, "crt.pem": server.Certificate, "key.pem": server.Key} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			return nil, err
 		}
@@ -73,7 +76,7 @@ func freePort(address string) (int, error) {
 
 // connect connects as the director, and waits until the server responds.
 func (b *Bus) connect(ctx context.Context) error {
-	pair, err := b.authority.Issue("default.director.bosh-internal")
+	pair, err := b.issuer.Issue(pkix.Name{CommonName: "default.director.bosh-internal"})
 	if err != nil {
 		return err
 	}
@@ -82,7 +85,7 @@ func (b *Bus) connect(ctx context.Context) error {
 		return err
 	}
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM([]byte(b.authority.PEM))
+	roots.AppendCertsFromPEM([]byte(b.issuer.Certificate))
 	connected := make(chan struct{})
 	b.conn, err = nats.Connect(b.URL, nats.RetryOnFailedConnect(true), nats.MaxReconnects(-1), nats.ReconnectWait(100*time.Millisecond),
 		nats.ConnectHandler(func(*nats.Conn) { close(connected) }),
@@ -107,13 +110,10 @@ func (b *Bus) Close() {
 	_ = b.server.Wait()
 }
 
-// AgentEnv returns the env of create_vm for an agent on this bus.
+// AgentEnv returns the env of create_vm for an agent on this bus. Agents require a common name below nats.bosh-internal for their bus
+// (mbus/nats_handler.go of bosh-agent).
 func (b *Bus) AgentEnv() (map[string]any, error) {
-	pair, err := b.authority.Issue("agent.agent.bosh-internal")
-	return map[string]any{"bosh": map[string]any{
-		"password": "*",
-		"mbus":     map[string]any{"cert": map[string]any{"ca": b.authority.PEM, "certificate": pair.Certificate, "private_key": pair.Key}},
-	}}, err
+	return agentEnv(b.issuer, "agent.agent.bosh-internal")
 }
 
 // Agent returns the agent with this ID.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/tls"
+	"crypto/x509/pkix"
 	"encoding/hex"
 	"fmt"
 	"net"
@@ -13,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
 // ControlPlane is etcd, the API server, the controller manager and the scheduler.
@@ -193,21 +196,8 @@ func (c *ControlPlane) prepare() error {
 	if _, err := os.Stat(c.Kubeconfig("admin")); err == nil {
 		return nil
 	}
-	ca, err := newAuthority(filepath.Join(c.Dir, "pki"))
-	if err != nil {
+	if err := c.writeCertificates(); err != nil {
 		return err
-	}
-	for _, cert := range []struct {
-		name, commonName  string
-		groups, addresses []string
-	}{
-		{"apiserver", "kube-apiserver", nil, []string{"127.0.0.1", apiServiceIP, "kubernetes.default.svc"}},
-		{"kubelet-client", "kube-apiserver-kubelet-client", []string{"system:masters"}, nil},
-		{"service-accounts", "service-accounts", nil, nil},
-	} {
-		if err := ca.issue(cert.name, cert.commonName, cert.groups, cert.addresses...); err != nil {
-			return err
-		}
 	}
 	allUsers := users
 	for _, node := range append([]string{VMNodeName}, NodeNames...) {
@@ -222,6 +212,35 @@ func (c *ControlPlane) prepare() error {
 		}
 	}
 	return os.WriteFile(c.pkiFile("tokens.csv"), []byte(tokens.String()), 0o600)
+}
+
+// writeCertificates creates the certificates and keys of the authority and of servers.
+func (c *ControlPlane) writeCertificates() error {
+	if err := os.MkdirAll(filepath.Join(c.Dir, "pki"), 0o755); err != nil {
+		return err
+	}
+	ca, err := authority.New()
+	if err != nil {
+		return err
+	}
+	pairs := map[string]authority.KeyPair{"ca": ca.KeyPair}
+	for name, subject := range map[string]pkix.Name{
+		"apiserver": {CommonName: "kube-apiserver"}, "service-accounts": {CommonName: "service-accounts"},
+		"kubelet-client": {CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}},
+	} {
+		if pairs[name], err = ca.Issue(subject, "127.0.0.1", apiServiceIP, "kubernetes.default.svc"); err != nil {
+			return err
+		}
+	}
+	for name, pair := range pairs {
+		if err := os.WriteFile(c.pkiFile(name+".crt"), []byte(pair.Certificate), 0o644); err != nil {
+			return err
+		}
+		if err := os.WriteFile(c.pkiFile(name+".key"), []byte(pair.Key), 0o600); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func randomToken() string {

@@ -2,15 +2,10 @@ package stemcells
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -20,6 +15,8 @@ import (
 	"time"
 
 	"github.com/onsi/gomega/gbytes"
+
+	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
 // DebianProgram is the program of Docker's registry in Debian's package. Operators most likely use this registry.
@@ -42,7 +39,11 @@ type DebianRegistry struct {
 // StartDebianRegistry starts the registry with its files in dir, and waits until it responds. allowDelete enables the deletion of
 // images. The caller must close the registry.
 func StartDebianRegistry(ctx context.Context, dir string, allowDelete bool) (*DebianRegistry, error) {
-	certificate, key, err := SelfSigned()
+	issuer, err := authority.New()
+	if err != nil {
+		return nil, err
+	}
+	pair, err := issuer.Issue(pkix.Name{CommonName: "stemcells"}, "127.0.0.1")
 	if err != nil {
 		return nil, err
 	}
@@ -50,9 +51,9 @@ func StartDebianRegistry(ctx context.Context, dir string, allowDelete bool) (*De
 	if err != nil {
 		return nil, err
 	}
-	registry := &DebianRegistry{host: host, ca: certificate, log: gbytes.NewBuffer()}
+	registry := &DebianRegistry{host: host, ca: issuer.Certificate, log: gbytes.NewBuffer()}
 	for name, content := range map[string]string{
-		"crt.pem": certificate, "key.pem": key, "htpasswd": debianAccount,
+		"crt.pem": pair.Certificate, "key.pem": pair.Key, "htpasswd": debianAccount,
 		"config.yml": fmt.Sprintf(debianConfig, dir, allowDelete, host),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
@@ -135,24 +136,4 @@ func (d *DebianRegistry) Requests() []string {
 		requests = append(requests, match[1]+" "+match[2])
 	}
 	return requests
-}
-
-// SelfSigned creates a self-signed certificate for 127.0.0.1. It returns the certificate and its key as PEM.
-func SelfSigned() (certificate, key string, err error) {
-	privateKey, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return "", "", err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "stemcells"},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(24 * time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	raw, err := x509.CreateCertificate(rand.Reader, template, template, privateKey.Public(), privateKey)
-	if err != nil {
-		return "", "", err
-	}
-	rawKey, err := x509.MarshalPKCS8PrivateKey(privateKey)
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: raw})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: rawKey})), err
 }
