@@ -152,7 +152,7 @@ func (c vmCopies) writeToEtcd(ctx context.Context, objects []etcdObject) error {
 	var response struct {
 		Succeeded bool `json:"succeeded"`
 	}
-	if err := callEtcd(ctx, c.plane, "txn", map[string]any{"success": operations}, &response); err != nil {
+	if err := c.plane.CallEtcd(ctx, "kv/txn", map[string]any{"success": operations}, &response); err != nil {
 		return err
 	}
 	if !response.Succeeded {

@@ -82,16 +82,9 @@ var _ = SynchronizedBeforeSuite(func(ctx context.Context) []byte {
 	Expect(err).NotTo(HaveOccurred())
 	serveCtx, cancel := context.WithCancel(context.Background())
 	DeferCleanup(cancel)
-	for _, simulate := range []func() error{
-		func() error { return simulated.ServeStorage(serveCtx, cluster, dynamicClient) },
-		func() error { return simulated.TerminatePods(serveCtx, cluster) },
-		func() error { return simulated.RestartVMs(serveCtx, cluster) },
-	} {
-		go func() {
-			defer GinkgoRecover()
-			Expect(simulate()).To(Succeed())
-		}()
-	}
+	go simulated.ServeStorage(serveCtx, cluster, dynamicClient)
+	go simulated.TerminatePods(serveCtx, cluster)
+	go simulated.RestartVMs(serveCtx, cluster)
 	Eventually(func(g Gomega) {
 		nodes, err := cluster.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		g.Expect(err).NotTo(HaveOccurred())

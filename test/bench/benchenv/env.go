@@ -94,8 +94,8 @@ func (e *Env) start(ctx context.Context) (err error) {
 	serveCtx, stop := context.WithCancel(ctx)
 	e.stop = stop
 	// If these fail, calls time out.
-	go func() { _ = simulated.ServeStorage(serveCtx, e.Client, extensions) }()
-	go func() { _ = simulated.TerminatePods(serveCtx, e.Client) }()
+	go simulated.ServeStorage(serveCtx, e.Client, extensions)
+	go simulated.TerminatePods(serveCtx, e.Client)
 	_, err = e.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")
 	return err
 }

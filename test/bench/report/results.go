@@ -66,11 +66,10 @@ type Method struct {
 	Cost
 }
 
-// Object is the size of an object in etcd, in bytes. Scripts is the size of the scripts in it, which run on the node or in the VM.
+// Object is the size of an object in etcd, in bytes.
 type Object struct {
-	Name    string `json:"name"`
-	Bytes   int    `json:"bytes"`
-	Scripts int    `json:"scripts"`
+	Name  string `json:"name"`
+	Bytes int    `json:"bytes"`
 }
 
 // Deploy is the cost of creating VMs with a disk each, in parallel processes.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -61,48 +62,44 @@ func (c *ControlPlane) bumpRevision(ctx context.Context, last int64) error {
 		return err == nil, err
 	})
 	for ; current <= last && err == nil; current++ {
-		_, err = c.callEtcd(ctx, "kv/put", map[string]string{"key": encodeBase64([]byte("revision"))})
+		err = c.CallEtcd(ctx, "kv/put", map[string][]byte{"key": []byte("revision")}, &struct{}{})
 	}
 	if err != nil {
 		return err
 	}
-	_, err = c.callEtcd(ctx, "kv/compaction", map[string]string{"revision": strconv.FormatInt(current, 10)})
-	return err
+	return c.CallEtcd(ctx, "kv/compaction", map[string]string{"revision": strconv.FormatInt(current, 10)}, &struct{}{})
 }
 
 // etcdRevision returns the revision of etcd, which increases with each write.
 func (c *ControlPlane) etcdRevision(ctx context.Context) (int64, error) {
-	revision, err := c.callEtcd(ctx, "maintenance/status", map[string]string{})
-	if err != nil {
+	var status struct{ Header struct{ Revision string } }
+	if err := c.CallEtcd(ctx, "maintenance/status", struct{}{}, &status); err != nil {
 		return 0, err
 	}
-	return strconv.ParseInt(revision, 10, 64)
+	return strconv.ParseInt(status.Header.Revision, 10, 64)
 }
 
-// callEtcd calls a method of etcd's JSON API, and returns the revision in the response.
-func (c *ControlPlane) callEtcd(ctx context.Context, method string, arguments map[string]string) (revision string, err error) {
+// CallEtcd calls a method of etcd's JSON API, and decodes the response into result.
+func (c *ControlPlane) CallEtcd(ctx context.Context, method string, arguments, result any) error {
 	body, err := json.Marshal(arguments)
 	if err != nil {
-		return "", err
+		return err
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, c.etcdURL()+"/v3/"+method, bytes.NewReader(body))
 	if err != nil {
-		return "", err
+		return err
 	}
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
-		return "", err
+		return err
 	}
 	defer response.Body.Close()
-	var result struct {
-		Header  struct{ Revision string }
-		Message string
-	}
-	if err := json.NewDecoder(response.Body).Decode(&result); err != nil {
-		return "", fmt.Errorf("etcd %s: %w", method, err)
-	}
 	if response.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("etcd %s: %s: %s", method, response.Status, result.Message)
+		reason, _ := io.ReadAll(io.LimitReader(response.Body, 500))
+		return fmt.Errorf("etcd %s: %s: %s", method, response.Status, reason)
 	}
-	return result.Header.Revision, nil
+	if err := json.NewDecoder(response.Body).Decode(result); err != nil {
+		return fmt.Errorf("etcd %s: %w", method, err)
+	}
+	return nil
 }

@@ -16,21 +16,17 @@ import (
 // TerminatePods terminates deleted Pods as a kubelet does, until the context is canceled. It reports the exit code of the containers (0,
 // or 137 with the annotation test/killed), and deletes the Pod by its UID. A Pod with the annotation test/stays and the attachment Pod of
 // a mounted disk keep running.
-func TerminatePods(ctx context.Context, cluster kubernetes.Interface) error {
-	pods := cluster.CoreV1().Pods("")
-	return watchUntilDone(ctx, pods.Watch, func(event watch.Event) error {
+func TerminatePods(ctx context.Context, cluster kubernetes.Interface) {
+	watchUntilDone(ctx, cluster.CoreV1().Pods("").Watch, func(event watch.Event) {
 		pod, ok := event.Object.(*corev1.Pod)
 		if !ok || event.Type == watch.Deleted || pod.DeletionTimestamp == nil ||
 			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
-			return nil
+			return
 		}
-		if err := reportTermination(ctx, cluster, pod); err != nil {
-			return err
-		}
+		reportTermination(ctx, cluster, pod)
 		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 		})
-		return nil
 	})
 }
 
@@ -45,7 +41,7 @@ func isDiskMounted(ctx context.Context, cluster kubernetes.Interface, pod *corev
 }
 
 // reportTermination sets the status of the Pod's containers to terminated. It ignores errors of the API server.
-func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) error {
+func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *corev1.Pod) {
 	killed := pod.Annotations["test/killed"] != ""
 	var terminated []corev1.ContainerStatus
 	for _, container := range pod.Status.ContainerStatuses {
@@ -62,12 +58,8 @@ func reportTermination(ctx context.Context, cluster kubernetes.Interface, pod *c
 		}
 		terminated = append(terminated, container)
 	}
-	patch, err := json.Marshal(map[string]any{
+	patch, _ := json.Marshal(map[string]any{
 		"metadata": map[string]any{"uid": pod.UID}, "status": map[string]any{"containerStatuses": terminated},
 	})
-	if err != nil {
-		return err
-	}
 	_, _ = cluster.CoreV1().Pods(pod.Namespace).Patch(ctx, pod.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return nil
 }

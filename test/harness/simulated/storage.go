@@ -3,9 +3,7 @@ package simulated
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,37 +84,23 @@ parameters: {iops: "0"}
 var VolumeSnapshots = schema.GroupVersionResource{Group: "snapshot.storage.k8s.io", Version: "v1", Resource: "volumesnapshots"}
 
 // ServeStorage simulates the provisioner, the resizer and the snapshot controller until the context is canceled.
-func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) error {
-	var group errgroup.Group
-	group.Go(func() error {
-		return watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) error {
-			if pvc, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
-				return servePVC(ctx, cluster, pvc)
-			}
-			return nil
-		})
+func ServeStorage(ctx context.Context, cluster kubernetes.Interface, extensions dynamic.Interface) {
+	go watchUntilDone(ctx, cluster.CoreV1().PersistentVolumeClaims("").Watch, func(event watch.Event) {
+		if pvc, ok := event.Object.(*corev1.PersistentVolumeClaim); ok {
+			servePVC(ctx, cluster, pvc)
+		}
 	})
-	group.Go(func() error {
-		return watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) error {
-			return serveSnapshot(ctx, extensions, event.Object)
-		})
-	})
-	return group.Wait()
+	watchUntilDone(ctx, extensions.Resource(VolumeSnapshots).Watch, func(event watch.Event) { serveSnapshot(ctx, extensions, event.Object) })
 }
 
 // serveSnapshot sets the status of a VolumeSnapshot, unless it has the annotation bosh.cloudfoundry.org/fails.
-func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any) error {
+func serveSnapshot(ctx context.Context, extensions dynamic.Interface, object any) {
 	snapshot, ok := object.(metav1.Object)
 	if !ok || snapshot.GetAnnotations()["bosh.cloudfoundry.org/fails"] != "" {
-		return nil
-	}
-	status, err := json.Marshal(map[string]any{"status": snapshotStatus(object)})
-	if err != nil {
-		return err
+		return
 	}
 	_, _ = extensions.Resource(VolumeSnapshots).Namespace(snapshot.GetNamespace()).Patch(ctx, snapshot.GetName(), types.MergePatchType,
-		status, metav1.PatchOptions{}, "status")
-	return nil
+		statusPatch(snapshotStatus(object)), metav1.PatchOptions{}, "status")
 }
 
 // snapshotStatus returns the status that the snapshot controller sets. The VolumeSnapshotClass "none" does not exist.
@@ -132,29 +116,23 @@ func snapshotStatus(snapshot any) map[string]any {
 
 // servePVC creates the volume of a PVC after the scheduler selected a node, expands the volume, and applies its VolumeAttributesClass. It
 // ignores errors of the API server, because it may get the same PVC several times.
-func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) error {
+func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim) {
 	requested, capacity := pvc.Spec.Resources.Requests[corev1.ResourceStorage], pvc.Status.Capacity[corev1.ResourceStorage]
 	switch {
 	case pvc.Status.Phase == corev1.ClaimPending && (selectedNode(pvc) != "" || hasStorageClass(pvc, immediateClass)):
 		_, _ = cluster.CoreV1().PersistentVolumes().Create(ctx, newVolume(pvc), metav1.CreateOptions{})
 	case pvc.Status.Phase == corev1.ClaimBound && requested.Cmp(capacity) > 0:
-		return patchStatus(ctx, cluster, pvc, expansionStatus(pvc, requested))
+		patchStatus(ctx, cluster, pvc, expansionStatus(pvc, requested))
 	case pvc.Status.Phase == corev1.ClaimBound && pvc.Spec.VolumeAttributesClassName != nil:
 		if status := modificationStatus(pvc, *pvc.Spec.VolumeAttributesClassName); status != nil {
-			return patchStatus(ctx, cluster, pvc, status)
+			patchStatus(ctx, cluster, pvc, status)
 		}
 	}
-	return nil
 }
 
-func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim, status map[string]any) error {
-	patch, err := json.Marshal(map[string]any{"status": status})
-	if err != nil {
-		return err
-	}
+func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim, status map[string]any) {
 	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
-	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
-	return nil
+	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, statusPatch(status), metav1.PatchOptions{}, "status")
 }
 
 // modificationStatus returns the status of a PVC that requests the VolumeAttributesClass, or nil if the status is up to date.
