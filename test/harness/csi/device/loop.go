@@ -15,12 +15,8 @@ import (
 var ErrInUse = errors.New("is in use")
 
 // Attach returns the file's loop device, and creates one if necessary.
-func Attach(ctx context.Context, file string, readOnly bool) (string, error) {
-	args := []string{"--find", "--show", "--nooverlap"}
-	if readOnly {
-		args = append(args, "--read-only")
-	}
-	out, err := run(ctx, "losetup", append(args, file)...)
+func Attach(ctx context.Context, file string) (string, error) {
+	out, err := run(ctx, "losetup", "--find", "--show", "--nooverlap", file)
 	return strings.TrimSpace(out), err
 }
 

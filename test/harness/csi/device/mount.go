@@ -2,7 +2,6 @@ package device
 
 import (
 	"context"
-	"errors"
 	"os"
 	"slices"
 	"strconv"
@@ -11,15 +10,10 @@ import (
 
 // MountEntry is a line of mountinfo; see proc_pid_mountinfo(5).
 type MountEntry struct {
-	Number   string // major:minor of the device
-	Root     string // path of the mounted directory in the filesystem
-	Point    string // mount point
-	Type     string
-	ReadOnly bool
+	Number string // major:minor of the device
+	Point  string // mount point
+	Type   string
 }
-
-// Mounts returns the mounts in the calling process's mount namespace.
-func Mounts() ([]MountEntry, error) { return mounts("/proc/self/mountinfo") }
 
 func mounts(file string) ([]MountEntry, error) {
 	raw, err := os.ReadFile(file)
@@ -37,10 +31,7 @@ func parseMounts(mountinfo string) []MountEntry {
 		if len(fields) < 6 || len(rest) < 1 {
 			continue
 		}
-		entries = append(entries, MountEntry{
-			Number: fields[2], Root: unescape(fields[3]), Point: unescape(fields[4]), Type: rest[0],
-			ReadOnly: slices.Contains(strings.Split(fields[5], ","), "ro"),
-		})
+		entries = append(entries, MountEntry{Number: fields[2], Point: unescape(fields[4]), Type: rest[0]})
 	}
 	return entries
 }
@@ -63,7 +54,7 @@ func unescape(s string) string {
 
 // MountAt returns the mount at the path, the topmost one if there are several.
 func MountAt(path string) (MountEntry, bool, error) {
-	entries, err := Mounts()
+	entries, err := mounts("/proc/self/mountinfo")
 	if err != nil {
 		return MountEntry{}, false, err
 	}
@@ -86,14 +77,9 @@ func Mount(ctx context.Context, source, path, filesystem string, options []strin
 }
 
 // Bind creates a bind mount of a directory or a device node.
-func Bind(ctx context.Context, source, path string, readOnly bool) error {
-	if _, err := run(ctx, "mount", "--bind", source, path); err != nil || !readOnly {
-		return err
-	}
-	if _, err := run(ctx, "mount", "-o", "remount,bind,ro", path); err != nil {
-		return errors.Join(err, Unmount(ctx, path))
-	}
-	return nil
+func Bind(ctx context.Context, source, path string) error {
+	_, err := run(ctx, "mount", "--bind", source, path)
+	return err
 }
 
 // Unmount removes all mounts at the path, if there are any.

@@ -14,22 +14,14 @@ import (
 	"bosh-kubernetes-cpi/test/harness/csi/store"
 )
 
-// accessModes are the supported access modes. All are for a single node.
-var accessModes = []csi.VolumeCapability_AccessMode_Mode{
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER,
-	csi.VolumeCapability_AccessMode_SINGLE_NODE_MULTI_WRITER,
-}
-
 // checkSupported returns an error if volumes do not support the capability.
 func checkSupported(capability *csi.VolumeCapability) error {
 	mode := capability.GetAccessMode().GetMode()
 	switch {
 	case capability.GetBlock() == nil && capability.GetMount() == nil:
 		return errors.New("the access type is missing: block or mount")
-	case !slices.Contains(accessModes, mode):
-		return fmt.Errorf("the access mode %s is not supported: only a single node can use a volume", mode)
+	case mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:
+		return fmt.Errorf("the access mode %s is not supported: a single node uses a volume, and can write to it", mode)
 	case capability.GetMount() != nil && !slices.Contains(device.Filesystems, filesystem(capability)):
 		return fmt.Errorf("the filesystem %q is not supported; supported are %v", filesystem(capability), device.Filesystems)
 	}
@@ -77,10 +69,6 @@ func filesystem(capability *csi.VolumeCapability) string {
 		return name
 	}
 	return device.Filesystems[0]
-}
-
-func isReadOnly(capability *csi.VolumeCapability) bool {
-	return capability.GetAccessMode().GetMode() == csi.VolumeCapability_AccessMode_SINGLE_NODE_READER_ONLY
 }
 
 // serviceCapabilities returns a service's capabilities of these types.

@@ -3,13 +3,11 @@ package driver
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
 	"github.com/google/uuid"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -31,16 +29,9 @@ func (c controller) ControllerGetCapabilities(context.Context, *csi.ControllerGe
 	return &csi.ControllerGetCapabilitiesResponse{Capabilities: serviceCapabilities(wrap,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_VOLUME,
 		csi.ControllerServiceCapability_RPC_PUBLISH_UNPUBLISH_VOLUME,
-		csi.ControllerServiceCapability_RPC_PUBLISH_READONLY,
-		csi.ControllerServiceCapability_RPC_LIST_VOLUMES,
-		csi.ControllerServiceCapability_RPC_LIST_VOLUMES_PUBLISHED_NODES,
-		csi.ControllerServiceCapability_RPC_GET_CAPACITY,
 		csi.ControllerServiceCapability_RPC_CREATE_DELETE_SNAPSHOT,
-		csi.ControllerServiceCapability_RPC_LIST_SNAPSHOTS,
-		csi.ControllerServiceCapability_RPC_CLONE_VOLUME,
 		csi.ControllerServiceCapability_RPC_EXPAND_VOLUME,
 		csi.ControllerServiceCapability_RPC_MODIFY_VOLUME,
-		csi.ControllerServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	)}, nil
 }
 
@@ -80,11 +71,11 @@ func (c controller) CreateVolume(ctx context.Context, request *csi.CreateVolumeR
 // checkMatchesRequest returns ALREADY_EXISTS if the existing volume with the requested name differs from the request.
 func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) error {
 	requested := request.GetCapacityRange()
-	source := request.GetVolumeContentSource()
+	source := request.GetVolumeContentSource().GetSnapshot().GetSnapshotId()
 	switch {
 	case volume.Capacity < requested.GetRequiredBytes() || requested.GetLimitBytes() > 0 && volume.Capacity > requested.GetLimitBytes():
 		return status.Errorf(codes.AlreadyExists, "volume %s already exists with %d bytes", volume.Name, volume.Capacity)
-	case source.GetVolume().GetVolumeId() != volume.SourceVolume || source.GetSnapshot().GetSnapshotId() != volume.SourceSnapshot:
+	case source != volume.SourceSnapshot:
 		return status.Errorf(codes.AlreadyExists, "volume %s already exists with content from another source", volume.Name)
 	case volume.Node != "" && !accessibleFrom(request.GetAccessibilityRequirements(), volume.Node):
 		return status.Errorf(codes.AlreadyExists, "volume %s already exists on node %s", volume.Name, volume.Node)
@@ -94,13 +85,13 @@ func checkMatchesRequest(volume store.Volume, request *csi.CreateVolumeRequest) 
 
 func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest) (store.Volume, error) {
 	volume := store.Volume{ID: "volume-" + uuid.NewString(), Name: request.GetName(), IOPS: request.GetMutableParameters()[IOPSParameter]}
-	source, err := c.resolveSource(ctx, request.GetVolumeContentSource())
+	source, unlock, err := c.lockSource(ctx, request.GetVolumeContentSource())
 	if err != nil {
 		return volume, err
 	}
-	defer source.unlock()
-	volume.SourceVolume, volume.SourceSnapshot = source.volumeID, source.snapshotID
-	if volume.Capacity, err = chooseSize(request.GetCapacityRange(), source.size); err != nil {
+	defer unlock()
+	volume.SourceSnapshot = source.ID
+	if volume.Capacity, err = chooseSize(request.GetCapacityRange(), source.Size); err != nil {
 		return volume, err
 	}
 	anyNode, err := isMovable(request.GetParameters())
@@ -108,14 +99,14 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 		return volume, err
 	}
 	if !anyNode {
-		if volume.Node, err = c.chooseNode(request.GetAccessibilityRequirements(), source.node); err != nil {
+		if volume.Node, err = c.chooseNode(request.GetAccessibilityRequirements()); err != nil {
 			return volume, err
 		}
 	}
 	imagePath := c.store.VolumeImage(volume.ID)
-	if source.copy == nil {
+	if source.ID == "" {
 		err = store.CreateImage(imagePath, volume.Capacity)
-	} else if err = source.copy(ctx, imagePath); err == nil {
+	} else if err = store.CopyImage(ctx, c.store.SnapshotImage(source.ID), imagePath); err == nil {
 		err = store.GrowImage(imagePath, volume.Capacity)
 	}
 	if err == nil {
@@ -127,53 +118,27 @@ func (c controller) create(ctx context.Context, request *csi.CreateVolumeRequest
 	return volume, nil
 }
 
-// contentSource is the volume or snapshot from which the content of a new volume is copied.
-type contentSource struct {
-	volumeID, snapshotID string
-	size                 int64
-	node                 string // the only node that can use the new volume, if not empty
-	copy                 func(ctx context.Context, imagePath string) error
-	unlock               func()
-}
-
-// resolveSource returns the source, locked against deletion. A copy of a volume must be on the volume's node. A snapshot can be
-// restored on any node.
-func (c controller) resolveSource(ctx context.Context, source *csi.VolumeContentSource) (contentSource, error) {
-	none := contentSource{unlock: func() {}}
+// lockSource returns the snapshot from which the content of a new volume is copied, locked against deletion, or none.
+func (c controller) lockSource(ctx context.Context, source *csi.VolumeContentSource) (snapshot store.Snapshot, unlock func(), err error) {
 	if source == nil {
-		return none, nil
+		return snapshot, func() {}, nil
 	}
-	volumeID, snapshotID := source.GetVolume().GetVolumeId(), source.GetSnapshot().GetSnapshotId()
-	if volumeID == "" && snapshotID == "" {
-		return none, status.Error(codes.InvalidArgument, "the source ID is missing")
+	id := source.GetSnapshot().GetSnapshotId()
+	if err := requireFields("snapshot id of the source", id); err != nil {
+		return snapshot, nil, err
 	}
-	unlock, err := c.locks.lock(ctx, volumeID+snapshotID)
-	if err != nil {
-		return none, err
+	if unlock, err = c.locks.lock(ctx, id); err != nil {
+		return snapshot, nil, err
 	}
-	if volumeID != "" {
-		volume, err := c.store.Volume(volumeID)
-		if err != nil {
-			unlock()
-			return none, toStatusError(err)
-		}
-		return contentSource{volumeID: volumeID, size: volume.Capacity, node: volume.Node, unlock: unlock,
-			copy: func(ctx context.Context, imagePath string) error { return c.copyVolume(ctx, volumeID, imagePath) }}, nil
-	}
-	snapshot, err := c.store.Snapshot(snapshotID)
-	if err != nil {
+	if snapshot, err = c.store.Snapshot(id); err != nil {
 		unlock()
-		return none, toStatusError(err)
 	}
-	return contentSource{snapshotID: snapshotID, size: snapshot.Size, unlock: unlock,
-		copy: func(ctx context.Context, imagePath string) error {
-			return store.CopyImage(ctx, c.store.SnapshotImage(snapshotID), imagePath)
-		}}, nil
+	return snapshot, unlock, toStatusError(err)
 }
 
-// chooseNode returns the first usable node of the requirement, preferred nodes first, or the first of all nodes without a requirement.
-// If sourceNode is not empty, no other node is usable. See CreateVolumeRequest.accessibility_requirements in the spec.
-func (c controller) chooseNode(requirement *csi.TopologyRequirement, sourceNode string) (string, error) {
+// chooseNode returns the first usable node of the requirement, preferred nodes first, or the first of all nodes without a requirement. See
+// CreateVolumeRequest.accessibility_requirements in the spec.
+func (c controller) chooseNode(requirement *csi.TopologyRequirement) (string, error) {
 	known, err := c.store.Nodes()
 	if err != nil {
 		return "", toStatusError(err)
@@ -186,11 +151,11 @@ func (c controller) chooseNode(requirement *csi.TopologyRequirement, sourceNode 
 		}
 	}
 	for _, name := range candidates {
-		if slices.Contains(known, name) && (sourceNode == "" || sourceNode == name) && accessibleFrom(requirement, name) {
+		if slices.Contains(known, name) && accessibleFrom(requirement, name) {
 			return name, nil
 		}
 	}
-	return "", status.Errorf(codes.ResourceExhausted, "no usable node: candidates %q, known nodes %q, node of the source %q", candidates, known, sourceNode)
+	return "", status.Errorf(codes.ResourceExhausted, "no usable node: candidates %q, known nodes %q", candidates, known)
 }
 
 // accessibleFrom reports whether a volume on the node is accessible from one of the requisite topologies.
@@ -222,11 +187,7 @@ func toCSIVolume(volume store.Volume) *csi.Volume {
 	if volume.Node != "" {
 		response.AccessibleTopology = []*csi.Topology{topology(volume.Node)}
 	}
-	switch {
-	case volume.SourceVolume != "":
-		response.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Volume{
-			Volume: &csi.VolumeContentSource_VolumeSource{VolumeId: volume.SourceVolume}}}
-	case volume.SourceSnapshot != "":
+	if volume.SourceSnapshot != "" {
 		response.ContentSource = &csi.VolumeContentSource{Type: &csi.VolumeContentSource_Snapshot{
 			Snapshot: &csi.VolumeContentSource_SnapshotSource{SnapshotId: volume.SourceSnapshot}}}
 	}
@@ -273,13 +234,4 @@ func (c controller) ValidateVolumeCapabilities(_ context.Context, request *csi.V
 	return &csi.ValidateVolumeCapabilitiesResponse{Confirmed: &csi.ValidateVolumeCapabilitiesResponse_Confirmed{
 		VolumeContext: request.GetVolumeContext(), VolumeCapabilities: request.GetVolumeCapabilities(), Parameters: request.GetParameters(),
 	}}, nil
-}
-
-// GetCapacity returns the free space. It is the same for all nodes, because they share the directory.
-func (c controller) GetCapacity(context.Context, *csi.GetCapacityRequest) (*csi.GetCapacityResponse, error) {
-	var stat unix.Statfs_t
-	if err := unix.Statfs(c.store.Dir(), &stat); err != nil {
-		return nil, toStatusError(fmt.Errorf("statfs %s: %w", c.store.Dir(), err))
-	}
-	return &csi.GetCapacityResponse{AvailableCapacity: int64(stat.Bavail) * stat.Bsize}, nil
 }

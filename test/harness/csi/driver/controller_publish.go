@@ -25,7 +25,6 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	readOnly := request.GetReadonly() || isReadOnly(request.GetVolumeCapability())
 	switch {
 	case !known:
 		return nil, status.Errorf(codes.NotFound, "unknown node %s", request.GetNodeId())
@@ -33,10 +32,8 @@ func (c controller) ControllerPublishVolume(ctx context.Context, request *csi.Co
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is attached to node %s, and cannot be attached to multiple nodes", volume.ID, volume.Published)
 	case volume.Node != "" && volume.Node != request.GetNodeId():
 		return nil, status.Errorf(codes.FailedPrecondition, "volume %s is on node %s, not %s", volume.ID, volume.Node, request.GetNodeId())
-	case volume.Published != "" && volume.ReadOnly != readOnly:
-		return nil, status.Errorf(codes.AlreadyExists, "volume %s is attached to node %s with read-only %t", volume.ID, volume.Published, volume.ReadOnly)
 	case volume.Published == "":
-		volume.Published, volume.ReadOnly = request.GetNodeId(), readOnly
+		volume.Published = request.GetNodeId()
 		if err := c.store.PutVolume(volume); err != nil {
 			return nil, toStatusError(fmt.Errorf("attach volume %s: %w", volume.ID, err))
 		}
@@ -62,7 +59,7 @@ func (c controller) ControllerUnpublishVolume(ctx context.Context, request *csi.
 	if volume.Published == "" || request.GetNodeId() != "" && request.GetNodeId() != volume.Published {
 		return response, nil
 	}
-	volume.Published, volume.ReadOnly = "", false
+	volume.Published = ""
 	return response, toStatusError(c.store.PutVolume(volume))
 }
 

@@ -79,25 +79,6 @@ func mount(filesystem string) *csi.VolumeCapability {
 	}
 }
 
-var _ = Describe("paginate", func() {
-	idOf := func(id string) string { return id }
-
-	It("returns consecutive pages", func() {
-		page, next, err := paginate([]string{"a", "b", "c"}, idOf, "", 2)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(page).To(Equal([]string{"a", "b"}))
-		page, next, err = paginate([]string{"a", "b", "c"}, idOf, next, 2)
-		Expect(err).NotTo(HaveOccurred())
-		Expect(page).To(Equal([]string{"c"}))
-		Expect(next).To(BeEmpty())
-	})
-
-	It("returns ABORTED for an unknown token", func() {
-		_, _, err := paginate([]string{"a"}, idOf, "z", 0)
-		Expect(err).To(haveCode(codes.Aborted))
-	})
-})
-
 var _ = Describe("locks", func() {
 	It("serialize the callers for a key", func() {
 		var inside, maxInside atomic.Int32

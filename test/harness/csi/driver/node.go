@@ -27,8 +27,6 @@ func (n node) NodeGetCapabilities(context.Context, *csi.NodeGetCapabilitiesReque
 	return &csi.NodeGetCapabilitiesResponse{Capabilities: serviceCapabilities(wrap,
 		csi.NodeServiceCapability_RPC_STAGE_UNSTAGE_VOLUME,
 		csi.NodeServiceCapability_RPC_EXPAND_VOLUME,
-		csi.NodeServiceCapability_RPC_GET_VOLUME_STATS,
-		csi.NodeServiceCapability_RPC_SINGLE_NODE_MULTI_WRITER,
 	)}, nil
 }
 
@@ -59,7 +57,7 @@ func (n node) lockAttachedVolume(ctx context.Context, request capabilityRequest,
 }
 
 // NodeStageVolume creates a loop device for the volume. It also formats a blank filesystem volume, mounts it at the staging path, and
-// grows it to the device's size. The filesystem is smaller than the device after a restore or clone to a larger volume.
+// grows it to the device's size. The filesystem is smaller than the device after a restore to a larger volume.
 func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeRequest) (*csi.NodeStageVolumeResponse, error) {
 	volume, unlock, err := n.lockAttachedVolume(ctx, request, "staging target path", request.GetStagingTargetPath())
 	if err != nil {
@@ -71,7 +69,7 @@ func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeR
 	if err != nil {
 		return nil, toStatusError(err)
 	}
-	if err := stage(ctx, imagePath, filepath.Clean(request.GetStagingTargetPath()), volume.ReadOnly, request.GetVolumeCapability()); err != nil {
+	if err := stage(ctx, imagePath, filepath.Clean(request.GetStagingTargetPath()), request.GetVolumeCapability()); err != nil {
 		if len(existing) == 0 {
 			// The kubelet does not unstage a volume after a failure to stage it.
 			err = errors.Join(err, device.Detach(context.WithoutCancel(ctx), imagePath))
@@ -81,8 +79,8 @@ func (n node) NodeStageVolume(ctx context.Context, request *csi.NodeStageVolumeR
 	return &csi.NodeStageVolumeResponse{}, nil
 }
 
-func stage(ctx context.Context, imagePath, path string, readOnly bool, capability *csi.VolumeCapability) error {
-	loop, err := device.Attach(ctx, imagePath, readOnly)
+func stage(ctx context.Context, imagePath, path string, capability *csi.VolumeCapability) error {
+	loop, err := device.Attach(ctx, imagePath)
 	if err != nil {
 		return toStatusError(err)
 	}
@@ -108,15 +106,12 @@ func stage(ctx context.Context, imagePath, path string, readOnly bool, capabilit
 	}
 	options := slices.Clone(capability.GetMount().GetMountFlags())
 	if fsType == "xfs" {
-		options = append(options, "nouuid") // a clone has its source's UUID
+		options = append(options, "nouuid") // a restored volume has the UUID of its source
 	}
-	if readOnly {
-		return toStatusError(device.Mount(ctx, loop, path, fsType, append(options, "ro")))
-	}
-	return toStatusError(mountWritable(ctx, loop, path, fsType, options))
+	return toStatusError(mountFilesystem(ctx, loop, path, fsType, options))
 }
 
-func mountWritable(ctx context.Context, loop, path, fsType string, options []string) error {
+func mountFilesystem(ctx context.Context, loop, path, fsType string, options []string) error {
 	if err := device.Format(ctx, loop, fsType); err != nil {
 		return err
 	}
@@ -179,13 +174,4 @@ func (n node) loopDevice(ctx context.Context, volumeID string) (string, error) {
 		return "", status.Errorf(codes.FailedPrecondition, "volume %s is not staged on node %s", volumeID, n.options.Node)
 	}
 	return loops[0], nil
-}
-
-// statPath returns NOT_FOUND if the path does not exist.
-func statPath(path string) (os.FileInfo, error) {
-	info, err := os.Stat(path)
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, status.Errorf(codes.NotFound, "%s does not exist", path)
-	}
-	return info, toStatusError(err)
 }

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/container-storage-interface/spec/lib/go/csi"
-	"golang.org/x/sys/unix"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -46,47 +44,13 @@ func publishMount(ctx context.Context, loop string, request *csi.NodePublishVolu
 	} else if !found {
 		return status.Errorf(codes.FailedPrecondition, "the volume is not staged at %s", staging)
 	}
-	readOnly := request.GetReadonly() || isReadOnly(request.GetVolumeCapability())
-	mounted, found, err := mountedFrom(loop, target)
-	if err != nil {
-		return err
-	}
-	if found {
-		if mounted.ReadOnly != readOnly {
-			return status.Errorf(codes.AlreadyExists, "the volume is published at %s with read-only %t", target, mounted.ReadOnly)
-		}
-		return nil
-	}
-	if err := checkSingleWriter(loop, request, func(m device.MountEntry, number string) bool {
-		return m.Number == number && m.Root == "/" && m.Point != staging
-	}); err != nil {
+	if _, found, err := mountedFrom(loop, target); found || err != nil {
 		return err
 	}
 	if err := os.MkdirAll(target, 0o750); err != nil {
 		return toStatusError(err)
 	}
-	return toStatusError(device.Bind(ctx, staging, target, readOnly))
-}
-
-// checkSingleWriter returns FAILED_PRECONDITION, as the spec requires, if the access mode is SINGLE_NODE_SINGLE_WRITER and the volume
-// is already published.
-func checkSingleWriter(loop string, request *csi.NodePublishVolumeRequest, published func(m device.MountEntry, number string) bool) error {
-	if request.GetVolumeCapability().GetAccessMode().GetMode() != csi.VolumeCapability_AccessMode_SINGLE_NODE_SINGLE_WRITER {
-		return nil
-	}
-	number, err := device.Number(loop)
-	if err != nil {
-		return toStatusError(err)
-	}
-	mounts, err := device.Mounts()
-	if err != nil {
-		return toStatusError(err)
-	}
-	index := slices.IndexFunc(mounts, func(m device.MountEntry) bool { return published(m, number) })
-	if index >= 0 {
-		return status.Errorf(codes.FailedPrecondition, "the volume has a single writer, and is already published at %s", mounts[index].Point)
-	}
-	return nil
+	return toStatusError(device.Bind(ctx, staging, target))
 }
 
 func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolumeRequest) error {
@@ -98,12 +62,6 @@ func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolu
 	if found {
 		return checkSameDevice(loop, target)
 	}
-	if err := checkSingleWriter(loop, request, func(m device.MountEntry, number string) bool {
-		mounted, err := device.Number(m.Point)
-		return m.Root == "/"+filepath.Base(loop) && err == nil && mounted == number
-	}); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(target), 0o750); err != nil {
 		return toStatusError(err)
 	}
@@ -114,7 +72,7 @@ func publishBlock(ctx context.Context, loop string, request *csi.NodePublishVolu
 	if err := file.Close(); err != nil {
 		return toStatusError(err)
 	}
-	return toStatusError(device.Bind(ctx, loop, target, request.GetReadonly()))
+	return toStatusError(device.Bind(ctx, loop, target))
 }
 
 func checkSameDevice(loop, path string) error {
@@ -155,9 +113,12 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 	if required := request.GetCapacityRange().GetRequiredBytes(); required > volume.Capacity {
 		return nil, status.Errorf(codes.OutOfRange, "volume %s has %d bytes; expand it with the controller first", volume.ID, volume.Capacity)
 	}
-	info, err := statPath(path)
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, status.Errorf(codes.NotFound, "%s does not exist", path)
+	}
 	if err != nil {
-		return nil, err
+		return nil, toStatusError(err)
 	}
 	loop, err := n.loopDevice(ctx, volume.ID)
 	if err != nil {
@@ -179,33 +140,4 @@ func (n node) NodeExpandVolume(ctx context.Context, request *csi.NodeExpandVolum
 		}
 	}
 	return &csi.NodeExpandVolumeResponse{CapacityBytes: volume.Capacity}, nil
-}
-
-func (n node) NodeGetVolumeStats(ctx context.Context, request *csi.NodeGetVolumeStatsRequest) (*csi.NodeGetVolumeStatsResponse, error) {
-	path := filepath.Clean(request.GetVolumePath())
-	if err := requireFields("volume id", request.GetVolumeId(), "volume path", request.GetVolumePath()); err != nil {
-		return nil, err
-	}
-	if _, err := n.store.Volume(request.GetVolumeId()); err != nil {
-		return nil, toStatusError(err)
-	}
-	info, err := statPath(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.IsDir() {
-		total, err := device.Size(ctx, path)
-		if err != nil {
-			return nil, toStatusError(err)
-		}
-		return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{{Unit: csi.VolumeUsage_BYTES, Total: total}}}, nil
-	}
-	var stat unix.Statfs_t
-	if err := unix.Statfs(path, &stat); err != nil {
-		return nil, toStatusError(err)
-	}
-	return &csi.NodeGetVolumeStatsResponse{Usage: []*csi.VolumeUsage{
-		{Unit: csi.VolumeUsage_BYTES, Total: int64(stat.Blocks) * stat.Bsize, Available: int64(stat.Bavail) * stat.Bsize, Used: int64(stat.Blocks-stat.Bfree) * stat.Bsize},
-		{Unit: csi.VolumeUsage_INODES, Total: int64(stat.Files), Available: int64(stat.Ffree), Used: int64(stat.Files - stat.Ffree)},
-	}}, nil
 }

@@ -25,12 +25,10 @@ type Volume struct {
 	Capacity int64  `json:"capacity"`
 	// Node is the only node that can use the volume. If it is empty, any node can.
 	Node string `json:"node"`
-	// SourceVolume or SourceSnapshot is the source of the volume's initial content.
-	SourceVolume   string `json:"sourceVolume,omitempty"`
+	// SourceSnapshot is the snapshot with the volume's initial content.
 	SourceSnapshot string `json:"sourceSnapshot,omitempty"`
-	// Published is the node that the volume is attached to. If ReadOnly is set, the node cannot write to it.
+	// Published is the node that the volume is attached to.
 	Published string `json:"published,omitempty"`
-	ReadOnly  bool   `json:"readOnly,omitempty"`
 	// IOPS is a parameter of the VolumeAttributesClass.
 	IOPS string `json:"iops,omitempty"`
 }
@@ -64,9 +62,6 @@ func Open(dir string) (*Store, error) {
 	}
 	return &Store{dir: dir}, nil
 }
-
-// Dir returns the directory.
-func (s *Store) Dir() string { return s.dir }
 
 // VolumeImage returns the path of the file with a volume's content.
 func (s *Store) VolumeImage(id string) string { return filepath.Join(s.dir, volumes, id+".img") }

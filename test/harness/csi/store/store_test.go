@@ -29,7 +29,7 @@ var _ = Describe("Store", func() {
 	})
 
 	It("returns the records that were written before a restart", func() {
-		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1", ReadOnly: true}
+		volume := store.Volume{ID: "volume-1", Name: "pvc-1", Capacity: 7, Node: "node-1", SourceSnapshot: "snapshot-1", Published: "node-1"}
 		Expect(opened.PutVolume(volume)).To(Succeed())
 		Expect(opened.PutSnapshot(store.Snapshot{ID: "snapshot-1", Name: "s", Source: "volume-1", Size: 7})).To(Succeed())
 		Expect(opened.AddNode("node-1")).To(Succeed())
