@@ -1,5 +1,5 @@
-// Command kubernetes contains the control plane and the node programs of Kubernetes, so that their common packages are linked only once. It
-// is the program with the name that it is called by.
+// Command kubernetes contains the control plane and the node programs of Kubernetes, so that their common packages are linked only once. The
+// name by which it is called selects the program.
 package main
 
 import (

@@ -93,7 +93,6 @@ func (e *Env) start(ctx context.Context) (err error) {
 	}
 	serveCtx, stop := context.WithCancel(ctx)
 	e.stop = stop
-	// If these fail, calls time out.
 	go simulated.ServeStorage(serveCtx, e.Client, extensions)
 	go simulated.TerminatePods(serveCtx, e.Client)
 	_, err = e.Plane.Kubectl(ctx, "wait", "--for=condition=Ready", "--timeout=60s", "node", "--all")

@@ -21,7 +21,7 @@ func checkSupported(capability *csi.VolumeCapability) error {
 	case capability.GetBlock() == nil && capability.GetMount() == nil:
 		return errors.New("the access type is missing: block or mount")
 	case mode != csi.VolumeCapability_AccessMode_SINGLE_NODE_WRITER:
-		return fmt.Errorf("the access mode %s is not supported: a single node uses a volume, and can write to it", mode)
+		return fmt.Errorf("the access mode %s is not supported; supported is SINGLE_NODE_WRITER", mode)
 	case capability.GetMount() != nil && !slices.Contains(device.Filesystems, filesystem(capability)):
 		return fmt.Errorf("the filesystem %q is not supported; supported are %v", filesystem(capability), device.Filesystems)
 	}
