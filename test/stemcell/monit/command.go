@@ -23,53 +23,34 @@ func Command(arguments []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	switch {
-	case c.version:
-		fmt.Fprintf(out, "This is Monit version %s (a replacement for tests)\n", version)
-		return nil
-	case c.test:
-		if _, err := ParseFile(c.options.ControlFile); err != nil {
-			return err
-		}
-		fmt.Fprintln(out, "Control file syntax OK")
-		return nil
-	case len(words) == 0:
+	if len(words) == 0 {
 		return c.daemon()
 	}
 	return c.run(words[0], words[1:])
 }
 
 type command struct {
-	options       Options
-	group         string
-	test, version bool
-	out           io.Writer
+	options Options
+	group   string
+	out     io.Writer
 }
 
 // parseFlags parses flags at any position, and returns the other arguments. For example, the agent runs `monit stop -g vcap`.
 func (c *command) parseFlags(arguments []string) (words []string, err error) {
-	values := map[string]*string{"-c": &c.options.ControlFile, "-g": &c.group, "-s": &c.options.StateFile, "-p": &c.options.PIDFile,
-		"-d": new(string), "-l": new(string)}
+	values := map[string]*string{"-c": &c.options.ControlFile, "-g": &c.group, "-s": &c.options.StateFile, "-p": &c.options.PIDFile}
 	for i := 0; i < len(arguments); i++ {
 		argument := arguments[i]
-		if value, ok := values[argument]; ok {
+		value, ok := values[argument]
+		switch {
+		case ok && i+1 == len(arguments):
+			return nil, fmt.Errorf("option requires an argument -- '%s'", argument)
+		case ok:
 			i++
-			if i == len(arguments) {
-				return nil, fmt.Errorf("option requires an argument -- '%s'", argument)
-			}
 			*value = arguments[i]
-			continue
-		}
-		switch argument {
-		case "-t":
-			c.test = true
-		case "-V":
-			c.version = true
-		case "-I", "-v":
+		case argument == "-I": // in the foreground, as always
+		case strings.HasPrefix(argument, "-"):
+			return nil, fmt.Errorf("invalid option -- '%s'", argument)
 		default:
-			if strings.HasPrefix(argument, "-") {
-				return nil, fmt.Errorf("invalid option -- '%s'", argument)
-			}
 			words = append(words, argument)
 		}
 	}
@@ -106,8 +87,8 @@ func (c *command) run(verb string, names []string) error {
 	switch verb {
 	case "start", "stop", "restart", "monitor", "unmonitor":
 		return c.control(verb, names)
-	case "summary", "status":
-		return c.summary(verb == "status")
+	case "summary":
+		return c.summary()
 	case "reload":
 		return c.signal(syscall.SIGHUP)
 	case "quit":
@@ -153,7 +134,7 @@ func (c *command) control(verb string, names []string) error {
 	return nil
 }
 
-func (c *command) summary(details bool) error {
+func (c *command) summary() error {
 	config, err := ParseFile(c.options.ControlFile)
 	if err != nil {
 		return err
@@ -162,30 +143,13 @@ func (c *command) summary(details bool) error {
 	if err != nil {
 		return err
 	}
-	var document struct {
-		Server   statusServer `xml:"server"`
-		Services []struct {
-			statusService
-			PID      int `xml:"pid"`
-			Uptime   int `xml:"uptime"`
-			Children int `xml:"children"`
-		} `xml:"services>service"`
-	}
+	var document status
 	if _, body, ok := strings.Cut(string(content), "?>"); !ok || xml.Unmarshal([]byte(body), &document) != nil {
 		return fmt.Errorf("cannot parse the daemon's status: %s", content)
 	}
-	fmt.Fprintf(c.out, "The Monit daemon %s uptime: %s \n\n", version, time.Duration(document.Server.Uptime)*time.Second)
+	fmt.Fprintf(c.out, "The Monit daemon %s uptime: %s \n\n", version, time.Duration(document.Uptime)*time.Second)
 	for _, s := range document.Services {
-		if !details {
-			fmt.Fprintf(c.out, "%-35s %s\n", "Process '"+s.Name+"'", s.summary())
-			continue
-		}
-		fmt.Fprintf(c.out, "Process '%s'\n  %-33s %s\n", s.Name, "status", s.summary())
-		if s.PID != 0 {
-			fmt.Fprintf(c.out, "  %-33s %d\n  %-33s %s\n  %-33s %d\n", "pid", s.PID, "uptime", time.Duration(s.Uptime)*time.Second,
-				"children", s.Children)
-		}
-		fmt.Fprintln(c.out)
+		fmt.Fprintf(c.out, "%-35s %s\n", "Process '"+s.Name+"'", s.summary())
 	}
 	return nil
 }

@@ -18,7 +18,6 @@ type Config struct {
 // Mail configures how alerts are sent.
 type Mail struct {
 	Server     string // host:port; empty disables mails
-	Timeout    time.Duration
 	Recipients []string
 	// From, Subject and Message are templates with $SERVICE, $EVENT, $ACTION, $DATE, $HOST and $DESCRIPTION.
 	From, Subject, Message string
@@ -33,9 +32,8 @@ type Check struct {
 	PidFile, Matching    string
 	Start, Stop, Restart *Program
 	DependsOn            []string
-	Mode                 string // active, passive or manual
-	Every                int    // check only in each nth cycle
-	Rules                []*Rule
+	Mode                 string   // active, passive or manual
+	unsupported          []string // if statements
 }
 
 // Type is the number of a kind of service in monit's status.
@@ -85,25 +83,10 @@ var actionNames = []string{"ignore", "alert", "restart", "stop", "exec", "unmoni
 func (a Action) String() string { return actionNames[a] }
 
 func parseAction(name string) (Action, bool) {
-	if name == "timeout" {
-		return Unmonitor, true
-	}
 	for action, known := range actionNames {
 		if known == name && Action(action) != Ignore {
 			return Action(action), true
 		}
 	}
 	return Ignore, false
-}
-
-// Rule is an if statement.
-type Rule struct {
-	Event event
-	// Condition is the condition of a rule about the resources or connections of the service's process.
-	Condition condition
-	// The rule applies if the condition was met Times times in the last Cycles cycles. A rule about restarts counts restarts instead.
-	Times, Cycles int
-	Action        Action
-	Program       *Program // for Exec
-	text          string
 }

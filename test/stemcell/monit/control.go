@@ -124,7 +124,7 @@ func (d *Daemon) recordOutcome(s *service, succeeded bool, onSuccess, onFailure 
 	case succeeded:
 		d.recordRecovery(s, execution, onSuccess)
 	case !d.isStopping():
-		d.recordFailure(s, execution, onFailure, Alert, nil)
+		d.recordFailure(s, execution, onFailure, Alert)
 	}
 }
 

@@ -62,10 +62,8 @@ func (d *Daemon) logUnsupported(s *service) {
 	if s.Type != Process {
 		d.log.printf("warning", "'%s' is not checked, because it is not a process", s.Name)
 	}
-	for _, rule := range s.Rules {
-		if rule.Event == 0 || rule.Condition == nil && rule.Event != timedOut && rule.Event != nonexistent {
-			d.log.printf("warning", "'%s' if %s: not supported", s.Name, rule.text)
-		}
+	for _, statement := range s.unsupported {
+		d.log.printf("warning", "'%s' %s: not supported", s.Name, statement)
 	}
 }
 
@@ -148,14 +146,9 @@ func (d *Daemon) runCycle() {
 		if d.isStopping() {
 			return
 		}
-		if d.applyPending(s) || s.monitor == notMonitored || d.checkRestartLimit(s) {
-			continue
+		if !d.applyPending(s) && s.monitor != notMonitored {
+			d.check(s, table, memory)
 		}
-		s.cycleCount++
-		if s.Every > 1 && s.cycleCount%s.Every != 0 {
-			continue
-		}
-		d.check(s, table, memory)
 	}
 }
 
@@ -180,30 +173,7 @@ func (d *Daemon) applyPending(s *service) bool {
 	return true
 }
 
-// checkRestartLimit counts the cycles since the first restart, and performs the rule's action if the service was restarted too often.
-// It reports whether the service is no longer monitored.
-func (d *Daemon) checkRestartLimit(s *service) bool {
-	if s.restarts > 0 {
-		s.cycles++
-	}
-	longest := 0
-	for _, rule := range s.Rules {
-		if rule.Event != timedOut {
-			continue
-		}
-		longest = max(longest, rule.Cycles)
-		if s.restarts >= rule.Times && s.cycles <= rule.Cycles {
-			d.recordFailure(s, timedOut, fmt.Sprintf("service restarted %d times within %d cycles(s) - %s", s.restarts, s.cycles, rule.Action),
-				rule.Action, rule.Program)
-		}
-	}
-	if s.cycles > longest {
-		s.restarts, s.cycles = 0, 0
-	}
-	return s.monitor == notMonitored
-}
-
-// check checks whether the service's process runs, and evaluates the rules.
+// check checks whether the service's process runs, and restarts it otherwise.
 func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 	if s.Type != Process {
 		d.withLock(func() { s.monitor = monitored })
@@ -211,13 +181,7 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 	}
 	pid := s.pid()
 	if pid == 0 {
-		action, program := Restart, (*Program)(nil)
-		for _, rule := range s.Rules {
-			if rule.Event == nonexistent {
-				action, program = rule.Action, rule.Program
-			}
-		}
-		d.recordFailure(s, nonexistent, "process is not running", action, program)
+		d.recordFailure(s, nonexistent, "process is not running", Restart)
 		return
 	}
 	d.recordRecovery(s, nonexistent, fmt.Sprintf("process is running with pid %d", pid))
@@ -228,28 +192,4 @@ func (d *Daemon) check(s *service, table processTable, memoryKiB int) {
 		s.updateUsage(pid, table, memoryKiB, runtime.NumCPU())
 		s.monitor = monitored
 	})
-	for _, rule := range s.Rules {
-		if rule.Condition != nil && s.monitor != notMonitored {
-			d.evaluateRule(s, rule)
-		}
-	}
-}
-
-// evaluateRule runs a rule's condition, and performs the rule's action if the condition was met in the required number of the last cycles.
-func (d *Daemon) evaluateRule(s *service, rule *Rule) {
-	failure := rule.Condition.match(s)
-	s.ruleHistory[rule] <<= 1
-	if failure != "" {
-		s.ruleHistory[rule] |= 1
-	}
-	times := 0
-	for cycle := range rule.Cycles {
-		times += int(s.ruleHistory[rule] >> cycle & 1)
-	}
-	switch {
-	case times >= rule.Times:
-		d.recordFailure(s, rule.Event, failure, rule.Action, rule.Program)
-	case times == 0:
-		d.recordRecovery(s, rule.Event, rule.text+": no longer")
-	}
 }

@@ -7,6 +7,6 @@
 //   - A group without members is not an error.
 //   - It remembers across restarts which services are not monitored.
 //
-// It rejects control files with unknown statements, and logs unsupported tests (of files, devices and load).
+// It rejects control files with unknown statements, and logs if statements, which it ignores.
 // docs/development/test-stemcell.md lists the differences.
 package monit

@@ -2,7 +2,6 @@ package monit
 
 import (
 	"fmt"
-	"net"
 	"net/smtp"
 	"os"
 	"strings"
@@ -13,9 +12,6 @@ import (
 type event int
 
 const (
-	resource    event = 0x2
-	timedOut    event = 0x4
-	connection  event = 0x20
 	nonexistent event = 0x200
 	execution   event = 0x1000
 	instance    event = 0x10000
@@ -25,17 +21,14 @@ const (
 // eventNames are the names of an event and of its recovery in mails. The BOSH agent derives the severity of an alert from them
 // (agent/alert/monit_adapter.go).
 var eventNames = map[event][2]string{
-	resource:    {"resource limit matched", "resource limit succeeded"},
-	timedOut:    {"timeout", "timeout recovery"},
-	connection:  {"connection failed", "connection succeeded"},
 	nonexistent: {"does not exist", "exists"},
 	execution:   {"execution failed", "execution succeeded"},
 	instance:    {"monit instance changed", "monit instance changed not"},
 	actionDone:  {"action done", "action done"},
 }
 
-// recordFailure records a failure of the service, sends a mail if the failure is new, and performs the action.
-func (d *Daemon) recordFailure(s *service, kind event, description string, action Action, program *Program) {
+// recordFailure records a failure of the service, sends a mail if the failure is new, and performs the action: Alert or Restart.
+func (d *Daemon) recordFailure(s *service, kind event, description string, action Action) {
 	d.mutex.Lock()
 	changed := s.failed&kind == 0
 	s.failed |= kind
@@ -47,15 +40,8 @@ func (d *Daemon) recordFailure(s *service, kind event, description string, actio
 	if changed {
 		d.mail(s.Name, eventNames[kind][0], action.String(), description)
 	}
-	switch {
-	case action == Exec:
-		d.spawn(s, program, eventNames[kind][0])
-	case action == Alert || s.Mode == "passive" && action != Unmonitor && action != Monitor:
-	default:
-		if action == Start || action == Restart {
-			s.restarts++
-		}
-		d.control(s, action)
+	if action == Restart && s.Mode != "passive" {
+		d.restart(s)
 	}
 }
 
@@ -89,41 +75,7 @@ func (d *Daemon) mail(service, event, action, description string) {
 		values.Replace(mail.From), strings.Join(mail.Recipients, ", "), values.Replace(mail.Subject), now.Format(time.RFC1123Z),
 		now.UnixNano(), os.Getpid(), hostname())
 	body := strings.ReplaceAll(values.Replace(mail.Message), "\n", "\r\n") + "\r\n"
-	if err := mail.send(values.Replace(mail.From), header+body); err != nil {
+	if err := smtp.SendMail(mail.Server, nil, values.Replace(mail.From), mail.Recipients, []byte(header+body)); err != nil {
 		d.log.printf("error", "Cannot send an alert to %s: %v", mail.Server, err)
 	}
-}
-
-func (m Mail) send(from, message string) error {
-	conn, err := net.DialTimeout("tcp", m.Server, m.Timeout)
-	if err != nil {
-		return err
-	}
-	_ = conn.SetDeadline(time.Now().Add(m.Timeout))
-	host, _, _ := net.SplitHostPort(m.Server)
-	client, err := smtp.NewClient(conn, host)
-	if err != nil {
-		_ = conn.Close()
-		return err
-	}
-	defer client.Close()
-	if err := client.Mail(from); err != nil {
-		return err
-	}
-	for _, recipient := range m.Recipients {
-		if err := client.Rcpt(recipient); err != nil {
-			return err
-		}
-	}
-	data, err := client.Data()
-	if err != nil {
-		return err
-	}
-	if _, err := data.Write([]byte(message)); err != nil {
-		return err
-	}
-	if err := data.Close(); err != nil {
-		return err
-	}
-	return client.Quit()
 }

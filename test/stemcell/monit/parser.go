@@ -11,16 +11,12 @@ import (
 	"time"
 )
 
-// Defaults of monit.
-const (
-	defaultProgramTimeout = 30 * time.Second
-	defaultMailTimeout    = 5 * time.Second
-)
+const defaultProgramTimeout = 30 * time.Second // as in monit
 
 // ParseFile reads a control file and the files that it includes.
 func ParseFile(path string) (*Config, error) {
 	config := &Config{Users: map[string]string{}, Interval: time.Minute, Mail: Mail{
-		From: "monit@$HOST", Subject: "monit alert -- $EVENT $SERVICE", Timeout: defaultMailTimeout,
+		From: "monit@$HOST", Subject: "monit alert -- $EVENT $SERVICE",
 		Message: "$EVENT Service $SERVICE\n\n\tDate: $DATE\n\tAction: $ACTION\n\tHost: $HOST\n\tDescription: $DESCRIPTION\n",
 	}}
 	if err := config.include(path); err != nil {
@@ -270,16 +266,10 @@ func (p *parser) mailServer() error {
 	}
 	port := 25
 	for !p.done() {
-		switch option, _ := p.next(); {
-		case option.is("port"):
-			port, err = p.number()
-		case option.is("timeout"):
-			var seconds int
-			seconds, err = p.number()
-			p.config.Mail.Timeout = time.Duration(seconds) * time.Second
-		}
-		if err != nil {
-			return err
+		if option, _ := p.next(); option.is("port") {
+			if port, err = p.number(); err != nil {
+				return err
+			}
 		}
 	}
 	p.config.Mail.Server = fmt.Sprintf("%s:%d", host, port)

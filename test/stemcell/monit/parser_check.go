@@ -20,7 +20,7 @@ func (p *parser) check() error {
 	if err != nil {
 		return err
 	}
-	check := &Check{Type: serviceType, Name: name, Mode: "active", Every: 1}
+	check := &Check{Type: serviceType, Name: name, Mode: "active"}
 	for !p.done() {
 		if err := p.part(check); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
@@ -62,7 +62,7 @@ func (p *parser) part(check *Check) error {
 	case word.is("mode"):
 		check.Mode, err = p.text()
 	case word.is("every"):
-		check.Every, err = p.number()
+		_, err = p.number()
 		p.skip("cycles", "cycle")
 	case word.is("if"):
 		err = p.rule(check)

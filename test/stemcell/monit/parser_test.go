@@ -26,7 +26,7 @@ check process web with pidfile /var/vcap/sys/run/web/web.pid # and a comment
   depends on db, cache
   if 3 restarts within 5 cycles then timeout
   if totalmem > 1.5 Gb for 10 cycles then restart
-  if failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles then exec "/bin/alarm now"
+  if failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles then exec "/bin/alarm now" else if succeeded then alert
 check process db matching "db -x"
   mode manual
   every 2 cycles
@@ -40,16 +40,10 @@ check process cache with pidfile /c.pid
 		Expect(web.PidFile).To(Equal("/var/vcap/sys/run/web/web.pid"))
 		Expect(web.Group).To(Equal([]string{"vcap"}))
 		Expect(web.DependsOn).To(Equal([]string{"db", "cache"}))
-		Expect(*web.Rules[0]).To(Equal(Rule{Event: timedOut, Times: 3, Cycles: 5, Action: Unmonitor, text: "3 restarts within 5 cycles"}))
-		Expect(*web.Rules[1]).To(Equal(Rule{Event: resource, Times: 10, Cycles: 10, Action: Restart, text: "totalmem > 1.5 Gb for 10 cycles",
-			Condition: resourceCondition{name: "totalmem", limit: 1.5 * (1 << 20), greater: true}}))
-		Expect(*web.Rules[2]).To(Equal(Rule{Event: connection, Times: 3, Cycles: 5, Action: Exec,
-			Program:   &Program{Arguments: []string{"/bin/alarm", "now"}, Timeout: 30 * time.Second},
-			text:      "failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles",
-			Condition: connectionCondition{network: "unix", host: "localhost", path: "/var/vcap/sys/run/web.sock"}}))
+		Expect(web.unsupported).To(HaveExactElements("if 3 restarts within 5 cycles", "if totalmem > 1.5 Gb for 10 cycles",
+			"if failed unixsocket /var/vcap/sys/run/web.sock for 3 times within 5 cycles"))
 		Expect(config.Checks[1].Matching).To(Equal("db -x"))
 		Expect(config.Checks[1].Mode).To(Equal("manual"))
-		Expect(config.Checks[1].Every).To(Equal(2))
 	})
 
 	It("parses the control files of the stemcell", func() {
@@ -78,7 +72,6 @@ check process cache with pidfile /c.pid
 		Entry("an unterminated string", "check process x with pidfile \"/x\n", "is not terminated"),
 		Entry("a condition without an action", "check process x with pidfile /x\n if cpu > 5%\n", "has no 'then'"),
 		Entry("an unknown action", "check process x with pidfile /x\n if cpu > 5% then dance\n", "syntax error 'dance'"),
-		Entry("an unknown unit", "check process x with pidfile /x\n if totalmem > 5 furlongs then alert\n", "\"furlongs\" is not a unit"),
 		Entry("the same service twice", "check process x with pidfile /x\ncheck process x with pidfile /y\n", "already defined"),
 		Entry("a service that depends on an undefined service", "check process x with pidfile /x\n depends on y\n", "y, which is not defined"),
 		Entry("services that depend on each other",

@@ -15,11 +15,11 @@ const ticksPerSecond = 100
 
 // processInfo contains the data of a process in /proc.
 type processInfo struct {
-	pid, parent int
-	ticks       uint64 // of CPU time used
-	started     uint64 // ticks after the boot
-	memoryKiB   int
-	state       byte
+	parent    int
+	ticks     uint64 // of CPU time used
+	started   uint64 // ticks after the boot
+	memoryKiB int
+	state     byte
 }
 
 // processTable is a snapshot of all processes.
@@ -60,20 +60,19 @@ func readProcess(pid int) (processInfo, bool) {
 		return n
 	}
 	return processInfo{
-		pid: pid, parent: int(number(4)), state: fields[0][0], ticks: number(14) + number(15), started: number(22),
+		parent: int(number(4)), state: fields[0][0], ticks: number(14) + number(15), started: number(22),
 		memoryKiB: int(number(24)) * os.Getpagesize() / 1024,
 	}, true
 }
 
-// total returns the usage of a process and its descendants, and the number of descendants.
-func (t processTable) total(pid int) (ticks uint64, memoryKiB, children int) {
-	info := t.processes[pid]
-	ticks, memoryKiB = info.ticks, info.memoryKiB
+// total returns the usage of a process and its descendants.
+func (t processTable) total(pid int) (ticks uint64, memoryKiB int) {
+	ticks, memoryKiB = t.processes[pid].ticks, t.processes[pid].memoryKiB
 	for _, child := range t.children[pid] {
-		childTicks, childMemory, grandchildren := t.total(child)
-		ticks, memoryKiB, children = ticks+childTicks, memoryKiB+childMemory, children+1+grandchildren
+		childTicks, childMemory := t.total(child)
+		ticks, memoryKiB = ticks+childTicks, memoryKiB+childMemory
 	}
-	return ticks, memoryKiB, children
+	return ticks, memoryKiB
 }
 
 // uptime returns the time since the start of the process.

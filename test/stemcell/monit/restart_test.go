@@ -112,40 +112,7 @@ var _ = Describe("monit's restarts", func() {
 	})
 })
 
-var _ = Describe("monit's rules", func() {
-	It("restart a job that exceeds its memory limit for the number of cycles", func() {
-		m := newMonitEnv()
-		m.addJob("keeper", "if totalmem > 1 Kb for 2 cycles then restart")
-		m.startMonit()
-		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
-	})
-
-	It("do not restart a job below its limits", func() {
-		m := newMonitEnv()
-		m.addJob("keeper", "if totalmem > 100 Gb then restart", "if mem > 99% then restart", "if cpu > 99% for 2 cycles then restart")
-		m.addJob("other", "if totalmem > 1 Kb for 2 cycles then restart")
-		m.startMonit()
-		Eventually(func() string { return m.read("other.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
-		Expect(m.read("keeper.calls")).To(Equal("start\n"))
-	})
-
-	It("restart a job that does not listen", func() {
-		m := newMonitEnv()
-		_, port, _ := net.SplitHostPort(freeAddress())
-		m.addJob("keeper", "if failed host 127.0.0.1 port "+port+" protocol http and request '/x' with timeout 2 seconds for 2 cycles then restart")
-		m.startMonit()
-		Eventually(func() string { return m.read("keeper.calls") }).Should(HavePrefix("start\nstop\nstart\n"))
-	})
-
-	It("stop monitoring a job that was restarted too often", func() {
-		m := newMonitEnv()
-		m.addJob("keeper", "if totalmem > 1 Kb then restart", "if 2 restarts within 10 cycles then timeout")
-		m.startMonit()
-		m.waitForState("keeper", "unknown")
-		Expect(m.service("keeper").Status & 0x4).To(Equal(0x4))
-		Expect(m.isRunning("keeper")).To(BeTrue())
-	})
-
+var _ = Describe("monit's dependencies", func() {
 	It("start a service after its dependencies, and stop it before them", func() {
 		m := newMonitEnv()
 		m.addJob("base")

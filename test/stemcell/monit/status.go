@@ -3,7 +3,6 @@ package monit
 import (
 	"encoding/xml"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"time"
@@ -12,54 +11,27 @@ import (
 // version is the version of monit that the package replaces.
 const version = "5.2.5"
 
-// status is the document of /_status2?format=xml.
+// status is the document of /_status2?format=xml, as far as the agent and `monit summary` read it.
 type status struct {
 	XMLName     xml.Name        `xml:"monit"`
-	ID          string          `xml:"id,attr"`
 	Incarnation int64           `xml:"incarnation,attr"`
 	Version     string          `xml:"version,attr"`
-	Server      statusServer    `xml:"server"`
+	Uptime      int             `xml:"server>uptime"`
 	Services    []statusService `xml:"services>service"`
 	Groups      []statusGroup   `xml:"servicegroups>servicegroup"`
 }
 
-type statusServer struct {
-	Uptime      int    `xml:"uptime"`
-	Poll        int    `xml:"poll"`
-	StartDelay  int    `xml:"startdelay"`
-	Host        string `xml:"localhostname"`
-	ControlFile string `xml:"controlfile"`
-	Address     string `xml:"httpd>address"`
-	Port        string `xml:"httpd>port"`
-	SSL         int    `xml:"httpd>ssl"`
-}
-
 type statusService struct {
-	Name          string         `xml:"name,attr"`
-	Type          Type           `xml:"type"`
-	Status        event          `xml:"status"`
-	StatusHint    int            `xml:"status_hint"`
-	StatusMessage string         `xml:"status_message,omitempty"`
-	Monitor       monitoring     `xml:"monitor"`
-	MonitorMode   int            `xml:"monitormode"`
-	Pending       Action         `xml:"pendingaction"`
-	Process       *statusProcess // fields of a running process
-}
-
-type statusProcess struct {
-	PID      int         `xml:"pid"`
-	Parent   int         `xml:"ppid"`
-	Uptime   int         `xml:"uptime"`
-	Children int         `xml:"children"`
-	Memory   statusUsage `xml:"memory"`
-	CPU      statusUsage `xml:"cpu"`
-}
-
-type statusUsage struct {
-	Percent       string `xml:"percent"`
-	PercentTotal  string `xml:"percenttotal"`
-	Kilobyte      *int   `xml:"kilobyte"`
-	KilobyteTotal *int   `xml:"kilobytetotal"`
+	Name          string     `xml:"name,attr"`
+	Type          Type       `xml:"type"`
+	Status        event      `xml:"status"`
+	StatusMessage string     `xml:"status_message,omitempty"`
+	Monitor       monitoring `xml:"monitor"`
+	Pending       Action     `xml:"pendingaction"`
+	Uptime        int        `xml:"uptime"`
+	Memory        string     `xml:"memory>percenttotal"`
+	MemoryKiB     int        `xml:"memory>kilobytetotal"`
+	CPU           string     `xml:"cpu>percenttotal"`
 }
 
 type statusGroup struct {
@@ -67,27 +39,11 @@ type statusGroup struct {
 	Services []string `xml:"service"`
 }
 
-// MarshalXML writes the fields of the process as fields of the service.
-func (p *statusProcess) MarshalXML(e *xml.Encoder, _ xml.StartElement) error {
-	for _, field := range []struct {
-		name  string
-		value any
-	}{{"pid", p.PID}, {"ppid", p.Parent}, {"uptime", p.Uptime}, {"children", p.Children}, {"memory", p.Memory}, {"cpu", p.CPU}} {
-		if err := e.EncodeElement(field.value, xml.StartElement{Name: xml.Name{Local: field.name}}); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // status returns the status of the daemon.
 func (d *Daemon) status() status {
 	d.mutex.Lock()
 	defer d.mutex.Unlock()
-	host, port, _ := net.SplitHostPort(d.config.Address)
-	document := status{ID: strconv.FormatInt(d.started.UnixNano(), 16), Incarnation: d.started.Unix(), Version: version,
-		Server: statusServer{Uptime: int(time.Since(d.started).Seconds()), Poll: int(d.config.Interval.Seconds()), Host: hostname(),
-			ControlFile: d.options.ControlFile, Address: host, Port: port}}
+	document := status{Incarnation: d.started.Unix(), Version: version, Uptime: int(time.Since(d.started).Seconds())}
 	groups := map[string]int{}
 	for _, s := range d.services {
 		document.Services = append(document.Services, s.status())
@@ -104,21 +60,8 @@ func (d *Daemon) status() status {
 }
 
 func (s *service) status() statusService {
-	result := statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending}
-	switch s.Mode {
-	case "passive":
-		result.MonitorMode = 1
-	case "manual":
-		result.MonitorMode = 2
-	}
-	if s.Type == Process && s.monitor == monitored && s.failed&nonexistent == 0 {
-		u := s.usage
-		result.Process = &statusProcess{PID: u.pid, Parent: u.parent, Uptime: int(u.uptime.Seconds()), Children: u.children,
-			Memory: statusUsage{Percent: percent(u.memory), PercentTotal: percent(u.memoryTotal), Kilobyte: &u.memoryKiB,
-				KilobyteTotal: &u.memoryTotalKiB},
-			CPU: statusUsage{Percent: percent(u.cpu), PercentTotal: percent(u.cpuTotal)}}
-	}
-	return result
+	return statusService{Name: s.Name, Type: s.Type, Status: s.failed, StatusMessage: s.message, Monitor: s.monitor, Pending: s.pending,
+		Uptime: int(s.usage.uptime.Seconds()), Memory: percent(s.usage.memory), MemoryKiB: s.usage.memoryKiB, CPU: percent(s.usage.cpu)}
 }
 
 func percent(share float64) string { return strconv.FormatFloat(share, 'f', 1, 64) }
@@ -142,7 +85,7 @@ func (s statusService) summary() string {
 
 func describeFailures(bits event) string {
 	var names []string
-	for _, kind := range []event{nonexistent, execution, timedOut, connection, resource} {
+	for _, kind := range []event{nonexistent, execution} {
 		if bits&kind != 0 {
 			names = append(names, eventNames[kind][0])
 		}
