@@ -78,24 +78,21 @@ func New(s *store.Store, options Options) (*Driver, error) {
 	return d, nil
 }
 
-// recoverState thaws filesystems that the previous process did not thaw, and removes incomplete images.
+// recoverState thaws filesystems that the previous process froze, and removes incomplete images.
 func (d *Driver) recoverState() error {
-	frozen, err := d.store.Frozen()
+	volumes, err := d.store.Volumes()
 	if err != nil {
 		return err
 	}
-	for _, volumeID := range frozen {
-		loops, err := device.LoopDevices(context.Background(), d.store.VolumeImage(volumeID))
+	for _, volume := range volumes {
+		loops, err := device.LoopDevices(context.Background(), d.store.VolumeImage(volume.ID))
 		if err != nil {
 			return err
 		}
 		for _, loop := range loops {
 			if err := device.Thaw(loop); err != nil {
-				return fmt.Errorf("thaw volume %s: %w", volumeID, err)
+				return fmt.Errorf("thaw volume %s: %w", volume.ID, err)
 			}
-		}
-		if err := d.store.MarkThawed(volumeID); err != nil {
-			return err
 		}
 	}
 	return d.store.RemoveOrphans()

@@ -66,22 +66,12 @@ func (c controller) copyVolume(ctx context.Context, volumeID, imagePath string) 
 	if err != nil {
 		return err
 	}
-	if len(loops) == 0 {
-		return store.CopyImage(ctx, source, imagePath)
-	}
-	if err := c.store.MarkFrozen(volumeID); err != nil {
-		return err
-	}
 	for _, loop := range loops {
 		thaw, err := device.Freeze(loop)
 		if err != nil {
-			return errors.Join(err, c.store.MarkThawed(volumeID))
+			return err
 		}
-		defer func() { //nolint:gocritic // each loop device stays frozen until the copy is complete
-			if err = errors.Join(err, thaw()); err == nil {
-				err = c.store.MarkThawed(volumeID)
-			}
-		}()
+		defer func() { err = errors.Join(err, thaw()) }() //nolint:gocritic // each loop device stays frozen until the copy is complete
 		if err := device.Flush(loop); err != nil {
 			return err
 		}

@@ -50,12 +50,11 @@ const (
 	volumes   = "volumes"
 	snapshots = "snapshots"
 	nodes     = "nodes"
-	frozen    = "frozen"
 )
 
 // Open opens the directory, and creates it if necessary. Any number of processes can open it.
 func Open(dir string) (*Store, error) {
-	for _, kind := range []string{volumes, snapshots, nodes, frozen} {
+	for _, kind := range []string{volumes, snapshots, nodes} {
 		if err := os.MkdirAll(filepath.Join(dir, kind), 0o700); err != nil {
 			return nil, fmt.Errorf("open store: %w", err)
 		}
@@ -118,15 +117,6 @@ func (s *Store) HasNode(name string) (bool, error) { return s.has(nodes, name) }
 
 // Nodes returns the names of all nodes, sorted.
 func (s *Store) Nodes() ([]string, error) { return s.ids(nodes) }
-
-// MarkFrozen records that the volume's filesystem is about to be frozen, so that another process can thaw it if this one exits early.
-func (s *Store) MarkFrozen(volumeID string) error { return s.write(frozen, volumeID, struct{}{}) }
-
-// MarkThawed removes the record of MarkFrozen.
-func (s *Store) MarkThawed(volumeID string) error { return s.delete(frozen, volumeID) }
-
-// Frozen returns the IDs of the volumes that are marked as frozen.
-func (s *Store) Frozen() ([]string, error) { return s.ids(frozen) }
 
 // RemoveOrphans removes orphaned images and incomplete records. Only the process that creates volumes may call it, before it creates any.
 func (s *Store) RemoveOrphans() error {
