@@ -42,8 +42,11 @@ func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 	}
 	p.addDecision("restrictions", "an admission policy with the limits in "+dir.filePath(limitsFile)+", and the network policies in "+
 		dir.filePath(networkPolicyFile)+", which admit operators only through the proxy")
-	if plugin := p.inspection.NetworkPlugin.Name; plugin == "flannel" {
-		p.addDecision("network policies", "have no effect, because "+plugin+" does not enforce them")
+	switch p.inspection.NetworkPlugin.Name {
+	case "flannel":
+		p.addDecision("network policies", "have no effect, because flannel does not enforce them")
+	case "the EKS network plugin":
+		p.addDecision("network policies", "have no effect unless enableNetworkPolicy of the add-on vpc-cni is true")
 	}
 	return nil
 }
