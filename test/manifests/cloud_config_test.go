@@ -13,6 +13,7 @@ import (
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	caller "bosh-kubernetes-cpi/test/harness/director"
@@ -75,6 +76,21 @@ var _ = Describe("A cloud config", func() {
 			}
 		}
 	}
+
+	// kind's own Pods request almost one CPU.
+	It("lets all compilation VMs run with a small director on a kind cluster with 2 CPUs and 8 GB", func(ctx context.Context) {
+		small := option{ops: []string{manifestPath("small.yml")}}
+		director := lookup(directorManifest(networkOptions[1], small).interpolate(ctx), "resource_pools", "vms", "cloud_properties", "resources", "requests")
+		config := cloudConfig("cloud-config.yml", cloudConfigNetworks[1]).interpolate(ctx)
+		worker := lookup(config, "vm_types", "compilation", "cloud_properties", "resources", "requests")
+		for name, available := range map[string]string{"cpu": "1", "memory": "7Gi"} {
+			total := resource.MustParse(lookup(director, name).(string))
+			for range int(lookup(config, "compilation", "workers").(float64)) {
+				total.Add(resource.MustParse(lookup(worker, name).(string)))
+			}
+			Expect(total.Cmp(resource.MustParse(available))).To(BeNumerically("<", 0), "%s: %s", name, &total)
+		}
+	})
 
 	It("defines every name that cf-deployment uses", func(ctx context.Context) {
 		config := cloudConfig("cloud-config-cf.yml", cloudConfigNetworks[0]).interpolate(ctx)
