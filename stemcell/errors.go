@@ -35,15 +35,26 @@ var (
 	errPlainHTTP = errors.New("plain HTTP is not allowed")
 )
 
-// registryError adds a kind, and a message with a remedy, to an error.
+// registryError adds a kind, a problem and a remedy to an error.
 type registryError struct {
-	kind    error
-	message string
-	err     error
+	kind            error
+	problem, remedy string
+	err             error
 }
 
-func (e *registryError) Error() string   { return e.message + " (" + e.err.Error() + ")" }
+func (e *registryError) Error() string {
+	return e.problem + "; " + e.remedy + " (" + e.err.Error() + ")"
+}
 func (e *registryError) Unwrap() []error { return []error{e.kind, e.err} }
+
+// WithRemedies replaces the remedy of a registry's error, which is for the configuration of the CPI, by the one for its kind.
+func WithRemedies(err error, remedies map[error]string) error {
+	failed, ok := errors.AsType[*registryError](err)
+	if !ok || remedies[failed.kind] == "" {
+		return err
+	}
+	return &registryError{kind: failed.kind, problem: failed.problem, remedy: remedies[failed.kind], err: failed.err}
+}
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
@@ -55,8 +66,8 @@ func explain(action, registry string, err error) error {
 	if err == nil {
 		return nil
 	}
-	wrap := func(kind error, message string) error {
-		return &registryError{kind: kind, message: action + ": " + message, err: err}
+	wrap := func(kind error, problem, remedy string) error {
+		return &registryError{kind: kind, problem: action + ": " + problem, remedy: remedy, err: err}
 	}
 	var untrusted *tls.CertificateVerificationError
 	var response *transport.Error
@@ -69,15 +80,15 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", action, err)
 	case errors.As(err, &untrusted):
-		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted; "+
+		return wrap(ErrUntrusted, "the certificate of registry "+registry+" is not trusted",
 			"set kubernetes.stemcell.registry.ca to the CA certificate that signed it")
 	case isPlainHTTPError(err):
-		return wrap(ErrUntrusted, "registry "+registry+" does not serve TLS; "+
+		return wrap(ErrUntrusted, "registry "+registry+" does not serve TLS",
 			"install a certificate there, or set kubernetes.stemcell.registry.insecure to true if the network to it is trusted")
 	case errors.As(err, &response):
 		return explainResponse(wrap, registry, response, fmt.Errorf("%s: %w", action, err))
 	case errors.Is(err, errPlainHTTP):
-		return wrap(ErrUntrusted, "registry "+registry+" serves, or redirects to, plain HTTP; "+
+		return wrap(ErrUntrusted, "registry "+registry+" serves, or redirects to, plain HTTP",
 			"correct its address or its configuration, or set kubernetes.stemcell.registry.insecure to true")
 	}
 	if isConnectionLost(err) {
@@ -87,27 +98,27 @@ func explain(action, registry string, err error) error {
 	return fmt.Errorf("%s: %s is not a container registry, or a proxy answered: %w; check its address and the network", action, registry, err)
 }
 
-func explainResponse(wrap func(error, string) error, registry string, response *transport.Error, fallback error) error {
+func explainResponse(wrap func(error, string, string) error, registry string, response *transport.Error, fallback error) error {
 	switch response.StatusCode {
 	case http.StatusUnauthorized:
-		return wrap(ErrDenied, "registry "+registry+" rejected the credentials; check kubernetes.stemcell.registry.username and "+
-			"password, or token")
+		return wrap(ErrDenied, "registry "+registry+" rejected the credentials",
+			"check kubernetes.stemcell.registry.username and password, or token")
 	case http.StatusForbidden:
-		return wrap(ErrDenied, "registry "+registry+" denied access; "+
+		return wrap(ErrDenied, "registry "+registry+" denied access",
 			"grant the account of kubernetes.stemcell.registry permission to pull, push and delete in that repository")
 	case http.StatusNotFound:
-		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository")
+		return wrap(ErrNotFound, "registry "+registry+" has no such image or repository", "check its name")
 	case http.StatusInsufficientStorage:
-		return wrap(ErrFull, "registry "+registry+" is full; free space there (delete images, run its garbage collection), and retry")
+		return wrap(ErrFull, "registry "+registry+" is full", "free space there (delete images, run its garbage collection), and retry")
 	case http.StatusRequestEntityTooLarge:
-		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads; "+
+		return wrap(ErrFull, "registry "+registry+", or a proxy, limits the size of uploads",
 			"raise the limit (nginx: client_max_body_size)")
 	case http.StatusMethodNotAllowed:
-		return wrap(ErrDenied, "registry "+registry+" rejects changes, for example because it is a mirror; set "+
-			"kubernetes.stemcell.registry.repository to a repository that accepts them")
+		return wrap(ErrDenied, "registry "+registry+" rejects changes, for example because it is a mirror",
+			"set kubernetes.stemcell.registry.repository to a repository that accepts them")
 	}
 	if strings.Contains(response.Error(), "no space left") {
-		return wrap(ErrFull, "the disk of registry "+registry+" is full; free space there, and retry")
+		return wrap(ErrFull, "the disk of registry "+registry+" is full", "free space there, and retry")
 	}
 	return fallback
 }

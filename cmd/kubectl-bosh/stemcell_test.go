@@ -69,7 +69,7 @@ var _ = Describe("kubectl bosh stemcell", func() {
 		Expect(session.Err).To(gbytes.Say(message))
 	},
 		Entry("the directory has no director", "^error: directory kubernetes has no director yet", func() []string { return []string{"ubuntu-noble", "1.99", "--from", images} }),
-		Entry("the version is unknown", "^error: image .*ubuntu-noble-stemcell:2.0: ", func() []string { return []string{"ubuntu-noble", "2.0", "--from", images, "--output", "."} }),
+		Entry("the version is unknown", "^error: image .*ubuntu-noble-stemcell:2.0: .* has no such image or repository; check the name and the tag", func() []string { return []string{"ubuntu-noble", "2.0", "--from", images, "--output", "."} }),
 		Entry("the image has no version", "unknown; set both", func() []string { return []string{images + "/ubuntu-noble-stemcell:latest", "--output", "."} }),
 		Entry("an image has another version", "requires an OS instead of an IMAGE", func() []string { return []string{images + "/ubuntu-noble-stemcell:1.99", "2"} }),
 	)
