@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net"
@@ -12,6 +14,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 )
@@ -22,7 +25,15 @@ const proxyStartTimeout = 30 * time.Second
 // ensureBackgroundProxy returns the URL of the proxy of the environment directory. If none runs, it starts one for the director's
 // namespace, with kubectl's flags of this command. The proxy inherits a lock, and holds it while it runs: so there is one per directory.
 func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environment.Dir) (url string, err error) {
-	settings, _, err := dir.ReadSettings()
+	settings, err := conn.readSettings(dir)
+	if err != nil {
+		return "", err
+	}
+	if user := conn.overrides.AuthInfo; cmp.Or(user.Token, user.Username, user.Password) != "" {
+		return "", errors.New("--token, --username and --password require --no-proxy, because the proxy in the background does not have them; " +
+			"set credentials in the kubeconfig")
+	}
+	_, config, err := conn.newNamespacedClient(settings.Namespace)
 	if err != nil {
 		return "", err
 	}
@@ -47,13 +58,35 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 			}
 			return startBackgroundProxy(ctx, conn, dir, settings.Namespace, lock)
 		}
-		if running, err := readLocalProxy(dir); err != nil || running.PID != 0 && accepts(ctx, running.URL) {
-			return running.URL, err
+		running, err := readLocalProxy(dir)
+		if err != nil {
+			return "", err
+		}
+		if running.PID != 0 && running.Connection != connectionChecksum(config) {
+			// An outdated proxy keeps running if the current settings are of another cluster.
+			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, settings.Namespace); err != nil {
+				return "", err
+			}
+			if err := stopBackgroundProxy(ctx, dir); err != nil {
+				return "", err
+			}
+			continue
+		}
+		if running.PID != 0 && accepts(ctx, running.URL) {
+			return running.URL, nil
 		}
 		if err := pause(ctx); err != nil { // another command is starting it
 			return "", fmt.Errorf("the proxy of directory %s does not start: %w; see %s", dir.Path, err, dir.ProxyLogPath())
 		}
 	}
+}
+
+// connectionChecksum returns a checksum of the API server's URL, its CA, and the credentials in the kubeconfig, which a running process
+// does not read again.
+func connectionChecksum(config *rest.Config) string {
+	settings := fmt.Sprintf("%q", []string{config.Host, string(config.CAData), config.BearerToken, config.Username, config.Password,
+		string(config.CertData), string(config.KeyData), config.Impersonate.UserName})
+	return fmt.Sprintf("%x", sha256.Sum256([]byte(settings)))
 }
 
 // readLocalProxy returns the recorded proxy. It fails if the proxy is one of another host, which shares the directory.
@@ -63,8 +96,8 @@ func readLocalProxy(dir environment.Dir) (environment.Proxy, error) {
 		return running, err
 	}
 	if host, err := os.Hostname(); err != nil || running.PID != 0 && running.Host != host {
-		return running, errors.Join(fmt.Errorf("the proxy of directory %s runs on host %s; run `kubectl bosh env --stop` there first",
-			dir.Path, running.Host), err)
+		return running, errors.Join(fmt.Errorf("the proxy of directory %s runs on host %s; run `kubectl bosh env --stop` there first, "+
+			"or if that is an earlier name of this host, end process %d", dir.Path, running.Host, running.PID), err)
 	}
 	return running, nil
 }

@@ -26,6 +26,9 @@ func (r *environmentRun) configureDirector(ctx context.Context, plan *environmen
 	err = r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
 		variables := append(environment.Assignments(login.Variables()), proxy...)
 		for _, step := range r.dir.DirectorSteps(r.options.boshProgram(), plan) {
+			if err := r.command.Context().Err(); err != nil {
+				return err
+			}
 			if err := r.runDirectorStep(ctx, step, variables); err != nil {
 				return err
 			}

@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -48,22 +50,17 @@ func newDownCommand(conn *connection) *cobra.Command {
 
 func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	ctx, dir := command.Context(), environment.Dir{Path: cmp.Or(o.dir, defaultDirectorName)}
-	if !dir.Exists() {
-		return fmt.Errorf("directory %s has no up.yml: `kubectl bosh up` did not create a director there; "+
-			"select another directory with --dir", dir.Path)
+	if _, err := conn.readSettings(dir); err != nil {
+		return err
 	}
 	lock, unlock, err := dir.Lock()
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	settings, _, err := dir.ReadSettings()
+	settings, err := conn.readSettings(dir)
 	if err != nil {
 		return err
-	}
-	if explicit := conn.explicitNamespace(); explicit != "" && explicit != settings.Namespace {
-		return fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
-			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
 	}
 	s, _, err := newEnvironmentRun(command, conn, o.runOptions, dir, settings.Namespace)
 	if err != nil {
@@ -84,11 +81,23 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 			"(`bosh delete-deployment`), or leave the VMs and disks, for example of another director, behind with --force",
 			settings.Namespace, strings.Join(deployed, ", "))
 	}
+	exists, err := s.cluster.NamespaceExists(ctx)
+	if err == nil && exists && recorded != "" {
+		err = s.checkDeleteEnv(ctx)
+	}
+	if err != nil {
+		return err
+	}
 	question := "Delete the director " + settings.Director + " " + s.location() + ", including its disk, and the namespace if it is empty?"
 	if err := o.confirm(command, question); err != nil {
 		return err
 	}
 	switch {
+	case recorded != "" && !exists:
+		s.report("delete-env", "skipped: namespace "+settings.Namespace+" does not exist")
+		if err := dir.RemoveState(); err != nil {
+			return err
+		}
 	case recorded != "":
 		if err := s.runDeleteEnv(ctx, recorded); err != nil {
 			return err
@@ -96,7 +105,7 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 	case director != "":
 		s.report("delete-env", "skipped: an earlier run deleted the director")
 	default:
-		s.report("delete-env", "skipped: "+dir.Path+" has no state.json, so create-env created nothing")
+		s.report("delete-env", "skipped: "+dir.Path+" has no state.json, so there is no director")
 	}
 	return s.tearDown(ctx, director, deployed)
 }
@@ -162,6 +171,9 @@ func (r *environmentRun) tearDown(ctx context.Context, director string, deployed
 // deleteObject deletes an object that up created, and prints the outcome.
 func (r *environmentRun) deleteObject(ctx context.Context, object *unstructured.Unstructured) error {
 	outcome, err := r.cluster.Delete(ctx, object)
+	if apierrors.IsForbidden(err) {
+		outcome, err = "kept: you do not have permission to delete it", nil
+	}
 	if err != nil {
 		return fmt.Errorf("delete %s: %w", cluster.KindAndName(object), err)
 	}
@@ -169,10 +181,16 @@ func (r *environmentRun) deleteObject(ctx context.Context, object *unstructured.
 	return nil
 }
 
-func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
-	if err := r.options.checkRequirements(ctx); err != nil {
+// checkDeleteEnv returns an error if this host does not have what delete-env requires.
+func (r *environmentRun) checkDeleteEnv(ctx context.Context) error {
+	vars, err := r.dir.ReadVars()
+	if err != nil {
 		return err
 	}
+	return errors.Join(r.options.checkRequirements(ctx), checkFreeSpace(r.dir), r.dir.CheckFiles(r.settings, vars, "kubernetes_cpi_url"))
+}
+
+func (r *environmentRun) runDeleteEnv(ctx context.Context, director string) error {
 	if err := r.writeCredentials(ctx); err != nil {
 		return fmt.Errorf("write credentials for delete-env: %w; `kubectl bosh up` restores the required objects", err)
 	}

@@ -70,10 +70,16 @@ func (o envOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	if o.stop {
+		if _, err := conn.readSettings(dir); err != nil {
+			return err
+		}
 		return stopBackgroundProxy(command.Context(), dir)
 	}
 	login, err := dir.Login()
 	if err != nil {
+		return err
+	}
+	if _, err := conn.readSettings(dir); err != nil {
 		return err
 	}
 	variables := login.Variables()

@@ -49,8 +49,36 @@ var _ = Describe("kubectl bosh env", func() {
 		Expect(env()["BOSH_ALL_PROXY"]).NotTo(BeEmpty(), "another proxy")
 	})
 
+	It("prints the secrets in vars.yml, which the BOSH CLI prefers", func() {
+		ws.write("kubernetes/vars.yml", ws.read("kubernetes/vars.yml")+"admin_password: rotated\n")
+		Expect(env("--no-proxy")).To(HaveKeyWithValue("BOSH_CLIENT_SECRET", "rotated"))
+	})
+
+	It("names the variable without which it cannot log in", func() {
+		ws.write("kubernetes/creds.yml", `{"director_ssl": {"ca": "-----BEGIN-----\n1\n"}}`)
+		session := ws.run("", "env")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: variable admin_password has no value in .*kubernetes/vars.yml and .*kubernetes/creds.yml"))
+	})
+
+	It("replaces a proxy that connects to the API server as another user", func() {
+		replaced := env()["BOSH_ALL_PROXY"]
+		Expect(env("--as", "another", "--as-group", "system:masters")["BOSH_ALL_PROXY"]).NotTo(Equal(replaced))
+		Expect(listens(strings.TrimPrefix(replaced, "socks5://"))).To(BeFalse())
+	})
+
+	DescribeTable("rejects", func(message string, flags ...string) {
+		session := ws.run("", append([]string{"env"}, flags...)...)
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: " + message))
+	},
+		Entry("another namespace than the director's", "directory .*kubernetes belongs to a director in namespace up-", "--namespace", "other"),
+		Entry("a directory without a proxy", "directory .*other has no up.yml", "--stop", "--dir", "other"),
+		Entry("credentials that the proxy would not have", "--token, --username and --password require --no-proxy", "--token", "secret"),
+	)
+
 	It("lets the BOSH CLI connect to the director neither through an HTTP proxy nor directly", func() {
-		GinkgoT().Setenv("NO_PROXY", "localhost, 10.246.0.60, 10.246.0.60/30")
+		GinkgoT().Setenv("NO_PROXY", "localhost, 10.246.0.60, 10.246.0.60/30,10.246.0.60:6868")
 		Expect(env()).To(HaveKeyWithValue("NO_PROXY", "localhost,10.246.0.62/31,10.246.0.61/32,"+
 			"10.246.0.60:6868,10.246.0.60:25555,10.246.0.60:8443,10.246.0.60:8844"))
 	})

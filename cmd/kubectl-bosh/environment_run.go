@@ -52,6 +52,23 @@ func newEnvironmentRun(command *cobra.Command, conn *connection, options runOpti
 	return &environmentRun{command: command, options: options, dir: dir, cluster: target, config: config, identity: identity}, record, err
 }
 
+// readSettings returns the settings of the directory. It fails if there are none, or if a flag selects another namespace.
+func (c *connection) readSettings(dir environment.Dir) (environment.Settings, error) {
+	settings, exists, err := dir.ReadSettings()
+	explicit := c.explicitNamespace()
+	switch {
+	case err != nil:
+		return settings, err
+	case !exists:
+		return settings, fmt.Errorf("directory %s has no up.yml: `kubectl bosh up` did not create a director there; "+
+			"select another directory with --dir", dir.Path)
+	case explicit != "" && explicit != settings.Namespace:
+		return settings, fmt.Errorf("directory %s belongs to a director in namespace %s, not %s; "+
+			"omit --namespace, or select another directory with --dir", dir.Path, settings.Namespace, explicit)
+	}
+	return settings, nil
+}
+
 // location describes the namespace and the cluster for confirmation prompts.
 func (r *environmentRun) location() string {
 	return "in namespace " + r.settings.Namespace + " of the cluster " + r.identity.String()

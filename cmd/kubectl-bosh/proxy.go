@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -100,7 +101,7 @@ func serveProxy(command *cobra.Command, conn *connection, options proxyOptions, 
 		if err != nil {
 			return err
 		}
-		running := environment.Proxy{Host: host, PID: os.Getpid(), URL: proxyURL(listener)}
+		running := environment.Proxy{Host: host, PID: os.Getpid(), URL: proxyURL(listener), Connection: connectionChecksum(config)}
 		if err := (environment.Dir{Path: options.background}).WriteProxy(running); err != nil {
 			return err
 		}
@@ -120,6 +121,9 @@ func listenProxy(ctx context.Context, log io.Writer, client *kube.Client, config
 	}
 	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(options.port)))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		err = fmt.Errorf("--port %d is in use; omit it, or choose another: %w", options.port, err)
+	}
 	return server, listener, err
 }
 

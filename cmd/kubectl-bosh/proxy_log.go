@@ -25,5 +25,5 @@ func (l *proxyLog) print(line string) {
 		l.lastPrinted = map[string]time.Time{}
 	}
 	l.lastPrinted[line] = now
-	fmt.Fprintf(l.to, "%s kubectl bosh proxy: %s\n", now.Format(time.TimeOnly), line)
+	fmt.Fprintf(l.to, "%s kubectl bosh proxy: %s\n", now.Format(time.TimeOnly), linkDocs(line))
 }

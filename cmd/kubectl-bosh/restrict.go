@@ -33,7 +33,12 @@ func (r *environmentRun) restrict(ctx context.Context) error {
 		return err
 	}
 	if err := r.cluster.EnablePolicy(ctx); err != nil {
-		return fmt.Errorf("label Namespace %s with %s=on: %w; an administrator can set the label", r.settings.Namespace, cluster.PolicyLabel, err)
+		err = fmt.Errorf("label Namespace %s with %s=on: %w; an administrator can set the label", r.settings.Namespace, cluster.PolicyLabel, err)
+		if apierrors.IsForbidden(err) {
+			r.settings.PolicyEnabled = false // the label will be the administrator's
+			err = errors.Join(err, r.dir.WriteSettings(r.settings))
+		}
+		return err
 	}
 	return nil
 }

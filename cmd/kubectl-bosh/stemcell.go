@@ -86,7 +86,7 @@ func (o stemcellOptions) execute(command *cobra.Command, conn *connection, args 
 	if err != nil {
 		return err
 	}
-	settings, _, err := dir.ReadSettings()
+	settings, err := conn.readSettings(dir)
 	if err != nil {
 		return err
 	}
@@ -120,18 +120,25 @@ func (o stemcellOptions) image(ctx context.Context, args []string) (string, erro
 		return repository + ":" + args[1], nil
 	}
 	version, err := newStemcellStore().LatestVersion(ctx, repository)
-	return repository + ":" + version, err
+	return repository + ":" + version, stemcell.WithRemedies(err, registryRemedies)
 }
 
 // write writes the light stemcell for the image to the directory, and returns its path.
 func (o stemcellOptions) write(ctx context.Context, image, dir string) (path string, err error) {
 	light, err := newStemcellStore().LightManifest(ctx, image, stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version})
 	if err != nil {
-		return "", fmt.Errorf("image %s: %w; `kubectl bosh stemcell` has the flags --os and --version, and uses the credentials in Docker's "+
-			"configuration", image, err)
+		return "", fmt.Errorf("image %s: %w; `kubectl bosh stemcell` has the flags --os and --version", image,
+			stemcell.WithRemedies(err, registryRemedies))
 	}
 	path = filepath.Join(dir, light.LightFileName())
 	return path, light.WriteLight(path)
+}
+
+// registryRemedies replace those for the configuration of the CPI, which this program does not have.
+var registryRemedies = map[error]string{
+	stemcell.ErrDenied:    "log in with `docker login`, as a user with permission to pull the image",
+	stemcell.ErrUntrusted: "install the registry's CA certificate on this host",
+	stemcell.ErrNotFound:  "check the name and the tag",
 }
 
 func newStemcellStore() stemcell.Store { return stemcell.Store{Log: slog.New(slog.DiscardHandler)} }

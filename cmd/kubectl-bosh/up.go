@@ -207,7 +207,8 @@ func (o *upOptions) planAndApply(ctx context.Context, run *environmentRun, conn 
 			"`kubectl bosh down` restores it, run: %s", plan.Namespace, cluster.PodSecurityLabel, inspection.Namespace.PodSecurity,
 			environment.QuoteCommand(o.rerunCommand(command, conn, dir, "--allow-privileged-namespace")))
 	}
-	if err := errors.Join(o.checkRequirements(ctx), checkFreeSpace(dir)); err != nil {
+	missing := dir.CheckFiles(plan.Settings, plan.Vars, "kubernetes_cpi_url", "stemcell_url")
+	if err := errors.Join(o.checkRequirements(ctx), checkFreeSpace(dir), missing); err != nil {
 		return err
 	}
 	if err := o.confirm(command, "Create or update the director "+plan.Director+" "+run.location()+"?"); err != nil {
@@ -290,6 +291,9 @@ func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan
 	}
 	arguments := dir.InterpolateCommand(o.boshProgram(), plan.Settings)
 	interpolated, err := exec.CommandContext(ctx, arguments[0], arguments[1:]...).Output()
+	if ctx.Err() != nil {
+		return manifest, ctx.Err()
+	}
 	if failed, ok := errors.AsType[*exec.ExitError](err); ok {
 		return manifest, fmt.Errorf("bosh interpolate %s: %s; if an ops file is wrong, remove it from ops_files in %s/up.yml", plan.Manifest,
 			strings.TrimSpace(string(failed.Stderr)), dir.Path)

@@ -227,6 +227,45 @@ var _ = Describe("kubectl bosh up and down", func() {
 		ws.expectDeleted(ctx)
 	})
 
+	DescribeTable("are refused if a file is lost, before the cluster is changed", func(ctx SpecContext, message string, lose func(), command ...string) {
+		Expect(ws.up()).To(gexec.Exit(0))
+		lose()
+		calls := ws.read("calls")
+		session := ws.run("y\n", append(command, "--bosh", "./create-env")...)
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(message))
+		Expect(ws.read("calls")).To(Equal(calls))
+	},
+		Entry("the state", "state.json has no director_id, and may have lost the VM and the disk of the director; restore the file from a backup",
+			func() { ws.write("kubernetes/state.json", "") }, "down"),
+		Entry("the state, with up", "state.json has no director_id", func() { ws.write("kubernetes/state.json", "") }, "up"),
+		Entry("the release", "cpi.tgz does not exist; restore it, or change kubernetes_cpi_url in kubernetes/vars.yml",
+			func() { Expect(os.Remove(ws.path("cpi.tgz"))).To(Succeed()) }, "down"),
+		Entry("the stemcell, with up", "stemcell.tgz does not exist; restore it, or change stemcell_url in kubernetes/vars.yml",
+			func() { Expect(os.Remove(ws.path("stemcell.tgz"))).To(Succeed()) }, "up"),
+		Entry("bosh-deployment", "bosh.yml does not exist; restore it, or change manifest in kubernetes/up.yml",
+			func() { Expect(os.Remove(ws.path("bosh-deployment/bosh.yml"))).To(Succeed()) }, "down"),
+	)
+
+	It("delete the other objects if the namespace was deleted with the director", func(ctx SpecContext) {
+		Expect(ws.up()).To(gexec.Exit(0))
+		_, err := controlPlane.Kubectl(ctx, "delete", "namespace", ws.namespace)
+		Expect(err).NotTo(HaveOccurred())
+		session := ws.down()
+		Expect(session).To(gexec.Exit(0))
+		Expect(session.Out).To(gbytes.Say("delete-env: skipped: namespace " + ws.namespace + " does not exist\n"))
+		Expect(session.Out).To(gbytes.Say("ClusterRole bosh-cpi-" + ws.namespace + ": deleted\n"))
+		Expect(ws.path("kubernetes/state.json")).NotTo(BeAnExistingFile())
+	})
+
+	It("are refused if the operator's edit of up.yml is not valid", func() {
+		Expect(ws.up()).To(gexec.Exit(0))
+		ws.write("kubernetes/up.yml", strings.ReplaceAll(ws.read("kubernetes/up.yml"), "namespace: ", "nmespace: "))
+		session := ws.run("y\n", "up", "--bosh", "./create-env")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: kubernetes/up.yml: namespace "" is not valid: `))
+	})
+
 	It("are refused until the BOSH CLI of a killed run ends", func() {
 		ws.write("waits", "")
 		killed := ws.start("y\n", append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env")...)
@@ -456,7 +495,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 
 	It("stop before create-env if the stemcell does not fit the compiled releases", func() {
 		ws.write("bosh-deployment/bosh.yml", strings.ReplaceAll(ws.read("bosh-deployment/bosh.yml"), "/bpm.tgz", "/bpm-1.4.38-ubuntu-noble-1.484.tgz"))
-		session := ws.up("--stemcell", "https://example.com/light-bosh-stemcell-1.639-kubernetes-ubuntu-jammy.tgz", "--release-sha1", "1", "--stemcell-sha1", "1")
+		session := ws.up("--stemcell", "https://example.com/light-bosh-stemcell-1.639-kubernetes-ubuntu-jammy.tgz", "--release-sha1", sha1Sum, "--stemcell-sha1", sha1Sum)
 		Expect(session).To(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say(`^error: the stemcell has operating system ubuntu-jammy, but these releases of .*bosh.yml are compiled for ubuntu-noble: bpm;`))
 		Expect(filepath.Join(ws.dir, "calls")).NotTo(BeAnExistingFile())

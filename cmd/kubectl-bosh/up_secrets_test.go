@@ -33,7 +33,7 @@ var _ = Describe("A secret value of a variable", func() {
 			{"up", "--dry-run", "--var", "password=" + canary + "-2"},
 			{"up", "--bosh", "./create-env", "--var", "password=" + canary + "-3"},
 			{"up", "--dry-run", "--var", "keys={private: " + canary + ", list: [" + canary + "]}"},
-			{"up", "--dry-run", "--release", "https://user:" + canary + "@example.com/cpi.tgz", "--release-sha1", "1"},
+			{"up", "--dry-run", "--release", "https://user:" + canary + "@example.com/cpi.tgz", "--release-sha1", sha1Sum},
 			{"up", "--dry-run"},
 		} {
 			session := ws.run("y\n", args...)

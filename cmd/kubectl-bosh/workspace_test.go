@@ -23,6 +23,8 @@ type workspace struct {
 	kubeconfig string // the operator's
 }
 
+var sha1Sum = strings.Repeat("1", 40)
+
 const boshYML = "../../test/manifests/testdata/bosh.yml"
 
 func newWorkspace() workspace {

@@ -67,6 +67,18 @@ func (c *Cluster) getNamespace(ctx context.Context) (*unstructured.Unstructured,
 	return c.dynamicClient.Resource(resourcesByKind["Namespace"]).Get(ctx, c.Client.Namespace, metav1.GetOptions{})
 }
 
+// NamespaceExists reports whether the namespace exists, or may exist: the operator may not have permission to get it.
+func (c *Cluster) NamespaceExists(ctx context.Context) (bool, error) {
+	_, err := c.getNamespace(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case apierrors.IsForbidden(err):
+		return true, nil
+	}
+	return err == nil, err
+}
+
 // waitForNamespaceDeletion waits until the namespace, which is being deleted, is gone. It fails after two minutes.
 func (c *Cluster) waitForNamespaceDeletion(ctx context.Context) error {
 	err := wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, 2*time.Minute, true, func(ctx context.Context) (bool, error) {

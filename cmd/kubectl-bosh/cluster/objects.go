@@ -189,6 +189,9 @@ func (c *Cluster) Delete(ctx context.Context, desired *unstructured.Unstructured
 	}
 	uid := existing.GetUID()
 	err = client.Delete(ctx, existing.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if apierrors.IsNotFound(err) { // deleted with the namespace
+		err = nil
+	}
 	return "deleted", err
 }
 

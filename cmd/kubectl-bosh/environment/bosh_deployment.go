@@ -12,12 +12,16 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 )
 
 // maxDeploymentBytes limits the size of bosh-deployment, which has 1 MB.
 const maxDeploymentBytes = 64 << 20
+
+// deploymentTimeout limits the time to download bosh-deployment.
+const deploymentTimeout = 5 * time.Minute
 
 // PublishedManifest is the path in the directory of the manifest that FetchDeployment downloads.
 const PublishedManifest = "bosh-deployment/bosh.yml"
@@ -28,6 +32,8 @@ func (d Dir) FetchDeployment(ctx context.Context, published PublishedFile) error
 	if _, err := os.Stat(path); err == nil {
 		return nil
 	}
+	ctx, cancel := context.WithTimeout(ctx, deploymentTimeout)
+	defer cancel()
 	archive, err := download(ctx, published, maxDeploymentBytes)
 	if err != nil {
 		return fmt.Errorf("%w; check the network, or set --bosh-deployment to a checkout of https://github.com/cloudfoundry/bosh-deployment", err)

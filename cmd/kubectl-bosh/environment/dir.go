@@ -10,6 +10,7 @@ import (
 	"regexp"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -89,9 +90,20 @@ func (d Dir) resolve(path string) string {
 	return d.filePath(path)
 }
 
-// ReadSettings returns the recorded settings, and whether they exist.
+// ReadSettings returns the recorded settings, and whether they exist. The operator may have edited them.
 func (d Dir) ReadSettings() (settings Settings, found bool, err error) {
 	found, err = d.readYAML(settingsFile, &settings)
+	if err != nil || !found {
+		return settings, found, err
+	}
+	if invalid := validation.IsDNS1123Label(settings.Namespace); len(invalid) > 0 {
+		err = fmt.Errorf("namespace %q is not valid: %s", settings.Namespace, strings.Join(invalid, "; "))
+	}
+	err = errors.Join(err, validateChoice("network", settings.Network, NetworkStatic, NetworkService),
+		validateChoice("credentials", settings.Credentials, CredentialsInCluster, CredentialsKubeconfig))
+	if err != nil {
+		err = fmt.Errorf("%s: %w", d.filePath(settingsFile), err)
+	}
 	return settings, found, err
 }
 
@@ -114,8 +126,36 @@ type state struct {
 // DirectorUUID returns the director UUID of the objects created by create-env, or "" if there are none.
 func (d Dir) DirectorUUID() (string, error) {
 	var recorded state
-	_, err := d.readYAML(stateFile, &recorded)
+	found, err := d.readYAML(stateFile, &recorded)
+	if err == nil && found && recorded.DirectorID == "" {
+		// Later runs would not find the VM and the disk. The BOSH CLI writes the UUID first, and empties the file on a full disk.
+		err = fmt.Errorf("%s has no director_id, and may have lost the VM and the disk of the director; restore the file from a backup",
+			d.filePath(stateFile))
+	}
 	return recorded.DirectorID, err
+}
+
+// RemoveState removes the state of a director that is gone.
+func (d Dir) RemoveState() error { return os.Remove(d.filePath(stateFile)) }
+
+// CheckFiles returns an error if the manifest, an ops file, or the local file at the URL of one of these variables does not exist.
+func (d Dir) CheckFiles(settings Settings, vars Vars, urls ...string) error {
+	var errs []error
+	check := func(path, source string) {
+		if !isFile(path) {
+			errs = append(errs, fmt.Errorf("%s does not exist; restore it, or change %s", path, source))
+		}
+	}
+	check(d.resolve(settings.Manifest), "manifest in "+d.filePath(settingsFile))
+	for _, opsFile := range settings.OpsFiles {
+		check(d.resolve(opsFile), "ops_files in "+d.filePath(settingsFile))
+	}
+	for _, name := range urls {
+		if path, isLocal := strings.CutPrefix(vars.GetString(name), "file://"); isLocal {
+			check(path, name+" in "+d.filePath(varsFile))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // HasDisk reports whether create-env created the director's disk.

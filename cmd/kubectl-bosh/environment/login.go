@@ -27,17 +27,25 @@ func (d Dir) Login() (Login, error) {
 			CA string `json:"ca"`
 		} `json:"director_ssl"`
 	}
-	if _, err := d.readYAML(varsStoreFile, &secrets); err != nil {
-		return Login{}, err
+	for _, name := range []string{varsStoreFile, varsFile} { // the BOSH CLI prefers variables to those that it generated
+		if _, err := d.readYAML(name, &secrets); err != nil {
+			return Login{}, err
+		}
 	}
 	directorUUID, err := d.DirectorUUID()
 	if err != nil {
 		return Login{}, err
 	}
 	login := Login{Address: vars.GetString("internal_ip"), CACert: secrets.TLS.CA, Secret: secrets.Password}
-	if directorUUID == "" || login.Address == "" || login.CACert == "" || login.Secret == "" {
+	if directorUUID == "" {
 		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir",
 			d.Path)
+	}
+	for name, value := range map[string]string{"internal_ip": login.Address, "director_ssl": login.CACert, "admin_password": login.Secret} {
+		if value == "" {
+			return Login{}, fmt.Errorf("variable %s has no value in %s and %s: it is not known how to log in; set it in the former",
+				name, d.filePath(varsFile), d.filePath(varsStoreFile))
+		}
 	}
 	return login, nil
 }
@@ -65,6 +73,8 @@ type Proxy struct {
 	Host string `json:"host"` // on which the process runs
 	PID  int    `json:"pid"`
 	URL  string `json:"url"`
+	// Connection is a checksum of the settings with which it connects to the API server.
+	Connection string `json:"connection"`
 }
 
 // ProxyLogPath returns the path of the proxy's log.

@@ -93,7 +93,7 @@ func (m Manifest) HasDirector() bool {
 }
 
 // variable matches a variable in a manifest, as the BOSH CLI does, for example ((!internal_ip)) or ((director_ssl.ca)).
-var variable = regexp.MustCompile(`\(\(!?([-/.\w\pL]+)\)\)`)
+var variable = regexp.MustCompile(`\(\( ?!?([-/.\w\pL]+) ?\)\)`)
 
 // CheckVariables returns an error that names the variables without a value, except those that create-env generates or has in its store.
 func (m Manifest) CheckVariables(dir Dir) error {

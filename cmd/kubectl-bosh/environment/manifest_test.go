@@ -83,7 +83,7 @@ var _ = Describe("CheckVariables", func() {
 		dir := Dir{Path: GinkgoT().TempDir()}
 		Expect(dir.write(varsStoreFile, []byte("stored: 1"))).To(Succeed())
 		manifest, err := (&Plan{Settings: Settings{Manifest: "bosh.yml"}}).ParseManifest([]byte(
-			"a: ((stored)) ((tls.ca)) ((kubeconfig)) $((count + 1)) ((i++)) ((!missing.ca)) ((/other))\nvariables: [{name: tls}]"))
+			"a: ((stored)) ((tls.ca)) ((kubeconfig)) $((count + 1)) ((i++)) (( !missing.ca )) ((/other))\nvariables: [{name: tls}]"))
 		Expect(err).NotTo(HaveOccurred())
 		Expect(manifest.CheckVariables(dir)).To(MatchError("these variables of bosh.yml have no value: missing, /other; set each of them with --var name=value"))
 	})

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -21,19 +22,19 @@ func NoProxy(director string) []Variable {
 	if err != nil || cmp.Or(current, os.Getenv("HTTPS_PROXY"), os.Getenv("https_proxy")) == "" {
 		return nil
 	}
-	var entries []string
+	var entries, added []string
+	for _, port := range directorPorts {
+		added = append(added, net.JoinHostPort(director, port))
+	}
 	for entry := range strings.SplitSeq(current, ",") {
 		entry = strings.TrimSpace(entry)
 		if prefix, err := netip.ParsePrefix(entry); err == nil && prefix.Contains(address) {
 			entries = append(entries, exclude(prefix, address)...)
-		} else if entry != "" && entry != director {
+		} else if entry != "" && entry != director && !slices.Contains(added, entry) {
 			entries = append(entries, entry)
 		}
 	}
-	for _, port := range directorPorts {
-		entries = append(entries, net.JoinHostPort(director, port))
-	}
-	return []Variable{{"NO_PROXY", strings.Join(entries, ",")}}
+	return []Variable{{"NO_PROXY", strings.Join(append(entries, added...), ",")}}
 }
 
 // exclude returns the ranges that contain all addresses of the prefix except this one.

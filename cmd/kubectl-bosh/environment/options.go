@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -74,6 +75,9 @@ const (
 	CredentialsKubeconfig = "kubeconfig" // kubeconfig with a token
 )
 
+// checksumFormat matches the checksums that releases use.
+var checksumFormat = regexp.MustCompile(`^([0-9a-f]{40}|sha256:[0-9a-f]{64})(;|$)`)
+
 // Validate checks the options without a cluster.
 func (o Options) Validate() error {
 	if o.BOSHDeployment != "" && o.Manifest != "" {
@@ -111,6 +115,8 @@ func (o Options) Validate() error {
 			return fmt.Errorf("--%s is a URL, so the BOSH CLI requires a checksum; set --%s-sha1", flag, flag)
 		case location == "" && checksum != "":
 			return fmt.Errorf("--%s-sha1 requires --%s; set both", flag, flag)
+		case checksum != "" && !checksumFormat.MatchString(checksum):
+			return fmt.Errorf("--%s-sha1 is neither a SHA1 with 40 hexadecimal digits nor sha256: with 64", flag)
 		}
 	}
 	_, err := o.parseVars()

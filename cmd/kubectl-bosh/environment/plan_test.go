@@ -17,6 +17,9 @@ import (
 	"bosh-kubernetes-cpi/cpi/network"
 )
 
+// Checksums, in the formats of the BOSH CLI.
+var sha1Sum, sha256Sum = strings.Repeat("1", 40), "sha256:" + strings.Repeat("2", 64)
+
 // freeAddresses are the addresses that are not in use.
 type freeAddresses struct{}
 
@@ -98,8 +101,10 @@ var _ = Describe("The plan of up", func() {
 	},
 		Entry("a new director without a release", "--release and --stemcell are required", func(o *Options) { o.Release = "" }),
 		Entry("a URL without a checksum", "set --release-sha1", func(o *Options) { o.Release = "https://example.com/cpi.tgz" }),
-		Entry("a checksum without its file", "--stemcell-sha1 requires --stemcell; set both", func(o *Options) { o.Stemcell, o.StemcellSHA1 = "", "abc" }),
-		Entry("one checksum, if the other file does not exist", "open /stemcell.tgz", func(o *Options) { o.ReleaseSHA1 = "abc" }),
+		Entry("a checksum without its file", "--stemcell-sha1 requires --stemcell; set both", func(o *Options) { o.Stemcell, o.StemcellSHA1 = "", sha1Sum }),
+		Entry("one checksum, if the other file does not exist", "open /stemcell.tgz", func(o *Options) { o.ReleaseSHA1 = sha1Sum }),
+		Entry("a SHA256 without its prefix", "--release-sha1 is neither a SHA1 with 40 hexadecimal digits nor sha256: with 64",
+			func(o *Options) { o.ReleaseSHA1 = strings.Repeat("0", 64) }),
 		Entry("no manifest", "--bosh-deployment or --manifest is required", func(o *Options) { o.BOSHDeployment = "" }),
 		Entry("two manifests", "mutually exclusive", func(o *Options) { o.Manifest = "m.yml" }),
 		Entry("an unknown network", `--network "dynamic" is not valid; use one of static, service`, func(o *Options) { o.Network = "dynamic" }),
@@ -120,11 +125,11 @@ var _ = Describe("The plan of up", func() {
 
 	It("uses the release and the stemcell that the plugin was published with", func(ctx context.Context) {
 		options.Release, options.Stemcell = "", ""
-		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}
+		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", sha256Sum}
 		options.PublishedStemcell = PublishedFile{"https://example.com/stemcell.tgz", "sha256:2"}
 		Expect(write(ctx).OpsFiles[1]).To(Equal("ops/checksums.yml"))
 		Expect(dir.ReadVars()).To(And(
-			HaveKeyWithValue("kubernetes_cpi_url", "https://example.com/cpi.tgz"), HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"),
+			HaveKeyWithValue("kubernetes_cpi_url", "https://example.com/cpi.tgz"), HaveKeyWithValue("kubernetes_cpi_sha1", sha256Sum),
 			HaveKeyWithValue("stemcell_url", "https://example.com/stemcell.tgz"), HaveKeyWithValue("stemcell_sha1", "sha256:2")))
 	})
 
@@ -134,26 +139,26 @@ var _ = Describe("The plan of up", func() {
 		BeforeEach(func() {
 			stemcell = filepath.Join(GinkgoT().TempDir(), "stemcell.tgz")
 			Expect(os.WriteFile(stemcell, []byte("one"), 0o600)).To(Succeed())
-			options.Release, options.PublishedRelease, options.Stemcell = "", PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}, stemcell
+			options.Release, options.PublishedRelease, options.Stemcell = "", PublishedFile{"https://example.com/cpi.tgz", sha256Sum}, stemcell
 		})
 
 		It("computes the stemcell's checksum", func(ctx context.Context) {
 			write(ctx)
-			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", sha256OfOne)))
+			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", sha256Sum), HaveKeyWithValue("stemcell_sha1", sha256OfOne)))
 		})
 
 		It("computes it again for another stemcell of the same director", func(ctx context.Context) {
 			write(ctx)
 			Expect(os.WriteFile(stemcell, []byte("two"), 0o600)).To(Succeed())
 			write(ctx)
-			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", Not(Equal(sha256OfOne)))))
+			Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", sha256Sum), HaveKeyWithValue("stemcell_sha1", Not(Equal(sha256OfOne)))))
 		})
 	})
 
 	It("keeps the release of an existing director, and shows how to use the plugin's", func(ctx context.Context) {
 		write(ctx)
-		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", "sha256:1"}
-		Expect(decisions(ctx)).To(HaveKeyWithValue("release", ContainSubstring("add --release https://example.com/cpi.tgz --release-sha1 sha256:1")))
+		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", sha256Sum}
+		Expect(decisions(ctx)).To(HaveKeyWithValue("release", ContainSubstring("add --release https://example.com/cpi.tgz --release-sha1 "+sha256Sum)))
 		Expect(dir.ReadVars()).To(HaveKeyWithValue("kubernetes_cpi_url", "file:///cpi.tgz"))
 	})
 
@@ -162,9 +167,9 @@ var _ = Describe("The plan of up", func() {
 		Expect(os.WriteFile(local, nil, 0o600)).To(Succeed())
 		options.Release, options.Stemcell = local, local
 		write(ctx)
-		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: "sha256:1"}
+		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: sha256Sum}
 		Expect(write(ctx).OpsFiles[1]).To(Equal("ops/checksums.yml"))
-		Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", "sha256:1"), HaveKeyWithValue("stemcell_sha1", HavePrefix("sha256:e3b0c44"))))
+		Expect(dir.ReadVars()).To(And(HaveKeyWithValue("kubernetes_cpi_sha1", sha256Sum), HaveKeyWithValue("stemcell_sha1", HavePrefix("sha256:e3b0c44"))))
 	})
 
 	It("labels a new namespace, and an existing one only with a flag", func(ctx context.Context) {

@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
+	"bosh-kubernetes-cpi/cpi/network"
 )
 
 var _ = Describe("The plan of up --restricted", func() {
@@ -110,7 +111,7 @@ var _ = Describe("The plan of up --restricted", func() {
 	)
 	It("keeps the limits if an image is unknown later", func(ctx context.Context) {
 		initial := write(ctx)
-		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: "sha256:0", Stemcell: writeStemcell("{}"), StemcellSHA1: "0"}
+		options = Options{Cluster: options.Cluster, Release: "https://example.com/cpi.tgz", ReleaseSHA1: sha256Sum, Stemcell: writeStemcell("{}"), StemcellSHA1: sha1Sum}
 		Expect(write(ctx)).To(Equal(initial))
 	})
 	It("has all objects in the namespace of the director, except the policies", func(ctx context.Context) {
@@ -125,6 +126,15 @@ var _ = Describe("The plan of up --restricted", func() {
 		Expect(dir.ManualCommands("bosh", plan)).To(ContainElements(
 			"kubectl apply -f "+filepath.Join(dir.Path, limitsFile), "kubectl label namespace cf bosh.cloudfoundry.org/admission-policy=on"))
 	})
+	DescribeTable("warns if the network plugin does not enforce network policies:", func(ctx context.Context, plugin, warning string) {
+		inspection := &cluster.Inspection{NetworkPlugin: network.DetectedPlugin{Plugin: network.Plugin{Name: plugin}}}
+		plan, err := NewPlan(ctx, dir, options, inspection, freeAddresses{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(plan.Decisions).To(ContainElement(And(HaveField("Name", "network policies"), HaveField("Value", ContainSubstring(warning)))))
+	},
+		Entry(nil, "flannel", "flannel does not enforce them"),
+		Entry(nil, "the EKS network plugin", "unless enableNetworkPolicy of the add-on vpc-cni is true"),
+	)
 	DescribeTable("requires", func(ctx context.Context, message string, change func()) {
 		change()
 		_, err := NewPlan(ctx, dir, options, &cluster.Inspection{}, freeAddresses{})
@@ -132,7 +142,7 @@ var _ = Describe("The plan of up --restricted", func() {
 	},
 		Entry("the image of the stemcell", "the image of this stemcell is unknown; use a light stemcell", func() { options.Stemcell = writeStemcell("{}") }),
 		Entry("the image of bosh-node", "that of this release is unknown; use a release of this CPI as a file", func() {
-			options.Release, options.ReleaseSHA1 = "https://example.com/cpi.tgz", "sha256:0"
+			options.Release, options.ReleaseSHA1 = "https://example.com/cpi.tgz", sha256Sum
 		}),
 	)
 })
