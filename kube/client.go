@@ -3,6 +3,8 @@ package kube
 import (
 	"errors"
 	"fmt"
+	"net"
+	"net/http"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +36,7 @@ type Client struct {
 
 	component   string // see New; "" if unknown
 	config      *rest.Config
+	http        *http.Client
 	clock       *serverClock // see ServerTime
 	retryPolicy retryPolicy
 }
@@ -62,19 +65,33 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 	return client, nil
 }
 
+// dialTimeout limits an attempt to connect. It is shorter than client-go's 30 seconds, because TCP sends the packets of one attempt at
+// growing intervals: a new attempt notices sooner that the network is back.
+const dialTimeout = 5 * time.Second
+
 // NewForConfig is like New, but takes connection settings.
 func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {
 	config = rest.CopyConfig(config)
 	config.QPS = -1 // the server throttles requests by API Priority and Fairness
+	if config.Dial == nil {
+		config.Dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
+	}
 	if err := errors.Join(checkProxy(config), checkClientCertificate(config)); err != nil {
 		return nil, err
 	}
 	clock := &serverClock{}
 	config.Wrap(markUnsent)
 	config.Wrap(clock.observe)
+	withToken := rest.CopyConfig(config)
+	rereadRejectedToken(withToken)
+	httpClient, err := rest.HTTPClientFor(withToken)
+	if err != nil {
+		return nil, explainConnection(config, err)
+	}
 	client := &Client{
 		Namespace:   namespace,
 		config:      config,
+		http:        httpClient,
 		clock:       clock,
 		retryPolicy: retryPolicy{timeout: retryTimeout, autoRenewed: hasAutoRenewal(config)},
 	}
@@ -105,7 +122,7 @@ func addCoreKinds(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// PodDisruptionBudgets returns the namespace's PodDisruptionBudgets. Each call creates a connection, because few programs need them.
+// PodDisruptionBudgets returns the namespace's PodDisruptionBudgets. Each call creates a REST client, because few programs need them.
 func (c *Client) PodDisruptionBudgets() *Resource[*policyv1.PodDisruptionBudget, *policyv1.PodDisruptionBudgetList] {
 	conn := c.connect("/apis", policyv1.SchemeGroupVersion, policyv1.AddToScheme)
 	return newResource[policyv1.PodDisruptionBudget, policyv1.PodDisruptionBudgetList](conn, "PodDisruptionBudget", "poddisruptionbudgets")
@@ -123,7 +140,6 @@ func (c *Client) connectWith(contentType, path string, group schema.GroupVersion
 	err := register(scheme)
 	metav1.AddToGroupVersion(scheme, group)
 	config := rest.CopyConfig(c.config)
-	rereadRejectedToken(config)
 	config.APIPath, config.GroupVersion = path, &group
 	config.NegotiatedSerializer = serializer.NewCodecFactory(scheme).WithoutConversion()
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
@@ -135,7 +151,7 @@ func (c *Client) connectWith(contentType, path string, group schema.GroupVersion
 		conn.patches = types.StrategicMergePatchType
 	}
 	if err == nil {
-		conn.client, err = rest.RESTClientFor(config)
+		conn.client, err = rest.RESTClientForConfigAndClient(config, c.http)
 	}
 	conn.retryPolicy.isStarting, conn.retryPolicy.err = startupCheck(conn.client), err
 	return conn

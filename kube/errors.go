@@ -131,6 +131,8 @@ func translate(action string, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):
 		kind = ErrCanceled
+	case isDialTimeout(err):
+		kind = ErrUnreachable
 	case isCredentialPluginError(err), isTokenFileError(err):
 		kind = ErrNoCredentials
 	case isUnsent(err):

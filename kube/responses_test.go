@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -29,7 +30,7 @@ func startServer(handler http.HandlerFunc) *httptest.Server {
 	return server
 }
 
-// newTestClient returns a client for the server that does not retry. clusterSettings are added to the cluster in its kubeconfig.
+// newTestClient returns a client for the server that retries once. clusterSettings are added to the cluster in its kubeconfig.
 func newTestClient(server *httptest.Server, clusterSettings string) *Client {
 	GinkgoHelper()
 	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: it, contexts: [{name: it, context: {cluster: it}}],
@@ -50,6 +51,12 @@ func getPod(ctx context.Context, server *httptest.Server, clusterSettings string
 func trustServer(server *httptest.Server) string {
 	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
 	return "certificate-authority-data: " + base64.StdEncoding.EncodeToString(certificate)
+}
+
+// restConfig returns settings for connections to the server.
+func restConfig(server *httptest.Server) *rest.Config {
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	return &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{CAData: certificate}}
 }
 
 func statusResponse(code int, reason string) http.HandlerFunc {
@@ -119,6 +126,32 @@ var _ = Describe("A server's response", func() {
 		server := startServer(htmlResponse(http.StatusOK))
 		server.Close()
 		expectRequestError(getPod(ctx, server, trustServer(server)), retriable, []error{ErrUnreachable})
+	})
+
+	It("is awaited although a connection could not be opened in time", func(ctx context.Context) {
+		server := startServer(statusResponse(http.StatusNotFound, "NotFound"))
+		config, dials := restConfig(server), 0
+		config.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if dials++; dials < 3 {
+				return (&net.Dialer{Timeout: time.Nanosecond}).DialContext(ctx, network, address)
+			}
+			return new(net.Dialer).DialContext(ctx, network, address)
+		}
+		client, err := NewForConfig(config, "default", time.Minute)
+		Expect(err).NotTo(HaveOccurred())
+		_, err = client.Pods.Get(ctx, "web")
+		Expect(err).To(MatchError(ErrNotFound))
+	})
+
+	It("is awaited once more although the time for retries passed before the connection was lost", func(ctx context.Context) {
+		requests := 0
+		server := startServer(func(w http.ResponseWriter, r *http.Request) {
+			if requests++; requests == 1 {
+				truncatedResponse(w, r)
+			}
+			statusResponse(http.StatusNotFound, "NotFound")(w, r)
+		})
+		expectRequestError(getPod(ctx, server, trustServer(server)), final, []error{ErrNotFound})
 	})
 
 	It("is final if the certificate is from an unknown authority", func(ctx context.Context) {

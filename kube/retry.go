@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"time"
@@ -24,6 +25,9 @@ func isTransportError(err error) bool {
 // isTransient reports whether the same request may succeed later, because the connection broke, or the API server or etcd is
 // unavailable. client-go alone retries only GETs after a broken connection, and responses with a Retry-After header.
 func isTransient(err error) bool {
+	if isDialTimeout(err) {
+		return true
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return false
 	}
@@ -41,6 +45,13 @@ func isTransient(err error) bool {
 	}
 	return apierrors.IsServiceUnavailable(err) || apierrors.IsTooManyRequests(err) ||
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
+}
+
+// isDialTimeout reports whether a connection could not be opened in time. Its error is also a [context.DeadlineExceeded], although no
+// context ended.
+func isDialTimeout(err error) bool {
+	operation, ok := errors.AsType[*net.OpError](err)
+	return ok && operation.Op == "dial" && operation.Timeout()
 }
 
 // isNotTLS reports whether the server at an https:// URL does not use TLS.
@@ -81,7 +92,8 @@ func sleep(ctx context.Context, pause time.Duration) bool {
 
 // retryPolicy determines which requests are retried, and for how long.
 type retryPolicy struct {
-	// timeout is how long requests are retried while the API server is unreachable.
+	// timeout is how long requests are retried while the API server is unreachable. A request is retried at least once, because a broken
+	// connection may be noticed only after a longer time.
 	timeout time.Duration
 	// autoRenewed means that the kubelet or a credential plugin renews the credentials. Requests that fail with ErrUnauthorized
 	// are retried once.
@@ -119,13 +131,14 @@ func retryIf[R any](
 	started := time.Now()
 	pause := backoff()
 	var forbiddenSince time.Time
-	for ready := false; ; {
+	ready := false
+	for attempts := 1; ; attempts++ {
 		result, err := request(ctx)
 		if policy.autoRenewed && apierrors.IsUnauthorized(err) {
 			policy.autoRenewed = false
 			continue
 		}
-		if err == nil || time.Since(started) > policy.timeout {
+		if err == nil || attempts > 1 && time.Since(started) > policy.timeout {
 			return result, err
 		}
 		if policy.isStarting != nil && isAPIServerForbidden(err) && !ready {

@@ -27,10 +27,6 @@ type ServerInfo struct {
 // ErrUnauthorized if the server rejects the credentials, and ErrNotServed if the response is not from an API server.
 func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 	info := ServerInfo{URL: c.config.Host}
-	client, err := rest.HTTPClientFor(c.config)
-	if err != nil {
-		return info, err
-	}
 	baseURL, _, err := rest.DefaultServerUrlFor(c.config)
 	if err != nil {
 		return info, err
@@ -40,7 +36,7 @@ func (c *Client) GetServerInfo(ctx context.Context) (ServerInfo, error) {
 		if err != nil {
 			return nil, err
 		}
-		return client.Do(request)
+		return c.http.Do(request)
 	})
 	const action = "get /version"
 	if err != nil {
