@@ -13,7 +13,7 @@ type Plan[T Object] struct {
 
 // CreateOrPatch gets the object, calls plan, and applies the returned Plan. It starts over if the object is created, changed or
 // deleted in the meantime. If an existing object is being deleted, CreateOrPatch waits for that first. It returns the errors of
-// plan, and those of requests except ErrExists, ErrConflict and ErrNotFound.
+// plan, and those of requests except ErrExists, ErrConflict and ErrNotFound, unless the namespace does not exist.
 func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan func(existing T, exists bool) (Plan[T], error)) error {
 	for pause := conflictBackoff(); ; {
 		existing, err := r.Get(ctx, name)
@@ -39,7 +39,7 @@ func (r *Resource[T, L]) CreateOrPatch(ctx context.Context, name string, plan fu
 		case planned.Patch != nil:
 			_, err = r.Patch(ctx, name, planned.Patch)
 		}
-		if !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
+		if errors.Is(err, ErrNoNamespace) || !errors.Is(err, ErrExists) && !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrConflict) {
 			return err
 		}
 		if !sleep(ctx, pause.Step()) {

@@ -64,7 +64,7 @@ func (r *Resource[T, L]) Delete(ctx context.Context, obj T) error {
 // DeleteWithGracePeriod is like Delete, with a grace period in seconds. If it is nil, the object's own applies.
 func (r *Resource[T, L]) DeleteWithGracePeriod(ctx context.Context, obj T, seconds *int64) error {
 	for retried := false; ; retried = true {
-		err := r.delete(ctx, obj, seconds, metav1.Preconditions{UID: new(obj.GetUID())})
+		err := r.delete(ctx, obj, seconds, metav1.Preconditions{UID: new(obj.GetUID())}, nil)
 		if errors.Is(err, ErrNotFound) {
 			return nil
 		}
@@ -89,35 +89,56 @@ func (r *Resource[T, L]) DeleteUnchanged(ctx context.Context, obj T) error {
 	return err
 }
 
-// DeleteInState is DeleteUnchanged. accepted reports whether the object certainly was in the state of obj when its deletion was requested:
-// it is false if another client may have deleted the object in a later state, or if the response to the first request is lost.
-func (r *Resource[T, L]) DeleteInState(ctx context.Context, obj T) (accepted bool, err error) {
-	err = r.delete(ctx, obj, nil, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())})
-	if errors.Is(err, ErrNotFound) {
-		return false, nil
+// Deletion is what is known about the state of an object when its deletion was requested.
+type Deletion int
+
+// Outcomes of DeleteInState.
+const (
+	DeletedLater Deletion = iota // another client may have deleted the object in a later state
+	// DeletionUnconfirmed means that the response was lost, and that the object is gone or being deleted: most likely by the request.
+	DeletionUnconfirmed
+	DeletedUnchanged // the object certainly was in this state
+)
+
+// DeleteInState is DeleteUnchanged, and returns what is known about the state of the object.
+func (r *Resource[T, L]) DeleteInState(ctx context.Context, obj T) (Deletion, error) {
+	lost, outcome := false, DeletedLater
+	err := r.delete(ctx, obj, nil, metav1.Preconditions{UID: new(obj.GetUID()), ResourceVersion: new(obj.GetResourceVersion())}, &lost)
+	if lost {
+		outcome = DeletionUnconfirmed
 	}
-	if !errors.Is(err, ErrConflict) {
-		return err == nil, err
+	switch {
+	case err == nil:
+		return DeletedUnchanged, nil
+	case errors.Is(err, ErrNotFound):
+		return outcome, nil
+	case !errors.Is(err, ErrConflict):
+		return DeletedLater, err
 	}
 	current, getErr := r.Get(ctx, obj.GetName())
 	switch {
 	case errors.Is(getErr, ErrNotFound):
-		return false, nil
+		return outcome, nil
 	case getErr != nil:
-		return false, getErr
+		return DeletedLater, getErr
 	case current.GetUID() != obj.GetUID() || current.GetDeletionTimestamp() != nil:
-		return false, nil
+		return outcome, nil
 	}
-	return false, err
+	return DeletedLater, err
 }
 
-func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions) error {
+// delete sends the request. It sets lost, which may be nil, if a response is lost.
+func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions, lost *bool) error {
 	_, err := r.send(ctx, "delete", obj.GetName(), func(ctx context.Context) (none T, err error) {
-		return none, r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
+		err = r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
 			GracePeriodSeconds: gracePeriod,
 			Preconditions:      &preconditions,
 			PropagationPolicy:  new(metav1.DeletePropagationBackground),
 		})
+		if lost != nil && isTransportError(err) {
+			*lost = true
+		}
+		return none, err
 	})
 	return err
 }

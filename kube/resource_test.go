@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -146,11 +145,11 @@ var _ = Describe("A Resource", func() {
 
 		It("an object in a known state only if this is certain", func(ctx context.Context) {
 			pod := create(ctx, "web")
-			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeTrue())
-			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeFalse(), "another client may have deleted it later")
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(Equal(DeletedUnchanged))
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(Equal(DeletedLater))
 			pod = create(ctx, "lost")
 			once(http.MethodDelete, loseResponse)
-			Expect(client.Pods.DeleteInState(ctx, pod)).To(BeFalse())
+			Expect(client.Pods.DeleteInState(ctx, pod)).To(Equal(DeletionUnconfirmed))
 		})
 	})
 
@@ -204,6 +203,19 @@ var _ = Describe("A Resource", func() {
 			once(http.MethodPatch, respondWith(http.StatusConflict))
 			Expect(client.Pods.CreateOrPatch(ctx, "web", plan)).To(Succeed())
 			Expect(planned).To(Equal(2))
+		})
+
+		It("nothing, and fails at once, if the namespace does not exist", func(ctx context.Context) {
+			api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method == http.MethodPost {
+					w.Header().Set("Content-Type", "application/json")
+					w.WriteHeader(http.StatusNotFound)
+					_, _ = w.Write([]byte(`{"kind":"Status","status":"Failure","reason":"NotFound","code":404,"details":{"kind":"namespaces","name":"apps"}}`))
+				}
+				return r.Method == http.MethodPost
+			}
+			Expect(client.Pods.CreateOrPatch(ctx, "web", plan)).To(MatchError(ErrNoNamespace))
+			Expect(planned).To(Equal(1))
 		})
 
 		It("nothing if the plan is empty", func(ctx context.Context) {
@@ -287,10 +299,9 @@ var _ = Describe("A Resource", func() {
 	})
 
 	It("of another API group fails without a request if there is no connection", func(ctx context.Context) {
-		client.config.Transport = nil
-		client.config.CAFile = filepath.Join(GinkgoT().TempDir(), "deleted")
+		client.config.Host = "https://["
 		_, err := client.PodDisruptionBudgets().Get(ctx, "web")
-		Expect(err).To(MatchError(HavePrefix("get PodDisruptionBudget apps/web: open " + client.config.CAFile)))
+		Expect(err).To(MatchError(HavePrefix("get PodDisruptionBudget apps/web: host must be a URL")))
 		Expect(api.Requests()).To(BeEmpty())
 	})
 

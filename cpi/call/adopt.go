@@ -152,7 +152,7 @@ type Deletion string
 // Outcomes of DeleteIfOwned.
 const (
 	Kept    Deletion = "kept"    // by the decision, or because another call owns the object
-	Deleted Deletion = "deleted" // in the state for which keep returned false
+	Deleted Deletion = "deleted" // in the state for which keep returned false; also if the response was lost
 	Gone    Deletion = "gone"    // the object no longer exists, or is being deleted: another client may have deleted it in a later state
 )
 
@@ -174,11 +174,11 @@ func DeleteIfOwned[T kube.Object, L runtime.Object](
 		case !c.Owns(current), keep(current):
 			return Kept, nil
 		}
-		switch accepted, err := resource.DeleteInState(c.Ctx, current); {
-		case accepted:
-			return Deleted, nil
-		case err == nil:
+		switch deletion, err := resource.DeleteInState(c.Ctx, current); {
+		case err == nil && deletion == kube.DeletedLater:
 			return Gone, nil
+		case err == nil:
+			return Deleted, nil
 		case !errors.Is(err, kube.ErrConflict):
 			return Kept, err
 		}

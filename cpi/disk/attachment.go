@@ -84,13 +84,13 @@ func (s *Session) DeleteSuperseded(attachment manifest.AttachmentPod) error {
 			return s.attachedError(attachment.Disk(), attachment.VM())
 		}
 	}
-	accepted, err := s.Pods.DeleteInState(s.Ctx, attachment.Pod)
+	deletion, err := s.Pods.DeleteInState(s.Ctx, attachment.Pod)
 	switch {
 	case errors.Is(err, kube.ErrConflict):
 		return s.attachedError(attachment.Disk(), attachment.VM())
 	case err != nil || attachment.IsReattached():
 		return err
-	case accepted:
+	case deletion == kube.DeletedUnchanged:
 		_, err = s.ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord())
 		return err
 	}

@@ -186,9 +186,9 @@ func (p hotPlugStrategy) deleteWhenFree(attachment manifest.AttachmentPod) (free
 // deleteUnstarted deletes an attachment Pod with a container that never ran, and releases the disk after the Pod is gone: no check is
 // necessary, unless the container starts in the meantime. If the Pod changes first, the error is call.ErrResultLost.
 func (p hotPlugStrategy) deleteUnstarted(attachment manifest.AttachmentPod) (free bool, err error) {
-	accepted, err := p.s.Pods.DeleteInState(p.s.Ctx, attachment.Pod)
+	deletion, err := p.s.Pods.DeleteInState(p.s.Ctx, attachment.Pod)
 	switch {
-	case accepted:
+	case deletion == kube.DeletedUnchanged:
 		return p.waitForExit(attachment, false)
 	case err != nil && !errors.Is(err, kube.ErrConflict):
 		return false, err
