@@ -126,8 +126,8 @@ func (s *Session) release(cid string, owner manifest.DiskOwner) (released bool, 
 	}
 }
 
-// ReleaseCanceled is like Release, for the owner record of an attachment Pod that never started and is gone. The call that created the Pod
-// can no longer record it as the owner.
+// ReleaseCanceled is like Release, for the owner record of an attachment Pod that is gone, and that a call may not have recorded yet. That
+// call can no longer record it.
 func (s *Session) ReleaseCanceled(cid string, owner manifest.DiskOwner) (remaining manifest.DiskOwner, err error) {
 	for {
 		released, remaining, err := s.release(cid, owner)

@@ -363,6 +363,6 @@ func (s *Session) rollbackAttachment(attachment manifest.AttachmentPod) error {
 	if deletion == call.Kept || err != nil || !vmFinished && (deletion == call.Gone || attachment.IsReattached()) {
 		return err
 	}
-	_, err = cleanup.diskSession().Release(attachment.Disk(), attachment.OwnerRecord())
+	_, err = cleanup.diskSession().ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord()) // also if the request for it is delayed
 	return err
 }

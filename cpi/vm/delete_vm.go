@@ -51,10 +51,13 @@ func (s *Session) Delete(vmCID string) error {
 		return len(present) == 0, deletion.deleteNext(present)
 	})
 	if len(remaining) == 0 {
-		if err == nil {
-			_, err = s.diskSession().ReleaseAll(vmCID)
+		if err != nil {
+			return err
 		}
-		return err
+		if _, err := s.diskSession().ReleaseAll(vmCID); err != nil {
+			return err
+		}
+		return deletion.preventAssignments()
 	}
 	stuck := remaining[0]
 	return s.ExplainTimeout(call.CodeVMDeleteTimeout, stuck, err, "timed out deleting Pod "+stuck.Name+" on node "+stuck.Spec.NodeName)
@@ -101,6 +104,7 @@ type vmDeletion struct {
 	session   *Session
 	template  *corev1.PodTemplate // template of a VM with disk_strategy: recreate, else nil
 	requested map[types.UID]bool
+	gated     []manifest.AttachmentPod // deleted before they started
 }
 
 // deleteNext deletes the VM Pod, and when it is gone, the PodTemplate and the attachment Pods: the VM may use its disks until its
@@ -126,9 +130,22 @@ func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
 	}
 	for _, pod := range present {
 		if d.isFirstRequest(pod) {
+			if attachment := (manifest.AttachmentPod{Pod: pod}); attachment.IsGated() {
+				d.gated = append(d.gated, attachment)
+			}
 			if err := s.Pods.Delete(s.Ctx, pod); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// preventAssignments keeps interrupted attach_disk calls from recording the VM as the owner of their disks later.
+func (d *vmDeletion) preventAssignments() error {
+	for _, attachment := range d.gated {
+		if _, err := d.session.diskSession().ReleaseCanceled(attachment.Disk(), attachment.OwnerRecord()); err != nil {
+			return err
 		}
 	}
 	return nil

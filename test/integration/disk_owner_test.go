@@ -1,7 +1,9 @@
 package integration
 
 import (
+	"bytes"
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -87,6 +89,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 	for method, arguments := range map[string]func() []any{
 		"detach_disk": func() []any { return []any{vm, disk} },
 		"resize_disk": func() []any { return []any{disk, 64} },
+		"delete_vm":   func() []any { return []any{vm} },
 	} {
 		It("stays free if "+method+" deletes the attachment Pod of an attach_disk that records its owner late", func(ctx context.Context) {
 			assigning, allow := holdRequests(func(_ int, r *http.Request) bool { return r.Method == http.MethodPatch && isAboutPVC(r) })
@@ -98,6 +101,30 @@ var _ = Describe("A disk in two calls at the same time", func() {
 			Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
 		})
 	}
+
+	It("stays free if the request with which a failed attach_disk records its owner arrives later", func(ctx context.Context) {
+		var deliver func() int
+		proxy.Reset(func(_ int, w http.ResponseWriter, r *http.Request, next http.Handler) {
+			body, _ := io.ReadAll(r.Body)
+			r.Body = io.NopCloser(bytes.NewReader(body))
+			if r.Method != http.MethodPatch || !isAboutPVC(r) || !bytes.Contains(body, []byte(`"`+manifest.LabelVM+`":"`+vm+`"`)) {
+				next.ServeHTTP(w, r)
+				return
+			}
+			delayed := r.Clone(context.WithoutCancel(ctx))
+			delayed.Body = io.NopCloser(bytes.NewReader(body))
+			deliver = func() int {
+				response := httptest.NewRecorder()
+				next.ServeHTTP(response, delayed)
+				return response.Code
+			}
+			panic(http.ErrAbortHandler)
+		})
+		failed := env.directorWithTimeouts(map[string]any{"request": "1s"})
+		Eventually(startCall(ctx, failed, "attach_disk", vm, disk)).WithContext(ctx).Should(Receive(HaveField("Error", Not(BeNil()))))
+		Expect(deliver()).To(Equal(http.StatusConflict))
+		Expect(env.getPVC(ctx, disk).Labels).NotTo(HaveKey(manifest.LabelVM))
+	})
 
 	for method, arguments := range map[string]func(ctx context.Context) []any{
 		"resize_disk": func(context.Context) []any { return []any{disk, 64} },
