@@ -1,6 +1,7 @@
 package disk
 
 import (
+	"cmp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -170,10 +171,13 @@ func lastStart(program corev1.ContainerStatus) metav1.Time {
 	return metav1.Time{}
 }
 
+// exitOfGo is the exit status of a Go program that panics, or cannot get memory or threads. It is also api.ExitUsage.
+const exitOfGo = 2
+
 // LostCheck reports whether the latest exclusivity check ended without a result. It may have removed the device node before.
 func LostCheck(attachment manifest.AttachmentPod) bool {
 	check := kube.EphemeralTermination(attachment.Pod, manifest.LatestExclusivityCheck(attachment))
-	return check != nil && kube.IsAborted(check)
+	return check != nil && (kube.IsAborted(check) || check.ExitCode == exitOfGo)
 }
 
 // AttachmentFailure returns the termination message of the attachment's program if it failed with a reason and is not running
@@ -183,10 +187,9 @@ func AttachmentFailure(attachment manifest.AttachmentPod) string {
 	if status.State.Running != nil {
 		return ""
 	}
-	for _, terminated := range []*corev1.ContainerStateTerminated{status.State.Terminated, status.LastTerminationState.Terminated} {
-		if terminated != nil && terminated.ExitCode == api.ExitFailed {
-			return manifest.TerminationMessage(terminated)
-		}
+	terminated := cmp.Or(status.State.Terminated, status.LastTerminationState.Terminated) // of the latest run
+	if terminated == nil || terminated.ExitCode != api.ExitFailed {
+		return ""
 	}
-	return ""
+	return manifest.TerminationMessage(terminated)
 }
