@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -211,10 +212,13 @@ func (inv inventory) addDiskOrphans(scan *orphanScan) {
 }
 
 // addOwnerProblems adds the disk if its owner record is invalid or names a VM that does not exist, or if its attachment Pod is lost or
-// terminating.
+// terminating. It ignores a disk that a VM of another director has.
 func (inv inventory) addOwnerProblems(scan *orphanScan, pvc manifest.DiskPVC) {
 	owner, ok := pvc.Owner()
-	vmPod, attachment := inv.findVMPod(owner.VM), manifest.FindAttachment(inv.pods, pvc.Name)
+	if inv.isOtherVM(owner.VM) {
+		return
+	}
+	vmPod, attachment := inv.findVMPod(owner.VM), manifest.FindAttachment(slices.Concat(inv.pods, inv.otherPods), pvc.Name)
 	lost, terminating := disk.InspectAttachment(vmPod, attachment)
 	switch {
 	case vmPod.Pod == nil && attachment.Pod == nil && !ok:

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -20,9 +21,12 @@ type inventory struct {
 	pdbs     []*policyv1.PodDisruptionBudget
 	// podTemplates are the PodTemplates of VMs with disk_strategy: recreate.
 	podTemplates []*corev1.PodTemplate
-	disks        []manifest.DiskPVC
-	ownedDisks   []manifest.DiskPVC // disks with an owner record
-	known        Known
+	// otherPods and otherTemplates belong to other directors, which may use disks that this one created.
+	otherPods      []*corev1.Pod
+	otherTemplates []*corev1.PodTemplate
+	disks          []manifest.DiskPVC
+	ownedDisks     []manifest.DiskPVC // disks with an owner record
+	known          Known
 	// unfinishedSnapshots are snapshots that no successful call returned.
 	unfinishedSnapshots []*extension.VolumeSnapshot
 }
@@ -52,18 +56,34 @@ func (c Collector) listInventory(ctx context.Context, cluster *kube.Client) (inv
 	if err != nil {
 		return inventory{}, err
 	}
-	pods, err := cluster.Pods.List(ctx, selection)
+	managed := kube.Selection{Labels: manifest.ManagedSelector}
+	pods, err := cluster.Pods.List(ctx, managed)
 	if err != nil {
 		return inventory{}, err
 	}
-	templates, err := cluster.PodTemplates.List(ctx, selection)
+	templates, err := cluster.PodTemplates.List(ctx, managed)
 	if err != nil {
 		return inventory{}, err
 	}
-	return inventory{
-		pods: pods.Items, services: services.Items, pdbs: pdbs.Items, podTemplates: templates.Items,
+	inv := inventory{
+		services: services.Items, pdbs: pdbs.Items,
 		disks: allDisks, ownedDisks: owned, known: c.Known, unfinishedSnapshots: unfinished,
-	}, nil
+	}
+	inv.pods, inv.otherPods = splitByDirector(pods.Items, c.Director)
+	inv.podTemplates, inv.otherTemplates = splitByDirector(templates.Items, c.Director)
+	return inv, nil
+}
+
+// splitByDirector separates the objects of the director from those of others.
+func splitByDirector[T metav1.Object](objects []T, director string) (own, others []T) {
+	for _, object := range objects {
+		if manifest.BelongsTo(object, director) {
+			own = append(own, object)
+		} else {
+			others = append(others, object)
+		}
+	}
+	return own, others
 }
 
 // listUnfinishedSnapshots returns none if the cluster does not serve VolumeSnapshots, or the CPI has no permission to list them
@@ -116,8 +136,16 @@ func (inv inventory) findVMPod(vmCID string) manifest.VMPod {
 
 // isVMPresent reports whether the VM Pod or PodTemplate that owns the attachment Pod exists.
 func (inv inventory) isVMPresent(attachment manifest.AttachmentPod) bool {
-	return slices.ContainsFunc(inv.pods, func(other *corev1.Pod) bool { return kube.IsOwnedBy(attachment, other.UID) }) ||
-		slices.ContainsFunc(inv.podTemplates, func(template *corev1.PodTemplate) bool { return kube.IsOwnedBy(attachment, template.UID) })
+	ownsPod := func(other *corev1.Pod) bool { return kube.IsOwnedBy(attachment, other.UID) }
+	ownsTemplate := func(template *corev1.PodTemplate) bool { return kube.IsOwnedBy(attachment, template.UID) }
+	return slices.ContainsFunc(inv.pods, ownsPod) || slices.ContainsFunc(inv.otherPods, ownsPod) ||
+		slices.ContainsFunc(inv.podTemplates, ownsTemplate) || slices.ContainsFunc(inv.otherTemplates, ownsTemplate)
+}
+
+// isOtherVM reports whether another director has a VM with the CID.
+func (inv inventory) isOtherVM(vmCID string) bool {
+	return slices.ContainsFunc(inv.otherPods, func(pod *corev1.Pod) bool { return pod.Name == vmCID }) ||
+		slices.ContainsFunc(inv.otherTemplates, func(template *corev1.PodTemplate) bool { return template.Name == vmCID })
 }
 
 func (inv inventory) hasVMBehind(service string) bool {
