@@ -77,7 +77,7 @@ var _ = Describe("findOrphans", func() {
 			"Pod/disk-1-attachment":       "its VM agent-a does not exist: deleted",
 			"Service/web":                 "has no VM: deleted",
 			"PodDisruptionBudget/g":       "its instance group has no VM: deleted",
-			"PodDisruptionBudget/g-disks": "its instance group has no VM: deleted",
+			"PodDisruptionBudget/g.disks": "its instance group has no VM: deleted",
 		}))
 	})
 
@@ -111,6 +111,19 @@ var _ = Describe("findOrphans", func() {
 		attachment.DeletionTimestamp = new(metav1.NewTime(now))
 		Expect(orphanReasons(inv)).To(HaveKeyWithValue("PersistentVolumeClaim/disk-1", ContainSubstring("it stays until VM agent-a stops using the disk: ")))
 		vmPod.Status.Phase = corev1.PodFailed
+		Expect(orphanReasons(inv)).To(BeEmpty())
+	})
+
+	It("keeps a disk and an attachment of a VM that belongs to another director", func() {
+		_, vmPod := newVM("agent-a")
+		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
+		used.Labels[manifest.LabelVM] = vmPod.Name
+		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
+		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
+		attachment.Spec.SchedulingGates = nil
+		inv := inventory{pods: []*corev1.Pod{attachment.Pod}, otherPods: []*corev1.Pod{vmPod.Pod}, ownedDisks: []manifest.DiskPVC{used}}
+		Expect(orphanReasons(inv)).To(BeEmpty())
+		inv.pods, inv.otherPods = nil, append(inv.otherPods, attachment.Pod)
 		Expect(orphanReasons(inv)).To(BeEmpty())
 	})
 

@@ -77,8 +77,9 @@ func AttachmentPDB(vm VM, pod VMPod) *policyv1.PodDisruptionBudget {
 	return newPDB(vm, pod, AttachmentPDBName(vm.Group), RoleAttachment, math.MaxInt32)
 }
 
-// AttachmentPDBName returns the name of the PodDisruptionBudget of the group's attachment Pods.
-func AttachmentPDBName(group string) string { return PDBName(group) + "-disks" }
+// AttachmentPDBName returns the name of the PodDisruptionBudget of the group's attachment Pods. With its dot, it differs from the names of
+// groups, such as "db-disks".
+func AttachmentPDBName(group string) string { return PDBName(group) + ".disks" }
 
 // newPDB returns a PodDisruptionBudget for the Pods of the VM's group with this role.
 func newPDB(vm VM, pod VMPod, name, role string, minAvailable int32) *policyv1.PodDisruptionBudget {

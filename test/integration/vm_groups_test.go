@@ -73,7 +73,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(Equal(2))
 		Eventually(func() int32 { return env.getPDB(ctx, groupName).Status.DisruptionsAllowed }).Should(Equal(int32(1)))
 
-		Eventually(func() int32 { return env.getPDB(ctx, groupName+"-disks").Status.CurrentHealthy }).Should(Equal(int32(1)))
+		Eventually(func() int32 { return env.getPDB(ctx, groupName+".disks").Status.CurrentHealthy }).Should(Equal(int32(1)))
 		Expect(apierrors.IsTooManyRequests(env.evictPod(ctx, disk+"-attachment"))).To(BeTrue())
 		Expect(env.evictPod(ctx, "agent-one")).To(Succeed())
 		Expect(apierrors.IsTooManyRequests(env.evictPod(ctx, "agent-two"))).To(BeTrue())
@@ -115,7 +115,7 @@ var _ = Describe("An instance group", func() {
 		Expect(env.minAvailable(ctx)).To(BeZero())
 		env.mustCall(ctx, "delete_vm", "agent-vm-4")
 		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName).Should(BeNil())
-		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName + "-disks").Should(BeNil())
+		Eventually(env.getPDB).WithContext(ctx).WithArguments(groupName + ".disks").Should(BeNil())
 		Expect(env.getPDB(ctx, "another")).NotTo(BeNil())
 	})
 
@@ -246,7 +246,7 @@ var _ = Describe("An instance group", func() {
 			env.createVMWithProperties(ctx, agent, maxOneUnavailable(), groupEnv(groupName))
 			Expect(env.minAvailable(ctx)).To(Equal(vms - 1))
 			Expect(env.getPDB(ctx, groupName).OwnerReferences).To(HaveLen(vms))
-			Expect(env.getPDB(ctx, groupName+"-disks").OwnerReferences).To(HaveLen(vms))
+			Expect(env.getPDB(ctx, groupName+".disks").OwnerReferences).To(HaveLen(vms))
 			return interrupted
 		})
 	})
