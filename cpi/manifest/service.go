@@ -70,9 +70,12 @@ func (s Service) meta(pod VMPod, director string) metav1.ObjectMeta {
 
 // JoinPatch returns the strategic merge patch that adds another VM to an existing Service and replaces its ports, if the Service is
 // unchanged since it was read. Fields that are not in the patch stay: the cluster IP, the load balancer, and the node ports of ports with
-// the same names.
-func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, director string) []byte {
+// the same names. If the Service was kept and is not any longer, others are the other VMs behind it, which also become its owners.
+func (s Service) JoinPatch(existing *corev1.Service, pod VMPod, others []VMPod, director string) []byte {
 	meta := s.meta(pod, director)
+	for _, other := range others {
+		meta.OwnerReferences = append(meta.OwnerReferences, other.OwnerReference())
+	}
 	ports := []any{map[string]any{"$patch": "replace"}}
 	for _, port := range s.Ports {
 		ports = append(ports, port)

@@ -42,11 +42,11 @@ var _ = Describe("A Service", func() {
 		next.ExternalIPs = nil
 		other := runningPod(testVM())
 		other.Name, other.UID = "agent-b2", "uid-of-another"
-		patch := next.JoinPatch(existing, other, "d1")
+		patch := next.JoinPatch(existing, other, nil, "d1")
 		expectGolden("service-joined", applyPatch(existing, patch))
 
 		next.Keep = true
-		patch = next.JoinPatch(existing, other, "d1")
+		patch = next.JoinPatch(existing, other, nil, "d1")
 		Expect(applyPatch(existing, patch).OwnerReferences).To(BeEmpty())
 	})
 })

@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,8 +40,18 @@ func (s *Session) ensureService(service manifest.Service, pod manifest.VMPod) er
 		if err := s.checkDirector("Service", existing); err != nil {
 			return kube.Plan[*corev1.Service]{}, err
 		}
-		return kube.Plan[*corev1.Service]{Patch: service.JoinPatch(existing, pod, s.Director)}, nil
+		others, err := s.listNewOwners(service, existing, pod)
+		return kube.Plan[*corev1.Service]{Patch: service.JoinPatch(existing, pod, others, s.Director)}, err
 	})
+}
+
+// listNewOwners returns the other VMs behind a Service that was kept until now, and therefore has no owners.
+func (s *Session) listNewOwners(service manifest.Service, existing *corev1.Service, pod manifest.VMPod) ([]manifest.VMPod, error) {
+	if service.Keep || !manifest.IsKept(existing) {
+		return nil, nil
+	}
+	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.ManagedSelector + "," + manifest.ServiceLabel(service.Name)})
+	return slices.DeleteFunc(manifest.VMPods(found.Items), func(other manifest.VMPod) bool { return other.UID == pod.UID }), err
 }
 
 // checkDirector rejects an existing object that does not belong to this director.

@@ -102,7 +102,7 @@ var _ = Describe("A Service", func() {
 		Expect(env.getService(ctx, "web").Spec.SessionAffinity).To(Equal(corev1.ServiceAffinityClientIP))
 	})
 
-	It("with keep remains after its last VM, and the next VM uses it", func(ctx context.Context) {
+	It("with keep remains after its last VM, and the next VM uses it, until a VM without keep makes all its VMs the owners", func(ctx context.Context) {
 		properties := servicesProperties(namedService(map[string]any{"keep": true}))
 		env.createVMWithProperties(ctx, "one", properties, nil)
 		first := env.getService(ctx, "web")
@@ -110,7 +110,7 @@ var _ = Describe("A Service", func() {
 		env.createVMWithProperties(ctx, "two", properties, nil)
 		Expect(env.getService(ctx, "web").UID).To(Equal(first.UID))
 		env.createVMWithProperties(ctx, "three", servicesProperties(namedService(nil)), nil)
-		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-three")))
+		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-two"), HaveField("Name", "agent-three")))
 	})
 
 	It("that belongs to another user is not changed, and the VM is not created", func(ctx context.Context) {
