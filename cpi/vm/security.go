@@ -24,11 +24,15 @@ type Security struct {
 	SeccompProfile *corev1.SeccompProfile `json:"seccomp_profile"`
 }
 
-// check rejects profiles that the API server would reject, with an error that names the cloud property. It also rejects profiles
-// without effect: to a privileged container, Kubernetes applies no seccomp profile, and container runtimes do not apply their
+// check rejects profiles that the API server would reject, with an error that names the cloud property. It also rejects what has no effect:
+// a privileged container has all capabilities, and to it, Kubernetes applies no seccomp profile, and container runtimes do not apply their
 // default AppArmor profile (https://kubernetes.io/docs/tutorials/security/seccomp/; containerd,
 // internal/cri/sputil/apparmor_linux.go).
 func (s Security) check() error {
+	if s.privileged() && s.Capabilities != nil {
+		return call.InvalidPropertyf("cloud_properties.security.capabilities have no effect on a privileged VM, which has all; " +
+			"set cloud_properties.security.privileged to false, or remove the capabilities")
+	}
 	if profile := s.SeccompProfile; profile != nil {
 		if err := checkProfile("seccomp_profile", string(profile.Type), profile.LocalhostProfile); err != nil {
 			return err

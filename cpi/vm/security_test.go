@@ -38,13 +38,15 @@ var _ = Describe("The cloud property security", func() {
 			`{"seccomp_profile": {"type": "Unconfined"}}`, `{"privileged": true, "seccompProfile": {"type": "Unconfined"}}`),
 	)
 
-	DescribeTable("rejects profiles that are invalid or have no effect",
+	DescribeTable("rejects profiles and capabilities that are invalid or have no effect",
 		func(security, message string) {
 			_, err := parse(security)
 			Expect(err).To(MatchError(ContainSubstring("cloud_properties")))
 			Expect(err).To(MatchError(ContainSubstring(message)))
 			Expect(call.CPIError.Is(err)).To(BeTrue())
 		},
+		Entry("capabilities of a privileged VM", `{"capabilities": {"drop": ["SYS_ADMIN"]}}`,
+			"security.capabilities have no effect on a privileged VM"),
 		Entry("an unknown type", `{"privileged": false, "seccomp_profile": {"type": "Default"}}`,
 			`security.seccomp_profile.type "Default" is not valid; use RuntimeDefault, Localhost or Unconfined`),
 		Entry("a missing type", `{"privileged": false, "apparmor_profile": {}}`, `security.apparmor_profile.type "" is not valid`),
