@@ -19,14 +19,29 @@ func (s *Session) Delete(cid string) error {
 		return err
 	}
 	selection := kube.Selection{Labels: manifest.LabelRole + "=" + manifest.RoleVM}
-	user, used, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
+	pod, used, err := s.Pods.Find(s.Ctx, selection, func(pod *corev1.Pod) bool {
 		return stemcell.SameImage(manifest.StemcellOf(pod), cid)
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case used:
-		return call.CodeStemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, user.Name)
+	}
+	if used {
+		return stemcellInUseError(cid, pod.Name)
+	}
+	// A VM with disk_strategy: recreate has no Pod after an eviction.
+	selection = kube.Selection{Labels: manifest.ManagedSelector}
+	template, used, err := s.PodTemplates.Find(s.Ctx, selection, func(template *corev1.PodTemplate) bool {
+		return stemcell.SameImage(manifest.StemcellOf(manifest.PodFromTemplate(template, "")), cid)
+	})
+	if err != nil {
+		return err
+	}
+	if used {
+		return stemcellInUseError(cid, template.Name)
 	}
 	return stemcellError(s.store().Delete(s.Ctx, cid))
+}
+
+func stemcellInUseError(cid, vm string) error {
+	return call.CodeStemcellInUse.Errorf("stemcell %s is in use by VM %s; delete or recreate that VM first", cid, vm)
 }

@@ -61,10 +61,10 @@ var _ = Describe("A heavy stemcell", func() {
 	}
 	deleteRequest := HavePrefix("DELETE /v2/bosh/stemcells/manifests/sha256:")
 
-	It("is created without a request to the cluster, and deleted with one that finds VMs that use it", func(ctx context.Context) {
+	It("is created without a request to the cluster, and deleted with two that find VMs that use it", func(ctx context.Context) {
 		Expect(proxy.Requests()).To(BeEmpty())
 		env.mustCall(ctx, "delete_stemcell", cid)
-		Expect(proxy.Requests()).To(ConsistOf("GET namespaces/" + env.namespace + "/pods"))
+		Expect(proxy.Requests()).To(Equal([]string{"GET namespaces/" + env.namespace + "/pods", "GET namespaces/" + env.namespace + "/podtemplates"}))
 		Expect(registry.Requests()).To(ContainElement(deleteRequest))
 		env.mustCall(ctx, "delete_stemcell", cid)
 	})
@@ -78,6 +78,12 @@ var _ = Describe("A heavy stemcell", func() {
 		Expect(env.mustFail(ctx, "delete_stemcell", cid)).To(Equal(director.Error{Type: "Bosh::Clouds::CloudError",
 			Message: "stemcell " + cid + " is in use by VM agent-one; delete or recreate that VM first [stemcell-in-use]"}))
 		Expect(registry.Requests()).NotTo(ContainElement(deleteRequest))
+	})
+
+	It("keeps its image for a VM with disk_strategy: recreate after the eviction of its Pod", func(ctx context.Context) {
+		env.mustCall(ctx, "create_vm", "one", cid, map[string]any{"disk_strategy": "recreate", "ephemeral_disk": 64}, dynamicNetwork(), []string{}, map[string]any{})
+		env.deletePodAndWait(ctx, "agent-one")
+		Expect(env.mustFail(ctx, "delete_stemcell", cid).Message).To(ContainSubstring("in use by VM agent-one"))
 	})
 
 	It("is pulled with a Secret in the namespace that has the credentials of the current configuration", func(ctx context.Context) {
