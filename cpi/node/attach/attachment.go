@@ -14,8 +14,6 @@ import (
 	"runtime/debug"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/device"
 	"bosh-kubernetes-cpi/cpi/node/lock"
@@ -47,25 +45,12 @@ func newAttachment(sys system.System, disk api.Disk) attachment {
 
 // hold takes the lock, which reports to others that the disk is published. The caller releases it.
 func (a attachment) hold() (*lock.Lock, error) {
-	a.lowerOOMScore()
 	held, err := lock.Take(a.sys, a.lock)
 	if err != nil {
 		return nil, api.Errorf("disk-lock-failed", "cannot create the lock of disk %s in VM %s: %w", a.disk.CID, a.disk.VM, err)
 	}
 	a.removeVMDirectories()
 	return held, nil
-}
-
-// lowerOOMScore makes the kernel kill other programs first when the node's memory is used up. It sets the score of guaranteed Pods. If an
-// attachment is killed while its Pod is being deleted, the kubelet does not restart it, and unmaps the volume although the VM uses its
-// filesystem. Without CAP_SYS_RESOURCE, the score stays as set by the kubelet.
-func (a attachment) lowerOOMScore() {
-	file, err := a.sys.Open("/proc/self/oom_score_adj", unix.O_WRONLY, 0)
-	if err != nil {
-		return
-	}
-	defer file.Close()
-	_ = file.WriteAt([]byte("-997"), 0)
 }
 
 // waitForStop waits for a signal to stop, with little memory and without waking up: a node can have many attachments.

@@ -5,6 +5,7 @@ package attach
 import (
 	"context"
 	"errors"
+	"log/slog"
 
 	"bosh-kubernetes-cpi/cpi/node/api"
 	"bosh-kubernetes-cpi/cpi/node/device"
@@ -41,7 +42,10 @@ func Check(ctx context.Context, sys system.System, disk api.Disk) error {
 	if err != nil || running || checked.loop == nil { // a running attachment frees it itself
 		return err
 	}
-	return checked.loop.Free()
+	if err := attempt(ctx, checked.loop.Free); err != nil { // the VM no longer has the disk: the check passed
+		slog.Warn("cannot free the loop device", "disk", disk.CID, "cause", err)
+	}
+	return nil
 }
 
 // removeNode removes the node while the device is open exclusively, and reports whether the attachment runs. A device without a visible

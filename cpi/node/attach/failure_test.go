@@ -48,7 +48,7 @@ var _ = Describe("An attachment that cannot publish its disk", func() {
 		}), disk)
 		Expect(r.wait()).To(MatchError(unix.EIO))
 		Expect(f.loops()).To(HaveLen(1))
-		Expect(f.log).To(gbytes.Say("cannot free the loop device"))
+		Expect(f.log).To(gbytes.Say("cannot free the device"))
 	})
 
 	It("keeps the loop device of another attachment", func() {
@@ -65,6 +65,13 @@ var _ = Describe("An attachment that cannot publish its disk", func() {
 		Expect(f.loops()).To(HaveLen(1))
 		other.stop()
 		Expect(other.wait()).To(Succeed())
+	})
+
+	It("removes the node of a Block volume without a lock, because the CPI releases the disk then", func() {
+		f.addBlockVolume()
+		f.Write(lockPath+".new/file", "")
+		_ = expectCode(run(attach.Run, f.System(), disk), "disk-lock-failed")
+		Expect(f.exists(nodePath)).To(BeFalse())
 	})
 
 	It("fails if the VM keeps it from creating the lock", func() {

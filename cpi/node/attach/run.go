@@ -25,6 +25,7 @@ var errReplaced = errors.New("another attachment of the disk took over")
 // until then, the disk must not be attached to another VM. A stop during publishing takes effect after it.
 func Run(ctx context.Context, sys system.System, disk api.Disk) error {
 	a := newAttachment(sys, disk)
+	sys.LowerOOMScore()
 	working := context.WithoutCancel(ctx)
 	published, err := a.publish(working)
 	if err != nil {
@@ -172,9 +173,6 @@ func ifCurrent(held *lock.Lock, do func() error) error {
 // can get the loop device, and the VM must not find that disk at this node. If it fails, the next start of this program continues with
 // them.
 func (a attachment) withdraw(prepared *volume.Device) {
-	if prepared.Path == blockVolume {
-		return
-	}
 	err := a.whileFree(prepared.Path, prepared.Numbers, func() error {
 		held, err := lock.Held(a.sys, a.lock)
 		if held {
@@ -189,6 +187,6 @@ func (a attachment) withdraw(prepared *volume.Device) {
 		err = prepared.Free()
 	}
 	if err != nil {
-		slog.Warn("cannot free the loop device", "disk", a.disk.CID, "cause", err)
+		slog.Warn("cannot free the device", "disk", a.disk.CID, "cause", err)
 	}
 }

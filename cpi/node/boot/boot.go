@@ -11,6 +11,7 @@ import (
 	"errors"
 	"io/fs"
 	"log"
+	"path/filepath"
 	"runtime"
 	"time"
 
@@ -96,7 +97,7 @@ func (v *vm) start(ctx context.Context, init string) error {
 		v.installMountWrappers,
 		v.installRebootPrograms,
 		v.allowDevices,
-		v.protectSharedMemory,
+		v.resetSharedMemory,
 		v.createStore,
 		v.mountPersistentDisk,
 		v.waitForOtherDisks,
@@ -142,14 +143,24 @@ func (v *vm) allowDevices(context.Context) error {
 	return mounts.Remount(v.sys, devices, unix.MS_RDONLY|unix.MS_NODEV)
 }
 
-// protectSharedMemory sets the sticky bit of /dev/shm, as on other VMs. In a volume of a Pod, any user can remove all files. The sticky bit
-// limits that to the owner of a file.
-func (v *vm) protectSharedMemory(context.Context) error {
-	exists, err := files.IsDirectory(v.sys, "/dev/shm")
+// resetSharedMemory empties /dev/shm, which the container of the last boot left to this one, and sets its sticky bit, as on other VMs. In a
+// volume of a Pod, any user can remove all files. The sticky bit limits that to the owner of a file.
+func (v *vm) resetSharedMemory(context.Context) error {
+	const directory = "/dev/shm"
+	exists, err := files.IsDirectory(v.sys, directory)
 	if err != nil || !exists {
 		return err
 	}
-	return v.sys.Chmod("/dev/shm", fs.ModeSticky|0o777)
+	names, err := v.sys.ReadDir(directory)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := v.sys.RemoveAll(filepath.Join(directory, name)); err != nil {
+			return err
+		}
+	}
+	return v.sys.Chmod(directory, fs.ModeSticky|0o777)
 }
 
 func (v *vm) createStore(context.Context) error { return v.sys.MkdirAll(store, 0o755) }

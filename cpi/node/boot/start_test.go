@@ -50,6 +50,12 @@ var _ = Describe("The start of a VM", func() {
 		Expect(info.Mode() & (os.ModeSticky | os.ModePerm)).To(Equal(os.ModeSticky | 0o777))
 	})
 
+	It("empties /dev/shm, which is that of the Pod", func() {
+		root.write("dev/shm/segment/of-the-last-boot", "")
+		root.expectBoot()
+		Expect(os.ReadDir(root.path("dev/shm"))).To(BeEmpty())
+	})
+
 	It("makes device nodes usable", func() {
 		root.setInit(`PATH=$HOST_PATH; findmnt -no OPTIONS "$root/dev/bosh" >>"$root/calls"`)
 		c := root.start(volumes + `mount -o remount,bind,nodev,ro,noexec "$root/dev/bosh"`)

@@ -55,6 +55,22 @@ var _ = Describe("Opening a device exclusively", func() {
 		Expect(file.Close()).To(Succeed())
 	})
 
+	It("succeeds if it is write-protected", func() {
+		c := newContainer()
+		loop := c.bind(c.system(nil), image)
+		opens := 0
+		file, err := device.OpenExclusive(c.system(func(call, path string) error {
+			if call == "open" && path == loop.Path() {
+				if opens++; opens == 1 {
+					return unix.EROFS
+				}
+			}
+			return nil
+		}), loop.Path())
+		Expect(err).NotTo(HaveOccurred())
+		Expect(file.Close()).To(Succeed())
+	})
+
 	DescribeTable("fails with ErrGone only if the device does not exist any more", func(errno unix.Errno, isGone bool) {
 		_, err := device.OpenExclusive(system.System{Before: failing("open", errno)}, "/dev/volume")
 		Expect(err).To(MatchError(error(errno)))

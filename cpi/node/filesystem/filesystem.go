@@ -37,15 +37,18 @@ type Info struct {
 // IsSupported reports whether this package can change the filesystem.
 func (i Info) IsSupported() bool { return i.SizeBytes > 0 }
 
-// Make creates a filesystem of the type, with the UUID, on a device or in an image file, and does not discard blocks. kib is the size of an
-// ext4 filesystem; 0 is the whole device. XFS always gets the whole device.
+// Make creates a filesystem of the type, with the UUID, on a device or in a new image file, and does not discard blocks. kib is the size of
+// an ext4 filesystem on a device, and 0 for an image file. XFS always gets the whole device.
+//
+// The journal of an image file needs no initialization, because a new file contains only zeros. A device may have an old journal.
 func Make(ctx context.Context, sys system.System, path, filesystem, uuid string, kib int64) error {
 	switch filesystem {
 	case api.Ext4:
-		arguments := []string{"-q", "-F", "-m", "1", "-U", uuid, "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", sys.Path(path)}
+		options, size := "nodiscard,lazy_itable_init=1,lazy_journal_init=1", []string(nil)
 		if kib > 0 {
-			arguments = append(arguments, strconv.FormatInt(kib, 10)+"k")
+			options, size = "nodiscard,lazy_itable_init=1,lazy_journal_init=0", []string{strconv.FormatInt(kib, 10) + "k"}
 		}
+		arguments := append([]string{"-q", "-F", "-m", "1", "-U", uuid, "-E", options, sys.Path(path)}, size...)
 		_, err := sys.MustRun(ctx, "mkfs.ext4", arguments...)
 		return err
 	case api.XFS:

@@ -61,7 +61,7 @@ func probe(ctx context.Context, sys system.System, path string) (kind, error) {
 	}
 	switch output.Status {
 	case 0:
-		return kind{known: parseType(output.Stdout)}, nil
+		return kind{known: parseType(output.Stdout)}, nil // which may be empty
 	case blkidNothing:
 		if output.Stderr != "" { // it could not read the device
 			break
@@ -73,12 +73,17 @@ func probe(ctx context.Context, sys system.System, path string) (kind, error) {
 	return kind{}, fmt.Errorf("cannot inspect %s: blkid failed with exit status %d: %s", path, output.Status, output.Stderr)
 }
 
-// parseType returns the type in the output of blkid: of a filesystem or of a partition table.
+// parseType returns the type in the output of blkid: of a filesystem or of a partition table. It returns "" if blkid only reports that the
+// device is a partition.
 func parseType(output string) string {
-	values := map[string]string{}
+	values, found := map[string]string{}, false
 	for line := range strings.Lines(output) {
 		key, value, _ := strings.Cut(strings.TrimSpace(line), "=")
 		values[key] = value
+		found = found || key != "" && key != "DEVNAME" && !strings.HasPrefix(key, "PART_ENTRY_")
+	}
+	if !found && len(values) > 0 {
+		return ""
 	}
 	for _, key := range []string{"TYPE", "PTTYPE"} {
 		if values[key] != "" {

@@ -147,6 +147,11 @@ var _ = Describe("Inspect", func() {
 		Entry("if it finds something that is neither a filesystem nor a partition table", "echo USAGE=other", "other", false),
 	)
 
+	It("finds a blank disk that is a partition", func() {
+		filesystems.FakeProgram("blkid", "echo DEVNAME=/disk; echo PART_ENTRY_SCHEME=gpt; echo PART_ENTRY_NUMBER=1")
+		Expect(inspect(newRoot(2 * mib))).To(Equal(filesystem.Content{Blank: true}))
+	})
+
 	DescribeTable("fails if blkid", func(blkid, message string) {
 		filesystems.FakeProgram("blkid", blkid)
 		Expect(inspect(newRoot(2 * mib))).Error().To(MatchError(ContainSubstring(message)))

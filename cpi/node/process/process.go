@@ -21,6 +21,7 @@ import (
 type Process struct {
 	ID, Parent int    // in the PID namespace of this program
 	Name       string // the process can choose it
+	Exited     bool   // only its parent did not notice yet: a zombie
 	VM         string // NAMESPACE/NAME, or "": see Read
 	// Level is the number of PID namespaces in which the process has an ID, beginning with that of this program. InnerID is its ID in the
 	// innermost one. Both are 0 in gVisor, which does not report them.
@@ -110,6 +111,8 @@ func parseStatus(id int, status string) (Process, error) {
 		switch name {
 		case "Name":
 			process.Name = strings.TrimPrefix(value, "\t")
+		case "State":
+			process.Exited = strings.HasPrefix(strings.TrimSpace(value), "Z")
 		case "PPid":
 			complete = true
 			process.Parent, err = strconv.Atoi(strings.TrimSpace(value))

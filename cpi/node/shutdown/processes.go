@@ -106,7 +106,7 @@ func isSelf(p process.Process, byID map[int]process.Process) bool {
 	return false
 }
 
-// isStoppable reports whether the process is in the PID namespace, and is not a kernel thread, and has not exited.
+// isStoppable reports whether the process is in the PID namespace, and has not exited.
 func (v vm) isStoppable(p process.Process, namespace string) (bool, error) {
 	own, err := v.namespace(p.ID)
 	if err != nil {
@@ -115,14 +115,7 @@ func (v vm) isStoppable(p process.Process, namespace string) (bool, error) {
 	// In a VM with reduced security, the PID namespace of some processes cannot be read. Those in nested namespaces have another level. On
 	// the node, such a process may be of another VM.
 	unknown := own == "" || namespace == ""
-	if unknown && v.fromNode || !unknown && own != namespace {
-		return false, nil
-	}
-	command, err := v.sys.ReadFile(fmt.Sprintf("/proc/%d/cmdline", p.ID))
-	if system.Gone(err) {
-		return false, nil
-	}
-	return len(command) > 0, err
+	return !p.Exited && (own == namespace || unknown && !v.fromNode), nil
 }
 
 // namespace returns the PID namespace of the process, or "" if the process exited, or this program is not allowed to read it. On the node,

@@ -26,6 +26,7 @@ func Reboot(ctx context.Context, sys system.System, request api.VMReboot) error 
 }
 
 func reboot(ctx context.Context, sys system.System, request api.VMReboot, timeouts timeouts) error {
+	sys.LowerOOMScore()
 	init, handle, err := openInit(ctx, sys, request.VM)
 	if err != nil {
 		return err

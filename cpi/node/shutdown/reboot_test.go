@@ -34,8 +34,8 @@ var _ = Describe("A reboot", func() {
 		supervisor, monit := start(root, "runsv", 18), start(root, "monit", 16)
 		monit.setParent(supervisor)
 		job, logger, nested := start(root, "job", 17), start(root, "svlogd", 19), start(root, "in a container of the VM", 21, 1)
-		kernelThread, other := start(root, "kernel thread", 20), start(root, "in another VM", 22)
-		root.Write(kernelThread.file("cmdline"), "")
+		zombie, other := start(root, "zombie", 20), start(root, "in another VM", 22)
+		root.Write(zombie.file("status"), fmt.Sprintf("Name:\tzombie\nState:\tZ (zombie)\nPPid:\t%d\nNSpid:\t%d\t20\n", init.id, zombie.id))
 		root.Link("pid:[other]", other.file("ns/pid"))
 		sys := root.System()
 		sys.Before = func(call, path string) error {
@@ -51,7 +51,7 @@ var _ = Describe("A reboot", func() {
 		Eventually(result).Should(Receive(BeNil()))
 		Expect(job.endedBy()).To(Equal(syscall.SIGTERM))
 		Expect(init.endedBy()).To(Equal(syscall.SIGKILL))
-		for _, p := range []*runningProcess{logger, nested, kernelThread, other, monit} {
+		for _, p := range []*runningProcess{logger, nested, zombie, other, monit} {
 			Expect(p.isRunning()).To(BeTrue())
 		}
 	})

@@ -141,7 +141,7 @@ var _ = Describe("A stop in the VM", func() {
 		init, job := start(root, "runsvdir", 1), start(root, "job", 17)
 		sys := root.System()
 		sys.Before = func(_, path string) error {
-			if strings.HasSuffix(path, "/cmdline") {
+			if path == "/"+job.file("ns/pid") {
 				return unix.EIO
 			}
 			return nil

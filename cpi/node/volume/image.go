@@ -5,6 +5,7 @@ package volume
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -127,7 +128,7 @@ func checkSpace(sys system.System, disk api.Disk, allocated int64) error {
 }
 
 // allocateImage makes the image file as large as the disk. If the disk is preallocated, it allocates the full size, including the blocks
-// that mkfs or the VM discarded. If the volume has too little space, it allocates nothing, to leave the space to other users.
+// that mkfs or the VM discarded. It does not fail if that fails when the attachment starts again: the VM waits for its disk.
 func allocateImage(sys system.System, disk api.Disk) error {
 	file, err := sys.Open(imagePath, unix.O_RDWR, 0)
 	if err != nil {
@@ -138,21 +139,38 @@ func allocateImage(sys system.System, disk api.Disk) error {
 	if err != nil {
 		return err
 	}
-	size := max(stat.Size, disk.SizeMiB*mib)
-	if size > stat.Size || disk.Preallocate {
-		if err := checkSpace(sys, disk, stat.Blocks*512); err != nil {
+	allocated, size := stat.Blocks*512, max(stat.Size, disk.SizeMiB*mib)
+	if size > stat.Size {
+		if err := checkSpace(sys, disk, allocated); err != nil {
 			return err
 		}
-	}
-	if size > stat.Size {
 		if err := errors.Join(file.Truncate(size), file.Sync()); err != nil {
 			return err
 		}
 	}
-	if disk.Preallocate {
-		if err := file.Allocate(size); err != nil {
-			return api.Errorf("preallocation-failed", "cannot preallocate disk %s on its volume (cloud_properties.preallocate): %w", disk.CID, err)
-		}
+	if !disk.Preallocate {
+		return nil
+	}
+	published, err := sys.Exists(marker)
+	if err != nil {
+		return err
+	}
+	err = preallocate(sys, disk, file, allocated, size)
+	if err != nil && published {
+		slog.Warn("cannot preallocate the disk again", "cause", err)
+		return nil
+	}
+	return err
+}
+
+// preallocate allocates the full size of the image file. If the volume has too little space, it allocates nothing, to leave the space to
+// other users.
+func preallocate(sys system.System, disk api.Disk, file *system.File, allocated, size int64) error {
+	if err := checkSpace(sys, disk, allocated); err != nil {
+		return err
+	}
+	if err := file.Allocate(size); err != nil {
+		return api.Errorf("preallocation-failed", "cannot preallocate disk %s on its volume (cloud_properties.preallocate): %w", disk.CID, err)
 	}
 	return nil
 }

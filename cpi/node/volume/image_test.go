@@ -239,5 +239,16 @@ var _ = Describe("A Filesystem volume", func() {
 			expectCode(err, "preallocation-failed", "cannot preallocate disk disk-"+uuid+" on its volume (cloud_properties.preallocate): ")
 			Expect(loops(sys)).To(BeEmpty())
 		})
+
+		It("does not fail if it cannot allocate the blocks again when the attachment starts again, because the VM waits for its disk", func() {
+			writeFile(sys, "/markers/attached", "")
+			sys.Before = func(call, _ string) error {
+				if call == "fallocate" {
+					return unix.ENOSPC
+				}
+				return nil
+			}
+			mustPrepare(sys, preallocated(ext4Disk))
+		})
 	})
 })
