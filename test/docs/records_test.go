@@ -39,6 +39,10 @@ var _ = DescribeTable("reliability.md has the counts of the recorded run, which 
 			fmt.Sprintf("%s random calls", thousands(counts["random calls"].Tried)),
 		}
 	}),
+	Entry("interleavings", "interleavings.json", func(counts map[string]chaos.Total) []string {
+		interleavings := counts["interleavings"]
+		return []string{fmt.Sprintf("all %s interleavings of %d pairs passed", thousands(interleavings.Tried), interleavings.Groups)}
+	}),
 	Entry("the chaos test", "chaos.json", func(counts map[string]chaos.Total) []string {
 		return []string{fmt.Sprintf("%s calls, %d of them killed, and %d faults",
 			thousands(counts["calls"].Tried), counts["killed calls"].Tried, counts["faults"].Tried)}
