@@ -73,6 +73,13 @@ var _ = Describe("Alert rules for VMs and disks", func() {
 		}
 	})
 
+	It("exclude the PodDisruptionBudgets of attachment Pods, which are never met", func() {
+		excluded := regexp.MustCompile(`poddisruptionbudget!~"([^"]+)"`).FindStringSubmatch(readFile(alertRulesFile))
+		Expect(excluded).To(HaveLen(2))
+		Expect(manifest.AttachmentPDBName("db")).To(MatchRegexp("^(" + excluded[1] + ")$"))
+		Expect(manifest.PDBName("db-disks")).NotTo(MatchRegexp("^(" + excluded[1] + ")$"))
+	})
+
 	It("use only labels that VMs and disks have", func() {
 		known := []string{manifest.LabelManagedBy, manifest.LabelRole, manifest.LabelVM, manifest.LabelDisk}
 		for _, metadataKey := range []string{"deployment", "job", "index"} { // set by the director
