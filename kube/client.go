@@ -66,8 +66,8 @@ func New(options Options, component string, retryTimeout time.Duration) (*Client
 }
 
 // dialTimeout limits an attempt to connect. It is shorter than client-go's 30 seconds, because TCP sends the packets of one attempt at
-// growing intervals: a new attempt notices sooner that the network is back.
-const dialTimeout = 5 * time.Second
+// growing intervals: a new attempt notices sooner that the network is back. It leaves time to ask a second name server after 5 seconds.
+const dialTimeout = 10 * time.Second
 
 // NewForConfig is like New, but takes connection settings.
 func NewForConfig(config *rest.Config, namespace string, retryTimeout time.Duration) (*Client, error) {

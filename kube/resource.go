@@ -127,7 +127,7 @@ func (r *Resource[T, L]) DeleteInState(ctx context.Context, obj T) (Deletion, er
 	return DeletedLater, err
 }
 
-// delete sends the request. It sets lost, which may be nil, if a response is lost.
+// delete sends the request. It sets lost, which may be nil, if it is not known whether an attempt succeeded.
 func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, preconditions metav1.Preconditions, lost *bool) error {
 	_, err := r.send(ctx, "delete", obj.GetName(), func(ctx context.Context) (none T, err error) {
 		err = r.requests.delete(ctx, obj.GetName(), metav1.DeleteOptions{
@@ -135,7 +135,7 @@ func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, 
 			Preconditions:      &preconditions,
 			PropagationPolicy:  new(metav1.DeletePropagationBackground),
 		})
-		if lost != nil && isTransportError(err) {
+		if lost != nil && err != nil && isTransient(err) { // also an error response of a server that stopped to wait for etcd
 			*lost = true
 		}
 		return none, err

@@ -47,11 +47,11 @@ func isTransient(err error) bool {
 		apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) || apierrors.IsInternalError(err)
 }
 
-// isDialTimeout reports whether a connection could not be opened in time. Its error is also a [context.DeadlineExceeded], although no
-// context ended.
+// isDialTimeout reports whether a connection to the API server, or to the proxy in front of it, could not be opened in time. Its error is
+// also a [context.DeadlineExceeded], although no context ended.
 func isDialTimeout(err error) bool {
 	operation, ok := errors.AsType[*net.OpError](err)
-	return ok && operation.Op == "dial" && operation.Timeout()
+	return ok && (operation.Op == "dial" || operation.Op == "proxyconnect") && operation.Timeout()
 }
 
 // isNotTLS reports whether the server at an https:// URL does not use TLS.

@@ -82,10 +82,15 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 }
 
 // connectionChecksum returns a checksum of the API server's URL, its CA, and the credentials in the kubeconfig, which a running process
-// does not read again.
+// does not read again, unlike a token's file.
 func connectionChecksum(config *rest.Config) string {
-	settings := fmt.Sprintf("%q", []string{config.Host, string(config.CAData), config.BearerToken, config.Username, config.Password,
-		string(config.CertData), string(config.KeyData), config.Impersonate.UserName})
+	token, plugin := cmp.Or(config.BearerTokenFile, config.BearerToken), ""
+	if exec := config.ExecProvider; exec != nil {
+		plugin = fmt.Sprintf("%q %q %q", exec.Command, exec.Args, exec.Env)
+	}
+	settings := fmt.Sprintf("%q %q", []string{config.Host, config.ServerName, string(config.CAData), token, config.Username, config.Password,
+		string(config.CertData), string(config.KeyData), plugin, config.Impersonate.UserName, config.Impersonate.UID},
+		config.Impersonate.Groups)
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(settings)))
 }
 

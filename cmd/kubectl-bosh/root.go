@@ -186,9 +186,9 @@ var (
 	publishedNodeImage  string
 )
 
-var fileOfRepository = regexp.MustCompile(`\b(docs|manifests)/[a-z/-]+\.(md|ya?ml)`)
+var fileOfRepository = regexp.MustCompile(`\b(docs|manifests)/[a-z/-]+\.(md|yaml)|manifests/director-kubeconfig\.yml`)
 
-// linkDocs replaces the paths of the documentation's pages and of manifests by their URLs, if the plugin is published.
+// linkDocs replaces the paths of the documentation's pages, and of manifests in errors, by their URLs, if the plugin is published.
 func linkDocs(text string) string {
 	home, _, isPublished := strings.Cut(publishedRelease, "/releases/download/")
 	if !isPublished {

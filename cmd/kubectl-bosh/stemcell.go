@@ -137,7 +137,7 @@ func (o stemcellOptions) write(ctx context.Context, image, dir string) (path str
 // registryRemedies replace those for the configuration of the CPI, which this program does not have.
 var registryRemedies = map[error]string{
 	stemcell.ErrDenied:    "log in with `docker login`, as a user with permission to pull the image",
-	stemcell.ErrUntrusted: "install the registry's CA certificate on this host",
+	stemcell.ErrUntrusted: "use a registry with TLS, and a certificate that this host trusts",
 	stemcell.ErrNotFound:  "check the name and the tag",
 }
 

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
@@ -51,7 +52,23 @@ func (s *Session) listNewOwners(service manifest.Service, existing *corev1.Servi
 		return nil, nil
 	}
 	found, err := s.Pods.List(s.Ctx, kube.Selection{Labels: manifest.ManagedSelector + "," + manifest.ServiceLabel(service.Name)})
-	return slices.DeleteFunc(manifest.VMPods(found.Items), func(other manifest.VMPod) bool { return other.UID == pod.UID }), err
+	if err != nil {
+		return nil, err
+	}
+	templates, err := s.PodTemplates.List(s.Ctx, kube.Selection{Labels: manifest.ManagedSelector})
+	others := manifest.VMPods(found.Items)
+	for _, template := range templates.Items { // of VMs without a Pod, for example after an eviction
+		if other := manifest.PodFromTemplate(template, ""); manifest.IsBehindService(service.Name, other) {
+			others = append(others, other)
+		}
+	}
+	owners := map[types.UID]bool{pod.OwnerReference().UID: true}
+	return slices.DeleteFunc(others, func(other manifest.VMPod) bool {
+		uid := other.OwnerReference().UID
+		known := owners[uid]
+		owners[uid] = true
+		return known
+	}), err
 }
 
 // checkDirector rejects an existing object that does not belong to this director.

@@ -109,8 +109,12 @@ var _ = Describe("A Service", func() {
 		env.mustCall(ctx, "delete_vm", "agent-one")
 		env.createVMWithProperties(ctx, "two", properties, nil)
 		Expect(env.getService(ctx, "web").UID).To(Equal(first.UID))
+		properties["disk_strategy"], properties["ephemeral_disk"] = "recreate", 64
+		env.createVMWithProperties(ctx, "evicted", properties, nil)
+		env.deletePodAndWait(ctx, "agent-evicted")
 		env.createVMWithProperties(ctx, "three", servicesProperties(namedService(nil)), nil)
-		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(HaveField("Name", "agent-two"), HaveField("Name", "agent-three")))
+		Expect(env.getService(ctx, "web").OwnerReferences).To(ConsistOf(
+			HaveField("Name", "agent-two"), HaveField("Name", "agent-evicted"), HaveField("Name", "agent-three")))
 	})
 
 	It("that belongs to another user is not changed, and the VM is not created", func(ctx context.Context) {

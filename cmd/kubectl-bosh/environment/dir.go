@@ -129,7 +129,8 @@ func (d Dir) DirectorUUID() (string, error) {
 	found, err := d.readYAML(stateFile, &recorded)
 	if err == nil && found && recorded.DirectorID == "" {
 		// Later runs would not find the VM and the disk. The BOSH CLI writes the UUID first, and empties the file on a full disk.
-		err = fmt.Errorf("%s has no director_id, and may have lost the VM and the disk of the director; restore the file from a backup",
+		err = fmt.Errorf("%s has no director_id, and may have lost the VM and the disk of the director; restore the file from a backup, "+
+			"or delete it if they do not exist",
 			d.filePath(stateFile))
 	}
 	return recorded.DirectorID, err

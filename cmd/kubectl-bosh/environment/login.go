@@ -41,10 +41,10 @@ func (d Dir) Login() (Login, error) {
 		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir",
 			d.Path)
 	}
-	for name, value := range map[string]string{"internal_ip": login.Address, "director_ssl": login.CACert, "admin_password": login.Secret} {
-		if value == "" {
+	for _, required := range []Variable{{"internal_ip", login.Address}, {"director_ssl", login.CACert}, {"admin_password", login.Secret}} {
+		if required.Value == "" {
 			return Login{}, fmt.Errorf("variable %s has no value in %s and %s: it is not known how to log in; set it in the former",
-				name, d.filePath(varsFile), d.filePath(varsStoreFile))
+				required.Name, d.filePath(varsFile), d.filePath(varsStoreFile))
 		}
 	}
 	return login, nil

@@ -76,7 +76,7 @@ const (
 )
 
 // checksumFormat matches the checksums that releases use.
-var checksumFormat = regexp.MustCompile(`^([0-9a-f]{40}|sha256:[0-9a-f]{64})(;|$)`)
+var checksumFormat = regexp.MustCompile(`^([0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})(;|$)`)
 
 // Validate checks the options without a cluster.
 func (o Options) Validate() error {
@@ -116,7 +116,7 @@ func (o Options) Validate() error {
 		case location == "" && checksum != "":
 			return fmt.Errorf("--%s-sha1 requires --%s; set both", flag, flag)
 		case checksum != "" && !checksumFormat.MatchString(checksum):
-			return fmt.Errorf("--%s-sha1 is neither a SHA1 with 40 hexadecimal digits nor sha256: with 64", flag)
+			return fmt.Errorf("--%s-sha1 is neither a SHA1 with 40 hexadecimal digits, nor sha256: with 64, nor sha512: with 128", flag)
 		}
 	}
 	_, err := o.parseVars()

@@ -103,7 +103,7 @@ var _ = Describe("The plan of up", func() {
 		Entry("a URL without a checksum", "set --release-sha1", func(o *Options) { o.Release = "https://example.com/cpi.tgz" }),
 		Entry("a checksum without its file", "--stemcell-sha1 requires --stemcell; set both", func(o *Options) { o.Stemcell, o.StemcellSHA1 = "", sha1Sum }),
 		Entry("one checksum, if the other file does not exist", "open /stemcell.tgz", func(o *Options) { o.ReleaseSHA1 = sha1Sum }),
-		Entry("a SHA256 without its prefix", "--release-sha1 is neither a SHA1 with 40 hexadecimal digits nor sha256: with 64",
+		Entry("a SHA256 without its prefix", "--release-sha1 is neither a SHA1 with 40 hexadecimal digits, nor sha256: with 64",
 			func(o *Options) { o.ReleaseSHA1 = strings.Repeat("0", 64) }),
 		Entry("no manifest", "--bosh-deployment or --manifest is required", func(o *Options) { o.BOSHDeployment = "" }),
 		Entry("two manifests", "mutually exclusive", func(o *Options) { o.Manifest = "m.yml" }),

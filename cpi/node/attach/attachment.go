@@ -66,7 +66,7 @@ func waitForStop(ctx context.Context) {
 //
 // Processes outside of the VM that have the device open without a mount, such as udev, do not count.
 func (a attachment) whileFree(path string, numbers device.Numbers, do func() error) error {
-	file, err := device.OpenExclusive(a.sys, path)
+	file, err := device.Claim(a.sys, path)
 	if errors.Is(err, device.ErrGone) {
 		return do()
 	} else if err != nil {

@@ -46,15 +46,24 @@ func NumbersOf(sys system.System, path string) (Numbers, error) {
 	return Numbers{unix.Major(stat.Rdev), unix.Minor(stat.Rdev)}, nil
 }
 
-// OpenExclusive opens the device with O_EXCL, as mount(2) does, for reading and writing, or only for reading if it is write-protected.
-// While it is open, nothing can mount the device.
+// OpenExclusive opens the device with O_EXCL, as mount(2) does, for reading and writing. While it is open, nothing can mount the device.
 // The error is ErrBusy, ErrGone or ErrNotDevice; after any other error, the device may be in use. A program that has the device open
 // without O_EXCL is not detected.
 func OpenExclusive(sys system.System, path string) (*system.File, error) {
-	file, err := sys.Open(path, unix.O_RDWR|unix.O_EXCL, 0)
+	return openExclusive(sys, path, unix.O_RDWR)
+}
+
+// Claim is like OpenExclusive, but also opens a write-protected device, for reading.
+func Claim(sys system.System, path string) (*system.File, error) {
+	file, err := openExclusive(sys, path, unix.O_RDWR)
 	if errors.Is(err, unix.EROFS) || errors.Is(err, unix.EACCES) {
-		file, err = sys.Open(path, unix.O_RDONLY|unix.O_EXCL, 0)
+		return openExclusive(sys, path, unix.O_RDONLY)
 	}
+	return file, err
+}
+
+func openExclusive(sys system.System, path string, access int) (*system.File, error) {
+	file, err := sys.Open(path, access|unix.O_EXCL, 0)
 	switch {
 	case errors.Is(err, unix.EBUSY):
 		return nil, fmt.Errorf("%w: %w", ErrBusy, err)

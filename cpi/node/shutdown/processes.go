@@ -115,7 +115,10 @@ func (v vm) isStoppable(p process.Process, namespace string) (bool, error) {
 	// In a VM with reduced security, the PID namespace of some processes cannot be read. Those in nested namespaces have another level. On
 	// the node, such a process may be of another VM.
 	unknown := own == "" || namespace == ""
-	return !p.Exited && (own == namespace || unknown && !v.fromNode), nil
+	if unknown {
+		return !p.Exited && !v.fromNode, nil
+	}
+	return !p.Exited && own == namespace, nil
 }
 
 // namespace returns the PID namespace of the process, or "" if the process exited, or this program is not allowed to read it. On the node,

@@ -84,6 +84,22 @@ var _ = Describe("A reboot", func() {
 		Expect(other.isRunning()).To(BeTrue())
 	})
 
+	It("sends no signals to such processes if the init program exits", func() {
+		init, other := start(root, "runsvdir", 1), start(root, "other", 7)
+		sys := root.System()
+		sys.Before = func(_, path string) error {
+			switch path {
+			case "/" + init.file("ns/pid"):
+				return unix.ESRCH
+			case "/" + other.file("ns/pid"):
+				return unix.EACCES
+			}
+			return nil
+		}
+		Expect(reboot(sys, long, long)).To(Succeed())
+		Expect(other.isRunning()).To(BeTrue())
+	})
+
 	It("does not wait forever for jobs that do not exit", func() {
 		init, job := start(root, "runsvdir", 1), startStubborn(root, "job", 17)
 		Expect(reboot(root.System(), short, long)).To(Succeed())
