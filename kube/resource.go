@@ -135,7 +135,7 @@ func (r *Resource[T, L]) delete(ctx context.Context, obj T, gracePeriod *int64, 
 			Preconditions:      &preconditions,
 			PropagationPolicy:  new(metav1.DeletePropagationBackground),
 		})
-		if lost != nil && err != nil && isTransient(err) { // also an error response of a server that stopped to wait for etcd
+		if lost != nil && err != nil && isTransient(err) { // also an error response of a server that stopped waiting for etcd
 			*lost = true
 		}
 		return none, err

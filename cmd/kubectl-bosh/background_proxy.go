@@ -24,16 +24,12 @@ const proxyStartTimeout = 30 * time.Second
 
 // ensureBackgroundProxy returns the URL of the proxy of the environment directory. If none runs, it starts one for the director's
 // namespace, with kubectl's flags of this command. The proxy inherits a lock, and holds it while it runs: so there is one per directory.
-func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environment.Dir) (url string, err error) {
-	settings, err := conn.readSettings(dir)
-	if err != nil {
-		return "", err
-	}
+func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environment.Dir, namespace string) (url string, err error) {
 	if user := conn.overrides.AuthInfo; cmp.Or(user.Token, user.Username, user.Password) != "" {
 		return "", errors.New("--token, --username and --password require --no-proxy, because the proxy in the background does not have them; " +
 			"set credentials in the kubeconfig")
 	}
-	_, config, err := conn.newNamespacedClient(settings.Namespace)
+	_, config, err := conn.newNamespacedClient(namespace)
 	if err != nil {
 		return "", err
 	}
@@ -53,10 +49,10 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 			if err := dir.WriteProxy(environment.Proxy{}); err != nil { // of an earlier proxy: another process may have its ID now
 				return "", err
 			}
-			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, settings.Namespace); err != nil {
+			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, namespace); err != nil {
 				return "", err // for example for another cluster
 			}
-			return startBackgroundProxy(ctx, conn, dir, settings.Namespace, lock)
+			return startBackgroundProxy(ctx, conn, dir, namespace, lock)
 		}
 		running, err := readLocalProxy(dir)
 		if err != nil {
@@ -64,7 +60,7 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 		}
 		if running.PID != 0 && running.Connection != connectionChecksum(config) {
 			// An outdated proxy keeps running if the current settings are of another cluster.
-			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, settings.Namespace); err != nil {
+			if _, _, err := newEnvironmentRun(command, conn, runOptions{}, dir, namespace); err != nil {
 				return "", err
 			}
 			if err := stopBackgroundProxy(ctx, dir); err != nil {

@@ -79,12 +79,13 @@ func (o envOptions) run(command *cobra.Command, conn *connection) error {
 	if err != nil {
 		return err
 	}
-	if _, err := conn.readSettings(dir); err != nil {
+	settings, err := conn.readSettings(dir)
+	if err != nil {
 		return err
 	}
 	variables := login.Variables()
 	if !o.noProxy {
-		url, err := ensureBackgroundProxy(command, conn, dir)
+		url, err := ensureBackgroundProxy(command, conn, dir, settings.Namespace)
 		if err != nil {
 			return err
 		}

@@ -33,6 +33,13 @@ var _ = Describe("findOrphans", func() {
 		pod.Annotations[manifest.AnnotationMetadata] = "{}"
 		return vm, pod
 	}
+	// newAttachedDisk returns a disk that the VM has, and its attachment Pod.
+	newAttachedDisk := func(vmPod manifest.VMPod) (manifest.DiskPVC, manifest.AttachmentPod) {
+		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
+		used.Labels[manifest.LabelVM] = vmPod.Name
+		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
+		return used, manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
+	}
 	orphanReasons := func(inv inventory) map[string]string {
 		reasons := map[string]string{}
 		for _, orphan := range inv.findOrphans(now, time.Minute) {
@@ -95,10 +102,7 @@ var _ = Describe("findOrphans", func() {
 
 	It("returns a disk in use with a deleted or evicted attachment Pod, except if its VM Pod is finished", func() {
 		_, vmPod := newVM("agent-a")
-		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
-		used.Labels[manifest.LabelVM] = vmPod.Name
-		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
-		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
+		used, attachment := newAttachedDisk(vmPod)
 		inv := inventory{pods: []*corev1.Pod{vmPod.Pod}, ownedDisks: []manifest.DiskPVC{used}}
 		Expect(orphanReasons(inv)).To(Equal(map[string]string{
 			"PersistentVolumeClaim/disk-1": "VM agent-a uses the disk, but its attachment Pod was deleted by another client: attached again",
@@ -116,10 +120,7 @@ var _ = Describe("findOrphans", func() {
 
 	It("keeps a disk and an attachment of a VM that belongs to another director", func() {
 		_, vmPod := newVM("agent-a")
-		used := manifest.Disk{Name: "disk-1", Director: "d"}.PVC()
-		used.Labels[manifest.LabelVM] = vmPod.Name
-		used.Annotations[manifest.AnnotationOwner] = "uid-of-the-attachment"
-		attachment := manifest.Attachment{Disk: "disk-1", VM: vmPod, Director: "d"}.Pod()
+		used, attachment := newAttachedDisk(vmPod)
 		attachment.Spec.SchedulingGates = nil
 		inv := inventory{pods: []*corev1.Pod{attachment.Pod}, otherPods: []*corev1.Pod{vmPod.Pod}, ownedDisks: []manifest.DiskPVC{used}}
 		Expect(orphanReasons(inv)).To(BeEmpty())

@@ -107,9 +107,6 @@ func (d Dir) ReadSettings() (settings Settings, found bool, err error) {
 	return settings, found, err
 }
 
-// Exists reports whether the directory has settings.
-func (d Dir) Exists() bool { return isFile(d.filePath(settingsFile)) }
-
 // ReadVars returns the recorded variables, which may be empty.
 func (d Dir) ReadVars() (Vars, error) {
 	vars := Vars{}
