@@ -69,7 +69,7 @@ var storageOptions = []option{
 	{name: "its own database and blobstore"},
 	{name: "an external database", ops: []string{fixturePath("external-db.yml"), manifestPath("native-disks.yml"), manifestPath("small.yml")}, vars: []string{"external_db_host"}},
 	{name: "an S3 blobstore", ops: []string{fixturePath("s3-blobstore.yml")}, vars: []string{"bucket_name"}},
-	{name: "a GCS blobstore", ops: []string{fixturePath("gcs-blobstore.yml")}, vars: []string{"bucket_name"}},
+	{name: "a GCS blobstore", ops: []string{fixturePath("gcs-blobstore.yml"), manifestPath("arm64.yml")}, vars: []string{"bucket_name"}},
 	{name: "a newer bosh.yml", ops: []string{fixturePath("newer.yml")}},
 }
 

@@ -90,7 +90,7 @@ var _ = Describe("The inspection of a cluster", func() {
 		pool := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "crd.projectcalico.org/v1", "kind": "IPPool",
 			"metadata": map[string]any{"name": "bosh"}, "spec": map[string]any{"cidr": "10.1.0.0/16", "nodeSelector": "!all()"}}}
 		api.Add("ippools", "", pool)
-		api.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.0.0/24"}}})
+		api.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: map[string]string{corev1.LabelArchStable: "amd64"}}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.244.0.0/24"}}})
 		api.Add("servicecidrs", "", &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
 			Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{"10.96.0.0/16"}}})
 		api.Add("services", "default", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "kubernetes"},
@@ -101,6 +101,7 @@ var _ = Describe("The inspection of a cluster", func() {
 		Expect(values).To(And(
 			HaveKeyWithValue("namespace", "bosh (pod-security.kubernetes.io/enforce=privileged)"),
 			HaveKeyWithValue("permissions", "sufficient"),
+			HaveKeyWithValue("nodes", "1 (amd64)"),
 			HaveKeyWithValue("storage class", "fast (provisioner csi)"),
 			HaveKeyWithValue("network plugin", "Calico (API group crd.projectcalico.org), assigns requested addresses"),
 			HaveKeyWithValue("reserved ranges", "10.1.0.0/16 (IPPool bosh)"),
@@ -110,6 +111,16 @@ var _ = Describe("The inspection of a cluster", func() {
 			HaveKeyWithValue("cluster DNS", "10.96.0.10 (Service kube-system/dns)"),
 		))
 		Expect(inspection.ReservedRanges).To(HaveLen(1))
+	})
+
+	It("reports that no node has the architecture of BOSH's stemcells", func(ctx context.Context) {
+		api, c := newCluster()
+		rejectServices(api)
+		for _, name := range []string{"a", "b"} {
+			api.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelArchStable: "arm64"}}})
+		}
+		values, _ := findings(ctx, c)
+		Expect(values).To(HaveKeyWithValue("nodes", HavePrefix("2 (arm64); stemcells of BOSH are for amd64")))
 	})
 
 	It("finds the DNS of OpenShift", func(ctx context.Context) {

@@ -71,6 +71,7 @@ func (c *Cluster) Inspect(ctx context.Context) (*Inspection, error) {
 	}{
 		{"namespace", c.inspectNamespace},
 		{"permissions", c.inspectPermissions},
+		{"nodes", c.inspectNodes},
 		{"storage class", c.inspectStorageClass},
 		{"network plugin", c.inspectNetworkPlugin},
 		{"reserved ranges", c.inspectReservedRanges},
@@ -90,6 +91,30 @@ func (c *Cluster) Inspect(ctx context.Context) (*Inspection, error) {
 
 func (i *Inspection) addFinding(name, value string) {
 	i.Findings = append(i.Findings, ReportLine{name, value})
+}
+
+// inspectNodes describes the architectures of the nodes.
+func (c *Cluster) inspectNodes(ctx context.Context, _ *Inspection) (string, error) {
+	nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+	if err != nil {
+		return "", err
+	}
+	var architectures []string
+	for _, node := range nodes.Items {
+		if architecture := node.Labels[corev1.LabelArchStable]; architecture != "" {
+			architectures = append(architectures, architecture)
+		}
+	}
+	slices.Sort(architectures)
+	architectures = slices.Compact(architectures)
+	if len(architectures) == 0 {
+		return fmt.Sprintf("%d, of unknown architectures", len(nodes.Items)), nil
+	}
+	description := fmt.Sprintf("%d (%s)", len(nodes.Items), strings.Join(architectures, ", "))
+	if !slices.Contains(architectures, "amd64") {
+		description += "; stemcells of BOSH are for amd64 (docs/guides/clusters.md#macos-and-apple-silicon)"
+	}
+	return description, nil
 }
 
 func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (string, error) {

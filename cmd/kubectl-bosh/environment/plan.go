@@ -269,14 +269,14 @@ func (p *Plan) planNetwork(ctx context.Context, addresses AddressFinder) error {
 		return p.useStaticAddress(ctx, addresses, *reserved, reason)
 	case p.options.Network == NetworkStatic:
 		return errors.New("--network static requires a reserved range, which the network plugin assigns on request only; " +
-			"set --range (docs/guides/networks.md, Reserved ranges)")
+			"set --range (docs/guides/networks.md#reserved-ranges)")
 	case plugin.Name == "":
 		return p.useServiceAddress(ctx, addresses, "the network plugin is unknown, and so is whether it assigns requested addresses")
 	case len(plugin.Annotations) == 0:
 		return p.useServiceAddress(ctx, addresses, plugin.Name+" does not assign requested addresses")
 	}
 	return p.useServiceAddress(ctx, addresses, plugin.Name+" assigns requested addresses, but without a reserved range "+
-		"any Pod could get the director's address; reserve a range (docs/guides/networks.md, Reserved ranges) and set --range")
+		"any Pod could get the director's address; reserve a range (docs/guides/networks.md#reserved-ranges) and set --range")
 }
 
 // reservedRange returns the reserved range and the reason to use it, or nil if there is none.
