@@ -33,7 +33,8 @@ func (r *environmentRun) runPreflight(ctx context.Context, plan *environment.Pla
 	config.NodeImage = nodeImage
 	results := preflight.Run(ctx, config, client, image)
 	if preflight.Passed(results) {
-		r.report("check", "all required preflight checks passed (`kubectl bosh check --namespace "+r.settings.Namespace+"` shows them)")
+		r.report("check", "all required preflight checks passed (`"+
+			environment.QuoteCommand([]string{"kubectl", "bosh", "check", "--kubeconfig", r.dir.KubeconfigPath()})+"` shows them)")
 		return r.checkAPIAccess(ctx, config, client, image)
 	}
 	if err := r.writeFailed(results); err != nil {

@@ -104,7 +104,7 @@ func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Manifest, "manifest", "",
 		"Manifest `file` to use instead of bosh.yml; it must contain the paths that the ops files change")
 	flags.StringVar(&o.Release, "release", "",
-		"CPI release tarball (`path` or URL; default for a new director: "+o.PublishedRelease.String()+")")
+		"CPI release tarball (`path` or URL, or \"published\", the default for a new director: "+o.PublishedRelease.String()+")")
 	flags.StringVar(&o.ReleaseSHA1, "release-sha1", "", "Release `checksum`, as SHA1 or sha256:SHA256; required if --release is a URL")
 	flags.StringVar(&o.Stemcell, "stemcell", "",
 		"Light stemcell (`path`, URL, or image in a registry; default for a new director: "+o.PublishedStemcell.String()+")")
@@ -146,7 +146,7 @@ func flagsOnly(_ *cobra.Command, args []string) error {
 // run creates or updates the director.
 func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 	ctx := command.Context()
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.ResolvePublished(), o.Validate()); err != nil {
 		return err
 	}
 	if o.printPermissions {
@@ -308,7 +308,7 @@ func (o *upOptions) checkManifest(ctx context.Context, dir environment.Dir, plan
 	if err == nil && !hasDisk {
 		err = manifest.CheckStorageClasses()
 	}
-	return manifest, errors.Join(err, manifest.CheckVariables(dir), manifest.CheckSeries())
+	return manifest, errors.Join(err, manifest.CheckVariables(dir), manifest.CheckSeries(dir))
 }
 
 // resolveNamespace returns the namespace of the director. For a new directory, it also sets the default name of the director.
@@ -361,7 +361,7 @@ func (o *upOptions) writeOperatorPermissions(command *cobra.Command, conn *conne
 	if err != nil {
 		return fmt.Errorf("cannot determine the user to print permissions for: %w", err)
 	}
-	_, err = fmt.Fprint(command.OutOrStdout(), environment.OperatorPermissions(user, namespace, o.Credentials))
+	_, err = fmt.Fprint(command.OutOrStdout(), linkDocs(environment.OperatorPermissions(user, namespace, o.Credentials)))
 	return err
 }
 

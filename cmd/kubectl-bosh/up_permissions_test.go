@@ -228,7 +228,7 @@ var _ = Describe("kubectl bosh up --print-permissions", func() {
 		ws.namespace = newWorkspace().namespace
 		session := ws.up("--address", "10.246.0.79")
 		Expect(session).To(gexec.Exit(1))
-		Expect(session.Out).To(gbytes.Say(`permissions +missing: create namespaces, create serviceaccounts, create resourcequotas, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-permissions.`))
+		Expect(session.Out).To(gbytes.Say(`permissions +missing: create namespaces, create serviceaccounts, create resourcequotas, create roles, .*; an administrator can apply the output of .kubectl bosh up --print-permissions --namespace ` + ws.namespace + `.`))
 		Expect(session.Err).To(gbytes.Say("^error: apply Namespace " + ws.namespace + `: .*cannot get resource.*; an administrator can apply the output of ` +
 			"`kubectl bosh up --print-permissions --namespace " + ws.namespace + "`"))
 	})

@@ -61,7 +61,7 @@ func (c *Cluster) inspectPermissions(ctx context.Context, result *Inspection) (s
 	}
 	if len(result.MissingPermissions) > 0 {
 		return "missing: " + strings.Join(result.MissingPermissions, ", ") +
-			"; an administrator can apply the output of `kubectl bosh up --print-permissions`", nil
+			"; an administrator can apply the output of `kubectl bosh up --print-permissions --namespace " + c.Client.Namespace + "`", nil
 	}
 	return "sufficient", nil
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -120,7 +121,7 @@ func (m Manifest) CheckVariables(dir Dir) error {
 
 // CheckSeries returns an error if the manifest has releases that are compiled for another operating system than the stemcell's: their
 // programs may not start, and the BOSH CLI does not compare.
-func (m Manifest) CheckSeries() error {
+func (m Manifest) CheckSeries(dir Dir) error {
 	series := stemcellSeries(m.plan.Vars.GetString("stemcell_url"))
 	if series == "" {
 		return nil
@@ -136,8 +137,9 @@ func (m Manifest) CheckSeries() error {
 		return nil
 	}
 	return fmt.Errorf("the stemcell has operating system %s, but these releases of %s are compiled for %s: %s; use a stemcell for %[3]s, "+
-		"or add ops files of bosh-deployment that replace them, for example --ops-file bosh-deployment/misc/source-releases/bosh.yml",
-		series, m.plan.Manifest, other, strings.Join(others, ", "))
+		"or add ops files of bosh-deployment that replace them, for example --ops-file %[5]s",
+		series, m.plan.Manifest, other, strings.Join(others, ", "),
+		filepath.Join(filepath.Dir(dir.resolve(m.plan.Manifest)), "misc/source-releases/bosh.yml"))
 }
 
 // CheckStorageClasses returns an error if a disk pool of the manifest requires the default StorageClass, and the cluster has none: the

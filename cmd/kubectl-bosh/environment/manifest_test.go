@@ -46,9 +46,9 @@ var _ = Describe("CheckSeries", func() {
 - {name: bpm, url: https://example.com/bpm-1.4.38-ubuntu-noble-1.484.tgz}
 - {name: bosh-kubernetes-cpi, url: file:///releases/bosh-kubernetes-cpi.tgz}`
 	check := func(stemcell, manifest string) error {
-		plan := &Plan{Settings: Settings{Manifest: "bosh.yml"}, Vars: Vars{"stemcell_url": stemcell}}
+		plan := &Plan{Settings: Settings{Manifest: PublishedManifest}, Vars: Vars{"stemcell_url": stemcell}}
 		parsed, err := plan.ParseManifest([]byte(manifest))
-		return errors.Join(err, parsed.CheckSeries())
+		return errors.Join(err, parsed.CheckSeries(Dir{Path: "kubernetes"}))
 	}
 	// writeStemcell writes a stemcell tarball for this operating system, and returns its URL.
 	writeStemcell := func(operatingSystem string) string {
@@ -58,8 +58,8 @@ var _ = Describe("CheckSeries", func() {
 
 	It("names the releases that are compiled for another operating system than the stemcell's, and the remedies", func() {
 		Expect(check(writeStemcell("ubuntu-jammy"), compiledForNoble)).To(MatchError("the stemcell has operating system ubuntu-jammy, " +
-			"but these releases of bosh.yml are compiled for ubuntu-noble: bosh, bpm; use a stemcell for ubuntu-noble, or add ops files of " +
-			"bosh-deployment that replace them, for example --ops-file bosh-deployment/misc/source-releases/bosh.yml"))
+			"but these releases of bosh-deployment/bosh.yml are compiled for ubuntu-noble: bosh, bpm; use a stemcell for ubuntu-noble, or add ops files of " +
+			"bosh-deployment that replace them, for example --ops-file kubernetes/bosh-deployment/misc/source-releases/bosh.yml"))
 	})
 	It("accepts the operating system of the releases", func() {
 		Expect(check(writeStemcell("ubuntu-noble"), compiledForNoble)).To(Succeed())

@@ -31,7 +31,7 @@ type Options struct {
 	OpsFiles       []string
 	Vars           []string // NAME=VALUE
 
-	Release, ReleaseSHA1   string // path or URL
+	Release, ReleaseSHA1   string // path or URL, or Published until ResolvePublished
 	Stemcell, StemcellSHA1 string
 	// PublishedRelease and PublishedStemcell are used for a new director without the options above.
 	PublishedRelease, PublishedStemcell PublishedFile
@@ -63,6 +63,9 @@ func ParsePublishedFile(text string) PublishedFile {
 // String describes the file in the help of flags.
 func (f PublishedFile) String() string { return cmp.Or(f.URL, "none") }
 
+// Published is the release that was published with this program.
+const Published = "published"
+
 // Types of the director's address.
 const (
 	NetworkStatic  = "static"  // a Pod address, requested from the network plugin
@@ -77,6 +80,21 @@ const (
 
 // checksumFormat matches the checksums that releases use.
 var checksumFormat = regexp.MustCompile(`^([0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})(;|$)`)
+
+// ResolvePublished sets the release to the URL and checksum of the published one, if it is Published.
+func (o *Options) ResolvePublished() error {
+	if o.Release != Published {
+		return nil
+	}
+	if o.PublishedRelease.URL == "" {
+		return errors.New("--release published: this program was not published with a release; set --release to a path or URL")
+	}
+	if o.ReleaseSHA1 != "" {
+		return errors.New("--release published has a checksum; remove --release-sha1")
+	}
+	o.Release, o.ReleaseSHA1 = o.PublishedRelease.URL, o.PublishedRelease.Checksum
+	return nil
+}
 
 // Validate checks the options without a cluster.
 func (o Options) Validate() error {

@@ -235,7 +235,7 @@ func (p *Plan) planExisting(dir Dir) error {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
 	if published := o.PublishedRelease; published.URL != "" && p.Vars.GetString("kubernetes_cpi_url") != published.URL {
-		p.addDecision("release", "not the one of this plugin; to use that, add --release "+published.URL+" --release-sha1 "+published.Checksum)
+		p.addDecision("release", "not the one of this plugin, "+published.URL+"; to use that, add --release "+Published)
 	}
 	if directorUUID == "" {
 		return nil

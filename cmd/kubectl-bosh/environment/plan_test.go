@@ -158,8 +158,25 @@ var _ = Describe("The plan of up", func() {
 	It("keeps the release of an existing director, and shows how to use the plugin's", func(ctx context.Context) {
 		write(ctx)
 		options.PublishedRelease = PublishedFile{"https://example.com/cpi.tgz", sha256Sum}
-		Expect(decisions(ctx)).To(HaveKeyWithValue("release", ContainSubstring("add --release https://example.com/cpi.tgz --release-sha1 "+sha256Sum)))
+		Expect(decisions(ctx)).To(HaveKeyWithValue("release", And(ContainSubstring("https://example.com/cpi.tgz"), HaveSuffix("add --release published"))))
 		Expect(dir.ReadVars()).To(HaveKeyWithValue("kubernetes_cpi_url", "file:///cpi.tgz"))
+	})
+
+	It("replaces the release of an existing director by the plugin's on request", func(ctx context.Context) {
+		options.Release, options.ReleaseSHA1 = "https://example.com/old.tgz", sha256Sum
+		options.Stemcell, options.StemcellSHA1 = "https://example.com/stemcell.tgz", sha256Sum
+		write(ctx)
+		options.ReleaseSHA1 = ""
+		options.Release, options.PublishedRelease = Published, PublishedFile{"https://example.com/cpi.tgz", sha256Sum}
+		Expect(options.ResolvePublished()).To(Succeed())
+		write(ctx)
+		Expect(dir.ReadVars()).To(And(
+			HaveKeyWithValue("kubernetes_cpi_url", "https://example.com/cpi.tgz"), HaveKeyWithValue("kubernetes_cpi_sha1", sha256Sum)))
+	})
+
+	It("rejects the published release of a plugin that was not published", func() {
+		options.Release = Published
+		Expect(options.ResolvePublished()).To(MatchError(ContainSubstring("was not published with a release; set --release to a path or URL")))
 	})
 
 	It("adds checksums to the files of an existing director if a flag sets one", func(ctx context.Context) {
