@@ -522,7 +522,8 @@ var _ = Describe("kubectl bosh up and down", func() {
 	It("configure the director, keep its configs later, and upload the current stemcell", func(ctx SpecContext) {
 		createDNSService(ctx)
 		ws.write("bosh-deployment/runtime-configs/dns.yml", `{addons: [{name: bosh-dns, jobs: [{name: bosh-dns, properties: {}}]},
-			{name: bosh-dns-systemd, jobs: [{name: bosh-dns, properties: {}}]}]}`)
+			{name: bosh-dns-systemd, jobs: [{name: bosh-dns, properties: {ca: ((/dns_ca.certificate))}}]}],
+			variables: [{name: /dns_ca, type: certificate, options: {is_ca: true, common_name: dns}}]}`)
 		Expect(ws.up()).To(gexec.Exit(0))
 		const login = "admin:swordfish@10.246.0.60 CA socks5://127.0.0.1 "
 		steps := strings.Split(strings.TrimSpace(ws.read("director")), "\n")

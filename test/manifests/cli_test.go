@@ -94,8 +94,8 @@ func (t template) interpolate(ctx context.Context) map[string]any {
 	return manifest
 }
 
-// credentials are the values of all variables that the BOSH CLI generates. They are generated only once, because the generation of keys
-// is slow.
+// credentials are the values of all variables of directors' manifests that the BOSH CLI generates. They are generated only once, because
+// the generation of keys is slow.
 var credentials map[string]any
 
 func generateCredentials(ctx context.Context) {
@@ -121,8 +121,9 @@ func (t template) storeCredentials(ctx context.Context, dir string) {
 	Expect(yaml.Unmarshal(bosh(ctx, arguments...), &manifest)).To(Succeed())
 	stored := map[string]any{}
 	for _, variable := range manifest.Variables {
-		Expect(credentials).To(HaveKey(variable.Name))
-		stored[variable.Name] = credentials[variable.Name]
+		if value, known := credentials[variable.Name]; known {
+			stored[variable.Name] = value
+		}
 	}
 	writeYAML(filepath.Join(dir, "creds.yml"), stored)
 }

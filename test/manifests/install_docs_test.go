@@ -73,18 +73,19 @@ func (r docReader) run(ctx context.Context, setup string, commands ...string) st
 // renders the files that the command would use.
 const commandStubs = `
 bosh() {
-  local arguments=()
+  local arguments=() unused=--var-errs-unused
   while (($#)); do
     case $1 in
       create-env) arguments+=(interpolate --var releases=/releases) ;;
-      update-cloud-config | update-runtime-config) arguments+=(interpolate) ;;
+      update-cloud-config) arguments+=(interpolate) ;;
+      update-runtime-config) arguments+=(interpolate) unused= ;; # the store also has the director's credentials
       upload-stemcell) echo "$*"; return ;;
       --state | --name) shift ;;
       *) arguments+=("$1") ;;
     esac
     shift
   done
-  command bosh --non-interactive "${arguments[@]}" --var-errs --var-errs-unused
+  command bosh --non-interactive "${arguments[@]}" --var-errs $unused
 }
 kubectl() { echo 10.96.0.10; } # the address of the cluster DNS
 `

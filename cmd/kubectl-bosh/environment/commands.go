@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -85,13 +86,21 @@ func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 	steps = append(steps, DirectorStep{"cloud config", []string{program, "configs", "--type", "cloud", "--json"}, cloudConfig})
 	dns := filepath.Join(filepath.Dir(d.resolve(plan.Manifest)), "runtime-configs", "dns.yml")
 	if isFile(dns) && isFile(d.filePath(opsDir+"/"+dnsOpsFile)) {
+		command := []string{program, "update-runtime-config", "--name", "dns", dns, "--ops-file", d.filePath(opsDir + "/" + dnsOpsFile),
+			"--vars-file", d.filePath(cloudConfigVarsFile), "--var", "cluster_domain=cluster.local"}
+		if !plan.hasCredHub() { // the director cannot generate the certificates of BOSH DNS
+			command = append(command, "--vars-store", d.filePath(varsStoreFile))
+		}
 		steps = append(steps, DirectorStep{
-			"runtime config of BOSH DNS", []string{program, "configs", "--type", "runtime", "--name", "dns", "--json"},
-			[]string{program, "update-runtime-config", "--name", "dns", dns, "--ops-file", d.filePath(opsDir + "/" + dnsOpsFile),
-				"--vars-file", d.filePath(cloudConfigVarsFile), "--var", "cluster_domain=cluster.local"},
+			"runtime config of BOSH DNS", []string{program, "configs", "--type", "runtime", "--name", "dns", "--json"}, command,
 		})
 	}
 	return steps
+}
+
+// hasCredHub reports whether credhub.yml of bosh-deployment is applied.
+func (p *Plan) hasCredHub() bool {
+	return slices.ContainsFunc(p.OpsFiles, func(path string) bool { return filepath.Base(path) == "credhub.yml" })
 }
 
 func (Dir) stemcellCommand(program string, plan *Plan) []string {

@@ -78,6 +78,29 @@ var _ = Describe("CheckSeries", func() {
 	})
 })
 
+var _ = Describe("The steps that configure a director", func() {
+	runtimeConfig := func(opsFiles ...string) []string {
+		GinkgoHelper()
+		dir := Dir{Path: GinkgoT().TempDir()}
+		for _, name := range []string{"bosh-deployment/runtime-configs/dns.yml", "ops/bosh-dns.yml"} {
+			path := filepath.Join(dir.Path, name)
+			Expect(os.MkdirAll(filepath.Dir(path), 0o700)).To(Succeed())
+			Expect(os.WriteFile(path, nil, 0o600)).To(Succeed())
+		}
+		Expect(dir.write(cloudConfigVarsFile, []byte("cluster_dns: 10.96.0.10"))).To(Succeed())
+		plan := &Plan{Settings: Settings{Manifest: PublishedManifest, OpsFiles: opsFiles}, Vars: Vars{}}
+		steps := dir.DirectorSteps("bosh", plan)
+		return steps[len(steps)-1].Command
+	}
+
+	It("generate the certificates of BOSH DNS, which a director without CredHub cannot", func() {
+		Expect(runtimeConfig("ops/cpi.yml")).To(ContainElements("update-runtime-config", "--vars-store"))
+	})
+	It("leave the certificates of BOSH DNS to CredHub", func() {
+		Expect(runtimeConfig("/bosh-deployment/credhub.yml")).To(And(ContainElement("update-runtime-config"), Not(ContainElement("--vars-store"))))
+	})
+})
+
 var _ = Describe("CheckVariables", func() {
 	It("names the variables without a value, and accepts shell arithmetic and what create-env generates or has stored", func() {
 		dir := Dir{Path: GinkgoT().TempDir()}
