@@ -94,15 +94,16 @@ func (t template) interpolate(ctx context.Context) map[string]any {
 	return manifest
 }
 
-// credentials are the values of all variables of directors' manifests that the BOSH CLI generates. They are generated only once, because
-// the generation of keys is slow.
+// credentials are the values of all variables that the BOSH CLI generates. They are generated only once, because the generation of keys
+// is slow.
 var credentials map[string]any
 
 func generateCredentials(ctx context.Context) {
 	GinkgoHelper()
-	withAllVariables := template{base: fixturePath("bosh.yml"), ops: userOptions[1].ops}
 	dir := GinkgoT().TempDir()
-	bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, withAllVariables.arguments(dir)...)...)
+	for _, source := range []template{{base: fixturePath("bosh.yml"), ops: userOptions[1].ops}, {base: fixturePath("dns.yml")}} {
+		bosh(ctx, append([]string{"interpolate", "--var", "internal_ip=192.0.2.1"}, source.arguments(dir)...)...)
+	}
 	content, err := os.ReadFile(filepath.Join(dir, "creds.yml"))
 	Expect(err).NotTo(HaveOccurred())
 	Expect(yaml.Unmarshal(content, &credentials)).To(Succeed())
@@ -121,9 +122,8 @@ func (t template) storeCredentials(ctx context.Context, dir string) {
 	Expect(yaml.Unmarshal(bosh(ctx, arguments...), &manifest)).To(Succeed())
 	stored := map[string]any{}
 	for _, variable := range manifest.Variables {
-		if value, known := credentials[variable.Name]; known {
-			stored[variable.Name] = value
-		}
+		Expect(credentials).To(HaveKey(variable.Name))
+		stored[variable.Name] = credentials[variable.Name]
 	}
 	writeYAML(filepath.Join(dir, "creds.yml"), stored)
 }

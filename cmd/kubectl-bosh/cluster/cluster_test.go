@@ -120,7 +120,7 @@ var _ = Describe("The inspection of a cluster", func() {
 			api.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelArchStable: "arm64"}}})
 		}
 		values, _ := findings(ctx, c)
-		Expect(values).To(HaveKeyWithValue("nodes", HavePrefix("2 (arm64); stemcells of BOSH are for amd64")))
+		Expect(values).To(HaveKeyWithValue("nodes", HavePrefix("2 (arm64); BOSH publishes stemcells for amd64 only")))
 	})
 
 	It("finds the DNS of OpenShift", func(ctx context.Context) {

@@ -34,6 +34,8 @@ type Inspection struct {
 
 	// Findings describe the cluster to the operator, in the order of the inspection.
 	Findings []ReportLine
+
+	nodes []*corev1.Node // nil until listNodes succeeds
 }
 
 // ReportLine is a line of the inspection report: a name with its value, or with the reason why the value is unknown.
@@ -93,14 +95,26 @@ func (i *Inspection) addFinding(name, value string) {
 	i.Findings = append(i.Findings, ReportLine{name, value})
 }
 
-// inspectNodes describes the architectures of the nodes.
-func (c *Cluster) inspectNodes(ctx context.Context, _ *Inspection) (string, error) {
-	nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+// listNodes returns the nodes, which it lists only once.
+func (c *Cluster) listNodes(ctx context.Context, result *Inspection) ([]*corev1.Node, error) {
+	if result.nodes == nil {
+		nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+		if err != nil {
+			return nil, err
+		}
+		result.nodes = nodes.Items
+	}
+	return result.nodes, nil
+}
+
+// inspectNodes describes the number of nodes and their architectures.
+func (c *Cluster) inspectNodes(ctx context.Context, result *Inspection) (string, error) {
+	nodes, err := c.listNodes(ctx, result)
 	if err != nil {
 		return "", err
 	}
 	var architectures []string
-	for _, node := range nodes.Items {
+	for _, node := range nodes {
 		if architecture := node.Labels[corev1.LabelArchStable]; architecture != "" {
 			architectures = append(architectures, architecture)
 		}
@@ -108,11 +122,11 @@ func (c *Cluster) inspectNodes(ctx context.Context, _ *Inspection) (string, erro
 	slices.Sort(architectures)
 	architectures = slices.Compact(architectures)
 	if len(architectures) == 0 {
-		return fmt.Sprintf("%d, of unknown architectures", len(nodes.Items)), nil
+		return fmt.Sprintf("%d, of unknown architectures", len(nodes)), nil
 	}
-	description := fmt.Sprintf("%d (%s)", len(nodes.Items), strings.Join(architectures, ", "))
+	description := fmt.Sprintf("%d (%s)", len(nodes), strings.Join(architectures, ", "))
 	if !slices.Contains(architectures, "amd64") {
-		description += "; stemcells of BOSH are for amd64 (docs/guides/clusters.md#macos-and-apple-silicon)"
+		description += "; BOSH publishes stemcells for amd64 only (docs/guides/clusters.md#macos-and-apple-silicon)"
 	}
 	return description, nil
 }
@@ -141,13 +155,13 @@ func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (
 }
 
 // inspectPodRanges describes the Pod CIDRs of the nodes. Network plugins may use other ranges.
-func (c *Cluster) inspectPodRanges(ctx context.Context, _ *Inspection) (string, error) {
-	nodes, err := c.Client.Nodes.List(ctx, kube.Selection{})
+func (c *Cluster) inspectPodRanges(ctx context.Context, result *Inspection) (string, error) {
+	nodes, err := c.listNodes(ctx, result)
 	if err != nil {
 		return "", err
 	}
 	var ranges []string
-	for _, node := range nodes.Items {
+	for _, node := range nodes {
 		for _, podCIDR := range node.Spec.PodCIDRs {
 			if !slices.Contains(ranges, podCIDR) {
 				ranges = append(ranges, podCIDR)

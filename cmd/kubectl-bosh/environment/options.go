@@ -31,7 +31,7 @@ type Options struct {
 	OpsFiles       []string
 	Vars           []string // NAME=VALUE
 
-	Release, ReleaseSHA1   string // path or URL, or Published until ResolvePublished
+	Release, ReleaseSHA1   string // path or URL; ResolvePublished replaces Published
 	Stemcell, StemcellSHA1 string
 	// PublishedRelease and PublishedStemcell are used for a new director without the options above.
 	PublishedRelease, PublishedStemcell PublishedFile
@@ -63,7 +63,7 @@ func ParsePublishedFile(text string) PublishedFile {
 // String describes the file in the help of flags.
 func (f PublishedFile) String() string { return cmp.Or(f.URL, "none") }
 
-// Published is the release that was published with this program.
+// Published is the value of Release that selects PublishedRelease.
 const Published = "published"
 
 // Types of the director's address.
@@ -81,7 +81,7 @@ const (
 // checksumFormat matches the checksums that releases use.
 var checksumFormat = regexp.MustCompile(`^([0-9a-f]{40}|sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128})(;|$)`)
 
-// ResolvePublished sets the release to the URL and checksum of the published one, if it is Published.
+// ResolvePublished replaces the release Published by the URL and checksum of PublishedRelease.
 func (o *Options) ResolvePublished() error {
 	if o.Release != Published {
 		return nil
