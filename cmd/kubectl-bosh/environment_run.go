@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -77,6 +79,48 @@ func (r *environmentRun) location() string {
 // report prints the outcome of a step.
 func (r *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
+}
+
+// runBOSH runs the command of the BOSH CLI. `up --dry-run` prints it.
+func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
+	arguments := r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings)
+	fmt.Fprintln(r.command.OutOrStdout())
+	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
+	err := r.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))
+	if _, failed := errors.AsType[exitStatus](err); failed {
+		result := "error: bosh " + verb + " failed; see its output above"
+		if ctx.Err() != nil {
+			result = "interrupted"
+		}
+		fmt.Fprintf(r.command.ErrOrStderr(), "\n%s. Directory %s keeps the state; to continue, run the same command again\n", result, r.dir.Path)
+	}
+	return err
+}
+
+// execBOSH runs a command of the BOSH CLI, through a proxy unless there is a route.
+func (r *environmentRun) execBOSH(ctx context.Context, arguments []string, variables ...string) error {
+	return r.withProxy(ctx, func(ctx context.Context, proxy ...string) error {
+		return runWithLock(ctx, r.lock, arguments, append(proxy, variables...)...)
+	})
+}
+
+// withProxy calls do with the environment variables of a proxy, or with none if there is a route.
+func (r *environmentRun) withProxy(ctx context.Context, do func(ctx context.Context, proxy ...string) error) error {
+	if r.options.noProxy {
+		return do(context.WithoutCancel(ctx)) // the CLI receives signals itself
+	}
+	vars, err := r.dir.ReadVars()
+	if err != nil {
+		return err
+	}
+	options := proxyOptions{direct: true, wait: defaultVMWait}
+	server, listener, err := listenProxy(ctx, r.command.ErrOrStderr(), r.cluster.Client, r.config, options)
+	if err != nil {
+		return err
+	}
+	return serveWhile(ctx, server, listener, func(ctx context.Context, proxy ...string) error {
+		return do(ctx, append(proxy, environment.Assignments(environment.NoProxy(vars.GetString("internal_ip")))...)...)
+	})
 }
 
 func printReport(to io.Writer, title string, lines []cluster.ReportLine) {
