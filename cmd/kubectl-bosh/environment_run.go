@@ -81,9 +81,9 @@ func (r *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
 }
 
-// runBOSH runs the command of the BOSH CLI. `up --dry-run` prints it.
-func (r *environmentRun) runBOSH(ctx context.Context, verb string) error {
-	arguments := r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings)
+// runBOSH runs the command of the BOSH CLI with additional flags. `up --dry-run` prints it.
+func (r *environmentRun) runBOSH(ctx context.Context, verb string, flags ...string) error {
+	arguments := append(r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings), flags...)
 	fmt.Fprintln(r.command.OutOrStdout())
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.
 	err := r.execBOSH(ctx, append(arguments, "--tty", "--non-interactive"))

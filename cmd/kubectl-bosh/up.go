@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -181,6 +182,9 @@ func (o *upOptions) run(command *cobra.Command, conn *connection) error {
 		return err
 	}
 	o.Cluster, o.KubectlFlags = record, conn.kubectlFlags()
+	if o.LostVM, err = run.findLostVM(ctx); err != nil {
+		return err
+	}
 	return o.planAndApply(ctx, run, conn)
 }
 
@@ -234,6 +238,25 @@ func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
 	}
 	return fmt.Errorf("namespace %s has the VM %s of director %s; create another director in a namespace of its own (--namespace), or "+
 		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
+}
+
+// findLostVM returns the CID of the director's VM if its Pod is gone, or has terminated, for example after a drain of its node. Otherwise, it
+// returns "".
+func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
+	vmCID, err := r.dir.VMCID()
+	if err != nil || vmCID == "" {
+		return "", err
+	}
+	pod, err := r.cluster.Client.Pods.Get(ctx, vmCID)
+	switch {
+	case errors.Is(err, kube.ErrNotFound):
+		return vmCID, nil
+	case err != nil:
+		return "", err
+	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return vmCID, nil
+	}
+	return "", nil
 }
 
 // addFiles writes a light stemcell for the image to the directory, and the published bosh-deployment for a new director, if there is one
@@ -408,6 +431,9 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 		if err := run.runPreflight(ctx, plan, manifest); err != nil {
 			return err
 		}
+	}
+	if plan.Recreate {
+		return run.runBOSH(ctx, "create-env", environment.RecreateFlag)
 	}
 	return run.runBOSH(ctx, "create-env")
 }

@@ -51,6 +51,7 @@ while (($#)); do
   case $1 in
     --state) state=$2; shift ;;
     --vars-store) shift ;;
+    --recreate) ;;
     *) arguments+=("$1") ;;
   esac
   shift

@@ -99,6 +99,18 @@ var _ = Describe("kubectl bosh up, with only a kubeconfig and no route to Pods,"
 				Eventually(c.readJobResponse).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
 			}, NodeTimeout(2*longTest))
 
+			It("recreates the VM after its Pod is deleted, with the same address and disk", func(ctx context.Context) {
+				lost := c.vmPodName(ctx)
+				Expect(c.env.cluster.CoreV1().Pods(c.namespace).Delete(ctx, lost, metav1.DeleteOptions{})).To(Succeed())
+				Eventually(func() bool {
+					_, err := c.env.cluster.CoreV1().Pods(c.namespace).Get(ctx, lost, metav1.GetOptions{})
+					return apierrors.IsNotFound(err)
+				}).WithContext(ctx).Should(BeTrue())
+				c.up(ctx)
+				Expect(c.vmPodName(ctx)).NotTo(Equal(lost))
+				Eventually(c.readJobResponse).WithContext(ctx).Should(And(ContainSubstring("good evening"), ContainSubstring("counted")))
+			}, NodeTimeout(2*longTest))
+
 			It("leaves no objects after kubectl bosh down", func(ctx context.Context) { c.down(ctx) }, NodeTimeout(longTest))
 		})
 	}

@@ -8,6 +8,9 @@ import (
 	"strings"
 )
 
+// RecreateFlag is the flag of create-env that deploys a manifest without changes, with a new VM and the existing disk.
+const RecreateFlag = "--recreate"
+
 // BOSHCommand returns the command that runs create-env or delete-env with the files in the directory.
 func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
 	arguments := append(d.manifestCommand(program, verb, settings), "--state", d.filePath(stateFile),
@@ -44,8 +47,12 @@ func (d Dir) ManualCommands(program string, plan *Plan) []string {
 		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(d.filePath(directorKubeconfigFile))+" set-credentials "+Account+
 			" --token \"$(kubectl get secret "+TokenSecret+namespaceFlags+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
+	createEnv := d.BOSHCommand(program, "create-env", plan.Settings)
+	if plan.Recreate {
+		createEnv = append(createEnv, RecreateFlag)
+	}
 	return append(commands, "kubectl bosh proxy --direct"+namespaceFlags+" -- \\\n    "+
-		strings.Join(splitAtFlags(d.BOSHCommand(program, "create-env", plan.Settings)), " \\\n      "))
+		strings.Join(splitAtFlags(createEnv), " \\\n      "))
 }
 
 // kubectlFlags returns the flags that select the cluster, with a leading space, or "" if there are none.

@@ -117,6 +117,7 @@ func (d Dir) ReadVars() (Vars, error) {
 // state is the part of the state file of the BOSH CLI that this package reads.
 type state struct {
 	DirectorID string `json:"director_id"`
+	VMCID      string `json:"current_vm_cid"`
 	DiskID     string `json:"current_disk_id"`
 }
 
@@ -131,6 +132,13 @@ func (d Dir) DirectorUUID() (string, error) {
 			d.filePath(stateFile))
 	}
 	return recorded.DirectorID, err
+}
+
+// VMCID returns the CID of the VM that create-env created last, or "" if there is none.
+func (d Dir) VMCID() (string, error) {
+	var recorded state
+	_, err := d.readYAML(stateFile, &recorded)
+	return recorded.VMCID, err
 }
 
 // RemoveState removes the state of a director that is gone.
