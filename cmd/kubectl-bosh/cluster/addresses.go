@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,34 +22,23 @@ var (
 	ipAddressResource   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"}
 )
 
-// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs. If it cannot read any, it finds the range in the API
-// server's error about an address outside of the range.
+// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs.
 func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) (string, error) {
 	serviceCIDRs, err := c.dynamicClient.Resource(serviceCIDRResource).List(ctx, metav1.ListOptions{})
-	if err == nil && len(serviceCIDRs.Items) > 0 {
-		var ranges []string
-		for _, object := range serviceCIDRs.Items {
-			cidrs, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "cidrs")
-			result.addServiceRanges(cidrs)
-			ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
-		}
-		return strings.Join(ranges, ", "), nil
-	}
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsForbidden(err) {
+	if err != nil {
 		return "", err
 	}
-	rejection := c.dryRunService(ctx, "192.0.2.1") // TEST-NET-1, reserved for documentation
-	if rejection == nil {
-		return "", errors.New("cannot determine the Service range: the API server accepted 192.0.2.1 instead of reporting the range")
+	var ranges []string
+	for _, object := range serviceCIDRs.Items {
+		cidrs, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "cidrs")
+		result.addServiceRanges(cidrs)
+		ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
 	}
-	result.addServiceRanges(cidrPattern.FindAllString(rejection.Error(), -1))
-	if len(result.ServiceRanges) == 0 {
-		return "", rejection
+	if len(ranges) == 0 {
+		return "", errors.New("the cluster has no ServiceCIDRs")
 	}
-	return result.ServiceRanges[0].String() + " (reported by the API server)", nil
+	return strings.Join(ranges, ", "), nil
 }
-
-var cidrPattern = regexp.MustCompile(`[0-9a-fA-F.:]+/\d+`)
 
 func (i *Inspection) addServiceRanges(cidrs []string) {
 	for _, cidr := range cidrs {
@@ -60,40 +48,16 @@ func (i *Inspection) addServiceRanges(cidrs []string) {
 	}
 }
 
-// dryRunService dry-runs the creation of a Service with the address. It returns the API server's error, or nil if the address is in the
-// range. It falls back to the default namespace if the director's namespace does not exist or does not admit Services.
-func (c *Cluster) dryRunService(ctx context.Context, address string) error {
-	dryRun := func(client *kube.Client) error {
-		_, err := client.Services.DryRunCreate(ctx, &corev1.Service{
-			ObjectMeta: metav1.ObjectMeta{Name: "bosh-director-probe"},
-			Spec:       corev1.ServiceSpec{ClusterIP: address, Ports: []corev1.ServicePort{{Port: 25555}}},
-		})
-		return err
-	}
-	err := dryRun(c.Client)
-	if err == nil || apierrors.IsInvalid(err) {
-		return err
-	}
-	defaultClient, clientErr := kube.NewForConfig(c.config, metav1.NamespaceDefault, retryTimeout)
-	if clientErr != nil {
-		return clientErr
-	}
-	if otherErr := dryRun(defaultClient); otherErr == nil || apierrors.IsInvalid(otherErr) {
-		return otherErr
-	}
-	return err
-}
-
 // FindFreeServiceAddress returns a free Service address. It searches the lower band of the range, from which Kubernetes assigns
 // addresses last (https://kubernetes.io/docs/concepts/services-networking/cluster-ip-allocation/). It skips the first addresses, which
-// distributions assign to well-known Services such as the cluster DNS. Because a dry run also accepts an address that is in use, it lists
-// the IPAddresses, which are the addresses of all Services. If the user may not list them, create_vm reports a conflict later.
+// distributions assign to well-known Services such as the cluster DNS. The IPAddresses are the addresses of all Services. If the user may
+// not list them, create_vm reports a conflict later.
 func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspection) (string, error) {
 	if len(inspection.ServiceRanges) == 0 {
 		return "", errors.New("cannot choose an address: the Service range of the cluster is unknown; set --address")
 	}
 	existing, err := c.dynamicClient.Resource(ipAddressResource).List(ctx, metav1.ListOptions{})
-	if err != nil && !apierrors.IsForbidden(err) && !apierrors.IsNotFound(err) {
+	if err != nil && !apierrors.IsForbidden(err) {
 		return "", err
 	}
 	taken := map[string]bool{}
@@ -104,21 +68,10 @@ func (c *Cluster) FindFreeServiceAddress(ctx context.Context, inspection *Inspec
 	}
 	serviceRange := inspection.ServiceRanges[0]
 	const firstOffset, lastOffset = 60, 250
-	var lastErr error
 	for offset := firstOffset; offset < lastOffset; offset++ {
-		address := AddressAt(serviceRange, offset)
-		if !serviceRange.Contains(address) || taken[address.String()] {
-			continue
-		}
-		if lastErr = c.dryRunService(ctx, address.String()); lastErr == nil {
+		if address := AddressAt(serviceRange, offset); serviceRange.Contains(address) && !taken[address.String()] {
 			return address.String(), nil
 		}
-		if !apierrors.IsInvalid(lastErr) {
-			break
-		}
-	}
-	if lastErr != nil {
-		return "", fmt.Errorf("no free Service address in %s: %w; set --address", serviceRange, lastErr)
 	}
 	return "", fmt.Errorf("no free Service address in %s; set --address", serviceRange)
 }

@@ -42,30 +42,6 @@ func newCluster() (*memoryapi.Server, *Cluster) {
 	return api, c
 }
 
-// rejectServices makes the server reject Services with an address outside of these, as it does outside of the Service range.
-func rejectServices(api *memoryapi.Server, free ...string) {
-	api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
-		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/services") {
-			return false
-		}
-		content := make([]byte, r.ContentLength)
-		_, _ = r.Body.Read(content)
-		for _, address := range free {
-			if strings.Contains(string(content), address) {
-				w.Header().Set("Content-Type", "application/json")
-				w.WriteHeader(http.StatusCreated)
-				_, _ = w.Write([]byte(`{"kind": "Service", "apiVersion": "v1"}`))
-				return true
-			}
-		}
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(http.StatusUnprocessableEntity)
-		_, _ = w.Write([]byte(`{"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Invalid", "code": 422,
-			"message": "the provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/28"}`))
-		return true
-	}
-}
-
 var _ = Describe("The inspection of a cluster", func() {
 	findings := func(ctx context.Context, c *Cluster) (map[string]string, *Inspection) {
 		GinkgoHelper()
@@ -115,7 +91,6 @@ var _ = Describe("The inspection of a cluster", func() {
 
 	It("reports that no node has the architecture of BOSH's stemcells", func(ctx context.Context) {
 		api, c := newCluster()
-		rejectServices(api)
 		for _, name := range []string{"a", "b"} {
 			api.Add("nodes", "", &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{corev1.LabelArchStable: "arm64"}}})
 		}
@@ -125,7 +100,6 @@ var _ = Describe("The inspection of a cluster", func() {
 
 	It("finds the DNS of OpenShift", func(ctx context.Context) {
 		api, c := newCluster()
-		rejectServices(api)
 		api.Add("services", "openshift-dns", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns-default"}, Spec: corev1.ServiceSpec{ClusterIP: "172.30.0.10"}})
 		values, inspection := findings(ctx, c)
 		Expect(values).To(HaveKeyWithValue("cluster DNS", "172.30.0.10 (Service openshift-dns/dns-default)"))
@@ -133,15 +107,14 @@ var _ = Describe("The inspection of a cluster", func() {
 	})
 
 	It("reports what is unknown in an empty cluster", func(ctx context.Context) {
-		api, c := newCluster()
-		rejectServices(api)
+		_, c := newCluster()
 		values, inspection := findings(ctx, c)
 		Expect(values).To(And(
 			HaveKeyWithValue("namespace", "bosh (does not exist yet)"),
 			HaveKeyWithValue("storage class", HavePrefix("no default; annotate a StorageClass")),
 			HaveKeyWithValue("network plugin", HavePrefix("unknown: no DaemonSet, API group or node")),
 			HaveKeyWithValue("reserved ranges", "unknown: detected only with Calico"),
-			HaveKeyWithValue("Service ranges", "10.96.0.0/28 (reported by the API server)"),
+			HaveKeyWithValue("Service ranges", "unknown: the cluster has no ServiceCIDRs"),
 			HaveKeyWithValue("cluster DNS", HavePrefix("unknown: no Service kube-dns")),
 		))
 		Expect(inspection.Namespace).To(Equal(Namespace{Known: true}))
@@ -164,14 +137,19 @@ var _ = Describe("The inspection of a cluster", func() {
 })
 
 var _ = Describe("A free address", func() {
-	It("of a Service is not in use, and accepted by the API server", func(ctx context.Context) {
+	It("of a Service is not in use", func(ctx context.Context) {
 		api, c := newCluster()
-		rejectServices(api, "10.96.0.62")
+		for _, address := range []string{"10.96.0.60", "10.96.0.61"} {
+			api.Add("ipaddresses", "", &networkingv1.IPAddress{ObjectMeta: metav1.ObjectMeta{Name: address}})
+		}
 		inspection := &Inspection{ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/26")}}
 		Expect(c.FindFreeServiceAddress(ctx, inspection)).To(Equal("10.96.0.62"))
-		rejectServices(api)
-		_, err := c.FindFreeServiceAddress(ctx, inspection)
-		Expect(err).To(MatchError(ContainSubstring("no free Service address in 10.96.0.0/26")))
+	})
+
+	It("of a Service cannot be chosen if the range is full or unknown", func(ctx context.Context) {
+		_, c := newCluster()
+		_, err := c.FindFreeServiceAddress(ctx, &Inspection{ServiceRanges: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/28")}})
+		Expect(err).To(MatchError("no free Service address in 10.96.0.0/28; set --address"))
 		_, err = c.FindFreeServiceAddress(ctx, &Inspection{})
 		Expect(err).To(MatchError(ContainSubstring("set --address")))
 	})
