@@ -423,7 +423,7 @@ var _ = Describe("kubectl bosh up and down", func() {
 		writeImages(ctx)
 		Expect(ws.up("--restricted", "--credentials", "kubeconfig")).To(gexec.Exit(0))
 		ws.write("kubernetes/admission-limits.yaml", strings.Replace(ws.read("kubernetes/admission-limits.yaml"), `  privileged_vms: "true"`, "", 1))
-		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
+		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
 		limits, err := cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(limits.Data).NotTo(HaveKey("privileged_vms"), "the operator removed it")

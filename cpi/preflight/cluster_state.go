@@ -30,6 +30,8 @@ type clusterState struct {
 	nodes  func(context.Context) ([]*corev1.Node, error)
 	pods   func(context.Context) ([]*corev1.Pod, error)
 	pvcs   func(context.Context) ([]*corev1.PersistentVolumeClaim, error)
+	// limits are those of the admission policy, or none if they cannot be read.
+	limits func(context.Context) (admissionLimits, error)
 	// defaultStorageClass is the cluster's default StorageClass, or nil.
 	defaultStorageClass func(context.Context) (*storagev1.StorageClass, error)
 }
@@ -47,6 +49,7 @@ func newClusterState(config cpi.Config, client *kube.Client, image string) *clus
 	s.pvcs = memoize(func(ctx context.Context) ([]*corev1.PersistentVolumeClaim, error) {
 		return listUpTo(ctx, client.PVCs.Find, cpiObjects, noLimit)
 	})
+	s.limits = memoize(s.readAdmissionLimits)
 	s.defaultStorageClass = memoize(s.findDefaultStorageClass)
 	return s
 }

@@ -67,9 +67,11 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 		return nil, errorFinding(err, callPermissionsFile)
 	}
 	image, architectures := s.findSampleImage(ctx)
-	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
-		return !acceptsVMs(node) || len(architectures) > 0 && !slices.Contains(architectures, node.Labels[corev1.LabelArchStable])
-	})
+	limits, _ := s.limits(ctx) // without them, nodes are not limited
+	nodes = preferUntainted(slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
+		return !acceptsVMs(node) || !limits.admit(node) ||
+			len(architectures) > 0 && !slices.Contains(architectures, node.Labels[corev1.LabelArchStable])
+	}))
 	if len(nodes) == 0 {
 		return nil, undetermined("no node accepts VMs", "see nodes")
 	}
@@ -88,6 +90,18 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	probes := make([]nodeProbe, len(nodes))
 	forEachParallel(len(nodes), func(i int) { probes[i] = s.probeNode(ctx, nodes[i].Name, i == 0) })
 	return probes, finding{}
+}
+
+// preferUntainted returns the nodes without taints that exclude Pods, or all if there are none: with dedicated nodes, other nodes and those of
+// the control plane are not for VMs, and VMs may tolerate the taint.
+func preferUntainted(nodes []*corev1.Node) []*corev1.Node {
+	untainted := slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
+		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Effect != corev1.TaintEffectPreferNoSchedule })
+	})
+	if len(untainted) == 0 {
+		return nodes
+	}
+	return untainted
 }
 
 // imageIsPullable reports whether the image is set with --image or used by an existing VM, and not a placeholder.

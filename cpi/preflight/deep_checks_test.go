@@ -7,6 +7,8 @@ import (
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"bosh-kubernetes-cpi/cpi/call"
 )
@@ -86,3 +88,23 @@ var _ = Describe("Deep checks", func() {
 		Expect(found.detail).To(Equal("address 10.1.2.3 was requested on a but not assigned: the Pod did not run"))
 	})
 })
+
+var _ = DescribeTable("The probes run on nodes", func(expected []string, nodes ...*corev1.Node) {
+	var names []string
+	for _, node := range preferUntainted(nodes) {
+		names = append(names, node.Name)
+	}
+	Expect(names).To(Equal(expected))
+},
+	Entry("without taints, if there are any", []string{"b", "c"}, taintedNode("a", corev1.TaintEffectNoSchedule), taintedNode("b", ""),
+		taintedNode("c", corev1.TaintEffectPreferNoSchedule), taintedNode("d", corev1.TaintEffectNoExecute)),
+	Entry("with taints otherwise", []string{"a", "b"}, taintedNode("a", corev1.TaintEffectNoSchedule), taintedNode("b", corev1.TaintEffectNoExecute)),
+)
+
+func taintedNode(name string, effect corev1.TaintEffect) *corev1.Node {
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if effect != "" {
+		node.Spec.Taints = []corev1.Taint{{Key: "dedicated", Effect: effect}}
+	}
+	return node
+}

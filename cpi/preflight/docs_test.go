@@ -31,7 +31,7 @@ func content(path string) string {
 	return string(raw)
 }
 
-// rulesInFile returns the rules of the Roles and ClusterRoles in the file.
+// rulesInFile returns the rules of the Roles and ClusterRoles in the file, except those for objects with certain names.
 func rulesInFile(path string) (rules []rule) {
 	GinkgoHelper()
 	for document := range strings.SplitSeq(content(path), "\n---\n") {
@@ -39,6 +39,9 @@ func rulesInFile(path string) (rules []rule) {
 		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
 		for _, policyRule := range role.Rules {
 			for _, resource := range policyRule.Resources {
+				if len(policyRule.ResourceNames) > 0 {
+					continue
+				}
 				verbs := strings.Join(policyRule.Verbs, " ")
 				rules = append(rules, rule{policyRule.APIGroups[0], resource, verbs, role.Kind == "ClusterRole"})
 			}

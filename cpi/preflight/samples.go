@@ -24,6 +24,7 @@ type sampleObjects struct {
 	image         string
 	nodeImage     string   // of bosh-node
 	architectures []string // of the image; none if they are unknown
+	limits        admissionLimits
 }
 
 // nonexistentImage is an image that does not exist in any registry.
@@ -35,8 +36,9 @@ func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	if err != nil {
 		nodeImage = nonexistentImage
 	}
+	limits, _ := s.limits(ctx) // the API server then reports what the policy does not admit
 	return sampleObjects{
-		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage, architectures: architectures,
+		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage, architectures: architectures, limits: limits,
 	}
 }
 
@@ -94,6 +96,7 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 		return vm, err
 	}
 	vm.AddPlatformAffinity(s.architectures...)
+	s.limits.applyTo(&vm)
 	s.config.Pods.ApplyToVM(&vm)
 	return vm, nil
 }
@@ -106,6 +109,9 @@ func (s sampleObjects) buildVMPod() (manifest.VMPod, error) {
 	}
 	pod := vm.Pod()
 	pod.UID, pod.Spec.NodeName = "00000000-0000-0000-0000-000000000000", "preflight"
+	if len(s.limits.nodes) > 0 {
+		pod.Spec.NodeName = s.limits.nodes[0]
+	}
 	pod.Status.ContainerStatuses = []corev1.ContainerStatus{{Name: manifest.OwnContainerName(pod.Pod), ContainerID: "containerd://0"}}
 	return pod, nil
 }

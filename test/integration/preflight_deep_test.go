@@ -35,6 +35,13 @@ var _ = Describe("The deep check", func() {
 		Eventually(env.listObjects).WithContext(ctx).Should(BeEmpty())
 	})
 
+	It("runs Pods only on nodes that the limits of the admission policy admit", func(ctx context.Context) {
+		env.changeAdmissionLimits(ctx, map[string]string{"nodes": "node-b"})
+		env.waitForRule(ctx, "nodes")
+		report := runCheck(ctx, directorWithFacts(healthyNodeFacts), "-deep")
+		Expect(report.results["run-vm"]).To(And(HaveField("Verdict", preflight.OK), HaveField("Detail", HavePrefix("a Pod like a VM Pod ran on node-b, in"))))
+	})
+
 	It("quotes the kubelet's message if its Pod cannot start, and leaves no objects", func(ctx context.Context) {
 		d := env.directorWithConfig("pods", map[string]any{"annotations": map[string]string{
 			"test/waiting": "ErrImagePull", "test/message": `failed to pull image "registry.example.com/stemcell": not found`}})

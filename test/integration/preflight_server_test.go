@@ -16,11 +16,13 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"strings"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	nodev1 "k8s.io/api/node/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -220,6 +222,29 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		Expect(runCheck(ctx, env.Director, "-image", "").results["create-vm"].Detail).To(ContainSubstring("with image " + stemcellCID))
 		Expect(runCheck(ctx, env.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
 	})
+
+	DescribeTable("create Pods that comply with the limits of the admission policy, with", func(ctx context.Context, rule string, limits map[string]string) {
+		_, err := cluster.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: env.namespace}, Handler: "runsc"}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		DeferCleanup(func(ctx context.Context) {
+			Expect(cluster.NodeV1().RuntimeClasses().Delete(ctx, env.namespace, metav1.DeleteOptions{})).To(Succeed())
+		})
+		for key, value := range limits {
+			limits[key] = strings.ReplaceAll(value, "NAME", env.namespace)
+		}
+		env.changeAdmissionLimits(ctx, limits)
+		env.waitForRule(ctx, rule)
+		report := runCheck(ctx, env.Director)
+		for _, check := range []string{"create-vm", "create-attachment", "create-reboot", "create-flush", "create-template"} {
+			Expect(report.results[check].Verdict).To(Equal(preflight.OK), "%v", report.results[check])
+		}
+	},
+		Entry("dedicated nodes", "node-selector", map[string]string{"node_selector": "dedicated=bosh\nzone=a\n"}),
+		Entry("certain nodes", "nodes", map[string]string{"nodes": "node-b\n"}),
+		Entry("unprivileged VMs", "privileged", map[string]string{"privileged_vms": "false"}),
+		Entry("user namespaces", "isolation", map[string]string{"isolation": "host_users: false\n"}),
+		Entry("a runtime class", "isolation", map[string]string{"isolation": "runtime_class: NAME\n"}),
+	)
 
 	It("fail if no annotation requests static addresses", func(ctx context.Context) {
 		withoutAnnotations := env.directorWithConfig("network", map[string]any{"address_annotations": []any{}})

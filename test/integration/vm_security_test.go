@@ -2,6 +2,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 
@@ -10,7 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/attacks"
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
@@ -46,6 +49,28 @@ func createAdmissionLimits(ctx context.Context, namespace string) {
 	Expect(err).NotTo(HaveOccurred())
 	_, err = cluster.CoreV1().ConfigMaps(namespace).Create(ctx, limits, metav1.CreateOptions{})
 	Expect(err).NotTo(HaveOccurred())
+}
+
+// changeAdmissionLimits changes these limits of the environment's namespace.
+func (env testEnv) changeAdmissionLimits(ctx context.Context, limits map[string]string) {
+	GinkgoHelper()
+	patch, err := json.Marshal(map[string]any{"data": limits})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = cluster.CoreV1().ConfigMaps(env.namespace).Patch(ctx, "bosh-cpi-limits", types.MergePatchType, patch, metav1.PatchOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
+
+// waitForRule waits until the admission policy rejects a privileged VM Pod that requires node-a by this rule.
+func (env testEnv) waitForRule(ctx context.Context, rule string) {
+	GinkgoHelper()
+	pod := manifest.VM{Name: "agent-other", Namespace: env.namespace, Image: stemcellCID, NodeImage: director.NodeImage}.Pod()
+	pod.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
+		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchFields: []corev1.NodeSelectorRequirement{
+			{Key: metav1.ObjectNameField, Operator: corev1.NodeSelectorOpIn, Values: []string{"node-a"}}}}}}}}
+	Eventually(func() string {
+		return fmt.Sprint(cluster.CoreV1().RESTClient().Post().Namespace(env.namespace).Resource("pods").Param("dryRun", metav1.DryRunAll).
+			SetHeader("Impersonate-User", "system:serviceaccount:"+env.namespace+":bosh-cpi").Body(pod.Pod).Do(ctx).Error())
+	}).WithContext(ctx).Should(ContainSubstring("rule " + rule + ":"))
 }
 
 // waitForAdmissionLimits waits until the admission policy finds its limits in the namespace, by dry-run requests with the CPI's permissions.
