@@ -65,7 +65,7 @@ func DefaultConfig() Config {
 func LoadConfig(path string) (Config, error) {
 	raw, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, fmt.Errorf("cannot read the CPI's configuration: %w; set -configPath to its path", err)
+		return Config{}, fmt.Errorf("cannot read the CPI's configuration: %w", err)
 	}
 	config := DefaultConfig()
 	if program, err := os.Executable(); err == nil {

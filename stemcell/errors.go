@@ -75,8 +75,8 @@ func explain(action, registry string, err error) error {
 	case errors.Is(err, ErrInvalid):
 		return err
 	case errors.Is(err, context.DeadlineExceeded):
-		return fmt.Errorf("%s: timed out (%w); check the network and the registry, or raise kubernetes.timeouts.create_stemcell or .other",
-			action, err)
+		return wrap(context.DeadlineExceeded, "timed out",
+			"check the network and the registry, or raise kubernetes.timeouts.create_stemcell or .other")
 	case errors.Is(err, context.Canceled):
 		return fmt.Errorf("%s: %w", action, err)
 	case errors.As(err, &untrusted):
@@ -94,6 +94,9 @@ func explain(action, registry string, err error) error {
 	if isConnectionLost(err) {
 		return fmt.Errorf("%s: the connection to registry %s was lost repeatedly: %w; "+
 			"check the network, proxies and the registry's log, and retry", action, registry, err)
+	}
+	if connecting, ok := errors.AsType[*net.OpError](err); ok && connecting.Op == "dial" {
+		return fmt.Errorf("%s: cannot connect to registry %s: %w; check its address, the network and proxies", action, registry, err)
 	}
 	return fmt.Errorf("%s: %s is not a container registry, or a proxy answered: %w; check its address and the network", action, registry, err)
 }

@@ -86,7 +86,7 @@ var _ = Describe("Pushing to a failing registry", func() {
 
 	It("fails if the registry is unreachable", func(ctx SpecContext) {
 		registry.Close()
-		Expect(push(ctx)).To(MatchError(ContainSubstring("is not a container registry, or a proxy answered")))
+		Expect(push(ctx)).To(MatchError(And(ContainSubstring("cannot connect to registry "+registry.Host()), ContainSubstring("check its address, the network and proxies"))))
 	})
 })
 

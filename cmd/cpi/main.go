@@ -5,8 +5,10 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -77,7 +79,7 @@ func main() {
 		// Exiting is as safe as being killed: the director can retry a call that was interrupted at any point.
 		onCallerExit(os.Getppid(), os.Stdout, func() { os.Exit(1) })
 		server := cpi.Server{
-			Config: sync.OnceValues(func() (cpi.Config, error) { return cpi.LoadConfig(*configPath) }),
+			Config: sync.OnceValues(func() (cpi.Config, error) { return loadConfig(*configPath) }),
 			Log:    os.Stderr,
 		}
 		// Fail only if the response cannot be written: the BOSH CLI ignores the response of a CPI with a nonzero exit status.
@@ -91,15 +93,24 @@ func main() {
 	}
 }
 
+// loadConfig loads the configuration at the path of the option -configPath.
+func loadConfig(path string) (cpi.Config, error) {
+	config, err := cpi.LoadConfig(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = fmt.Errorf("%w; set -configPath to its path", err)
+	}
+	return config, err
+}
+
 func runCollect(ctx context.Context, configPath string, collector collect.Collector) (err error) {
-	if collector.Config, err = cpi.LoadConfig(configPath); err != nil {
+	if collector.Config, err = loadConfig(configPath); err != nil {
 		return err
 	}
 	return collector.Run(ctx)
 }
 
 func pushNodeImage(ctx context.Context, configPath string) error {
-	config, err := cpi.LoadConfig(configPath)
+	config, err := loadConfig(configPath)
 	if err != nil {
 		return err
 	}
@@ -113,7 +124,7 @@ func pushNodeImage(ctx context.Context, configPath string) error {
 
 // runCheck writes the results of the checks, and reports whether all required checks pass.
 func runCheck(ctx context.Context, configPath, image string, deep, asJSON bool) (passed bool, err error) {
-	config, err := cpi.LoadConfig(configPath)
+	config, err := loadConfig(configPath)
 	if err != nil {
 		return false, err
 	}

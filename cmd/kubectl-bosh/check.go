@@ -117,5 +117,9 @@ func loadConfig(path string) (cpi.Config, error) {
 	if path == "" {
 		return cpi.DefaultConfig(), nil
 	}
-	return cpi.LoadConfig(path)
+	config, err := cpi.LoadConfig(path)
+	if err != nil {
+		err = fmt.Errorf("--config-path: %w", err)
+	}
+	return config, err
 }

@@ -28,7 +28,7 @@ PersistentVolumeClaims, attachment and helper Pods, Services, PodDisruptionBudge
 processes requires permission to create pods/exec.`,
 		Example: `  # Show the first instance of the group router
   kubectl bosh describe -n bosh router/0`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneInstance,
 		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
 			client, _, err := conn.newClient()

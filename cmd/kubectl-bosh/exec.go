@@ -52,6 +52,14 @@ func newExecCommand(conn *connection) *cobra.Command {
 	return command
 }
 
+// oneInstance requires the argument INSTANCE.
+func oneInstance(command *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return fmt.Errorf("%s requires one INSTANCE; `kubectl bosh ps` lists them", command.Name())
+	}
+	return nil
+}
+
 func newSSHCommand(conn *connection) *cobra.Command {
 	options := execOptions{stdin: true}
 	var script string
@@ -163,7 +171,7 @@ the log of the BOSH agent, which is a file in the VM; this requires permission t
 
   # Print the end of the log of the BOSH agent
   kubectl bosh logs -n bosh web/0 --agent --tail 100`,
-		Args:              cobra.ExactArgs(1),
+		Args:              oneInstance,
 		ValidArgsFunction: completeInstance(conn, &filter),
 		RunE: func(command *cobra.Command, args []string) error {
 			if agent {

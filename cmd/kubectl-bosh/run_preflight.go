@@ -50,8 +50,8 @@ func (r *environmentRun) newCPIClient() (*kube.Client, error) {
 	return kube.New(options, manifest.ManagedBy, retryTimeout)
 }
 
-// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. The
-// other deep checks do not count: the director's manifest may have settings that make them succeed, and nodes may still pull the image.
+// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. It
+// only prints other failed deep checks: the director's manifest may have settings that make them succeed, and nodes may still pull the image.
 func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, client *kube.Client, image string) error {
 	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
 		r.settings.Credentials != environment.CredentialsInCluster {
@@ -62,7 +62,10 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, 
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:
-		return nil
+		if len(preflight.Failed(results)) > 0 {
+			r.report("check", "VMs reach the API server, but other checks failed, which the director or your deployments may require; continuing")
+		}
+		return r.writeFailed(preflight.Failed(results))
 	case preflight.Fails:
 		if err := r.writeFailed([]preflight.Result{access}); err != nil {
 			return err

@@ -46,7 +46,12 @@ func newStemcellCommand(conn *connection) *cobra.Command {
 
   # Write the stemcell to a file, for bosh upload-stemcell or kubectl bosh up
   kubectl bosh stemcell ubuntu-noble 1.484 --output .`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 1 || len(args) > 2 {
+				return errors.New("stemcell requires an IMAGE, or an OS such as ubuntu-noble and optionally its VERSION")
+			}
+			return nil
+		},
 		RunE: func(command *cobra.Command, args []string) error {
 			return options.execute(command, conn, args)
 		},
@@ -127,8 +132,11 @@ func (o stemcellOptions) image(ctx context.Context, args []string) (string, erro
 func (o stemcellOptions) write(ctx context.Context, image, dir string) (path string, err error) {
 	light, err := newStemcellStore().LightManifest(ctx, image, stemcell.Manifest{OperatingSystem: o.operatingSystem, Version: o.version})
 	if err != nil {
-		return "", fmt.Errorf("image %s: %w; `kubectl bosh stemcell` has the flags --os and --version", image,
-			stemcell.WithRemedies(err, registryRemedies))
+		err = stemcell.WithRemedies(err, registryRemedies)
+		if errors.Is(err, stemcell.ErrInvalid) {
+			err = fmt.Errorf("%w; `kubectl bosh stemcell` has the flags --os and --version", err)
+		}
+		return "", fmt.Errorf("image %s: %w", image, err)
 	}
 	path = filepath.Join(dir, light.LightFileName())
 	return path, light.WriteLight(path)
@@ -139,6 +147,8 @@ var registryRemedies = map[error]string{
 	stemcell.ErrDenied:    "log in with `docker login`, as a user with permission to pull the image",
 	stemcell.ErrUntrusted: "use a registry with TLS, and a certificate that this host trusts",
 	stemcell.ErrNotFound:  "check the name and the tag",
+
+	context.DeadlineExceeded: "check the network and the registry",
 }
 
 func newStemcellStore() stemcell.Store { return stemcell.Store{Log: slog.New(slog.DiscardHandler)} }

@@ -70,7 +70,9 @@ var _ = Describe("kubectl bosh stemcell", func() {
 	},
 		Entry("the directory has no director", "^error: directory kubernetes has no director yet", func() []string { return []string{"ubuntu-noble", "1.99", "--from", images} }),
 		Entry("the version is unknown", "^error: image .*ubuntu-noble-stemcell:2.0: .* has no such image or repository; check the name and the tag", func() []string { return []string{"ubuntu-noble", "2.0", "--from", images, "--output", "."} }),
-		Entry("the image has no version", "unknown; set both", func() []string { return []string{images + "/ubuntu-noble-stemcell:latest", "--output", "."} }),
+		Entry("the image has no version", "unknown; set both; `kubectl bosh stemcell` has the flags --os and --version\n", func() []string { return []string{images + "/ubuntu-noble-stemcell:latest", "--output", "."} }),
+		Entry("the registry is unknown", `cannot connect to registry registry\.invalid: .*; check its address, the network and proxies\n`, func() []string { return []string{"registry.invalid/ubuntu-noble-stemcell:1.99", "--output", "."} }),
+		Entry("it has no argument", "^error: stemcell requires an IMAGE, or an OS such as ubuntu-noble and optionally its VERSION\n", func() []string { return nil }),
 		Entry("an image has another version", "requires an OS instead of an IMAGE", func() []string { return []string{images + "/ubuntu-noble-stemcell:1.99", "2"} }),
 	)
 

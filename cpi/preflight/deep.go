@@ -78,7 +78,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	nodes = nodes[:min(len(nodes), maxNodes)]
 	if !s.imageIsPullable(ctx, image) {
 		return nil, undetermined("no image for the probe Pods",
-			"set --image to the image of a stemcell, as REFERENCE@DIGEST; both are in the cloud_properties in its stemcell.MF")
+			"set --image to the image of a stemcell, for example ghcr.io/cloudfoundry/ubuntu-noble-stemcell:VERSION")
 	}
 	switch _, err := s.findNodeImage(ctx); {
 	case errors.Is(err, stemcell.ErrNoNodeImage):

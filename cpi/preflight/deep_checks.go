@@ -28,9 +28,8 @@ func DeepChecks() []DeepCheck {
 			"load the module overlay; without it, a restart of a VM's container reverts changes to /etc and other system directories")},
 		{"filesystems", Advised, evaluateFeatures(
 			feature{"ext4", "load the module ext4"}, feature{"xfs", "load the module xfs, which Garden requires"})},
-		{"links", Advised, evaluateFeatures(
-			feature{"dummy", "load the module dummy, which BOSH DNS requires on newer stemcells"},
-			feature{"bridge", "load the module bridge, which containers in VMs require"})},
+		{"links", Advised, requireFact("dummy", "network links of type dummy cannot be created, which BOSH DNS requires on newer stemcells",
+			"install and load the module dummy on these nodes (modprobe dummy)")},
 		{"cgroups", Advised, evaluateCgroups},
 		{"open-files", Advised, requireFact("open-files", "a VM cannot have 524,288 open files",
 			"if jobs need that many, raise LimitNOFILE of the container runtime's service")},
@@ -45,6 +44,7 @@ func DeepChecks() []DeepCheck {
 			feature{"apparmor", `set garden.apparmor_profile: ""`},
 			feature{"xfs-quotas", "use nodes with a kernel that has CONFIG_XFS_QUOTA"},
 			feature{"cgroup-controllers", "mount all cgroup controllers in /proc/cgroups, as systemd does"},
+			feature{"bridge", "load the module bridge"},
 			feature{"ip-forwarding", "allow privileged Pods to set net.ipv4.ip_forward"},
 			feature{"nat", "load the module nf_tables, or iptable_nat"})},
 		{"requested-address", Advised, evaluateRequestedAddress},

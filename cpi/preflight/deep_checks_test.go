@@ -49,7 +49,7 @@ var _ = Describe("Deep checks", func() {
 		Entry("loop devices", "loop", "loop-devices", Fails, "no loop device", "volume_mode: Block"),
 		Entry("overlays", "overlay", "vm-state", Fails, "overlay filesystems cannot be mounted", "module overlay"),
 		Entry("XFS", "xfs", "filesystems", Warns, "missing: xfs", "which Garden requires"),
-		Entry("links", "dummy", "links", Warns, "missing: dummy", "BOSH DNS"),
+		Entry("links", "dummy", "links", Fails, "network links of type dummy cannot be created", "modprobe dummy"),
 		Entry("AppArmor", "apparmor", "diego-cells", Warns, "missing: apparmor", `garden.apparmor_profile: ""`),
 		Entry("NAT", "nat", "diego-cells", Warns, "missing: nat", "nf_tables"),
 		Entry("open files", "open-files", "open-files", Fails, "524,288", "LimitNOFILE"),

@@ -98,6 +98,14 @@ var _ = Describe("The inspection of a cluster", func() {
 		Expect(values).To(HaveKeyWithValue("nodes", HavePrefix("2 (arm64); BOSH publishes stemcells for amd64 only")))
 	})
 
+	It("reports that no StorageClass is the default", func(ctx context.Context) {
+		api, c := newCluster()
+		api.Add("storageclasses", "", &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "other"}})
+		values, inspection := findings(ctx, c)
+		Expect(values).To(HaveKeyWithValue("storage class", HavePrefix("no default; annotate a StorageClass")))
+		Expect(inspection.NoDefaultStorageClass).To(BeTrue())
+	})
+
 	It("finds the DNS of OpenShift", func(ctx context.Context) {
 		api, c := newCluster()
 		api.Add("services", "openshift-dns", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns-default"}, Spec: corev1.ServiceSpec{ClusterIP: "172.30.0.10"}})
@@ -111,7 +119,7 @@ var _ = Describe("The inspection of a cluster", func() {
 		values, inspection := findings(ctx, c)
 		Expect(values).To(And(
 			HaveKeyWithValue("namespace", "bosh (does not exist yet)"),
-			HaveKeyWithValue("storage class", HavePrefix("no default; annotate a StorageClass")),
+			HaveKeyWithValue("storage class", HavePrefix("none; install a CSI driver with a StorageClass")),
 			HaveKeyWithValue("network plugin", HavePrefix("unknown: no DaemonSet, API group or node")),
 			HaveKeyWithValue("reserved ranges", "unknown: detected only with Calico"),
 			HaveKeyWithValue("Service ranges", "unknown: the cluster has no ServiceCIDRs"),

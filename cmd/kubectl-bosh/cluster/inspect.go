@@ -147,6 +147,9 @@ func (c *Cluster) inspectStorageClass(ctx context.Context, result *Inspection) (
 	}
 	if defaultClass == nil {
 		result.NoDefaultStorageClass = true
+		if len(list.Items) == 0 {
+			return "none; install a CSI driver with a StorageClass, see docs/guides/clusters.md", nil
+		}
 		return "no default; annotate a StorageClass with storageclass.kubernetes.io/is-default-class=true, " +
 			"or set storage_class in cloud_properties", nil
 	}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -165,6 +166,12 @@ func (o Options) CheckFiles() error {
 			continue
 		}
 		switch info, err := os.Stat(path); {
+		case errors.Is(err, fs.ErrNotExist) && flag == "--ops-file" && !strings.Contains(path, "/"):
+			return fmt.Errorf("--ops-file: %s is neither a file nor one of the ops files that this program contains; "+
+				"see docs/reference/kubectl-bosh.md", path)
+		case errors.Is(err, fs.ErrNotExist) && flag == "--stemcell":
+			return fmt.Errorf("--stemcell: %s does not exist; set the path or the URL of a light stemcell, or an image with its registry, "+
+				"for example ghcr.io/cloudfoundry/ubuntu-noble-stemcell:VERSION", path)
 		case err != nil:
 			return fmt.Errorf("%s: %w", flag, err)
 		case !info.Mode().IsRegular():
