@@ -180,7 +180,7 @@ func (s *clusterState) rejectionFinding(err error) finding {
 		{"does not support dry run", "ask the operator of the webhook whether it admits such objects; it does not support dry runs"},
 		{`namespaces "`, "create the namespace: kubectl create namespace " + s.client.Namespace},
 		{"GKE Warden", "use a GKE Standard cluster: Autopilot does not allow privileged Pods"},
-		{"security context constraint", "oc adm policy add-scc-to-user privileged -z default -z bosh-cpi -n " + s.client.Namespace},
+		{"security context constraint", "oc adm policy add-scc-to-user privileged -z bosh-cpi -n " + s.client.Namespace},
 		{"denied the request", "change the admission webhook in the message so that it admits the objects of the CPI, or exempt the namespace"},
 	} {
 		if strings.Contains(message, hint.words) {
