@@ -289,9 +289,8 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		r.installPlugin(ctx, "0.2.0", plugin)
 		next := r.pushArchive(ctx, "0.2.0", "bosh-node", mirrored)
 		Expect(next).NotTo(Equal(image), "invalid test: both versions have the same image")
-		flags := regexp.MustCompile(`--release \S+ --release-sha1 \S+`).FindString(up())
-		Expect(flags).To(ContainSubstring("v0.2.0"))
-		up(strings.Fields(flags)...)
+		Expect(up()).To(MatchRegexp(`not the one of this plugin, \S+v0\.2\.0\S+; to use that, add --release published\n`))
+		up("--release", "published")
 		Eventually(c.readJobResponse).WithContext(ctx).Should(And(ContainSubstring("good morning"), ContainSubstring("counted")))
 		Expect(c.nodeImages(ctx)).To(ConsistOf(next, next))
 		c.down(ctx)
@@ -307,7 +306,7 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 		Expect(err).NotTo(HaveOccurred())
 		variables := c.runAction(ctx, "../../.github/actions/bosh-lite", map[string]string{
 			"github.server_url": strings.TrimSuffix(r.home, "/bosh-kubernetes-cpi"), "github.action_repository": "bosh-kubernetes-cpi",
-			"inputs.version": "0.1.0",
+			"inputs.version || github.action_ref":                                  "v0.1.0",
 			"inputs.kubeconfig || format('{0}/bosh-lite/kubeconfig', runner.temp)": c.env.kubeconfig,
 			"inputs.flags": "--namespace " + c.namespace + " --address " + c.address + " --ops-file " + login + " --var 'greeting=good morning'" +
 				" --var demo_release=" + filepath.Join(c.dir, "demo.tgz") + " --var 'disk_cloud_properties={}' --var disk_mib=256",
