@@ -51,7 +51,8 @@ func (r *environmentRun) newCPIClient() (*kube.Client, error) {
 }
 
 // checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. It
-// only prints other failed deep checks: the director's manifest may have settings that make them succeed, and nodes may still pull the image.
+// only prints other failed deep checks: the director's manifest may have settings that make them succeed, and nodes may still pull the
+// image.
 func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, client *kube.Client, image string) error {
 	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
 		r.settings.Credentials != environment.CredentialsInCluster {

@@ -240,8 +240,8 @@ func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
 		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
 }
 
-// findLostVM returns the CID of the director's VM if its Pod is gone, or has terminated, for example after a drain of its node. Otherwise, it
-// returns "".
+// findLostVM returns the CID of the director's VM if its Pod is gone, or has terminated, for example after a drain of its node. Otherwise,
+// it returns "".
 func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 	vmCID, err := r.dir.VMCID()
 	if err != nil || vmCID == "" {

@@ -92,8 +92,8 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	return probes, finding{}
 }
 
-// preferUntainted returns the nodes without taints that exclude Pods, or all if there are none: with dedicated nodes, other nodes and those of
-// the control plane are not for VMs, and VMs may tolerate the taint.
+// preferUntainted returns the nodes without taints that exclude Pods, for example those of the control plane, or all nodes if there are
+// none: VMs may tolerate the taint.
 func preferUntainted(nodes []*corev1.Node) []*corev1.Node {
 	untainted := slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
 		return slices.ContainsFunc(node.Spec.Taints, func(taint corev1.Taint) bool { return taint.Effect != corev1.TaintEffectPreferNoSchedule })

@@ -38,7 +38,8 @@ func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	}
 	limits, _ := s.limits(ctx) // the API server then reports what the policy does not admit
 	return sampleObjects{
-		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage, architectures: architectures, limits: limits,
+		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage,
+		architectures: architectures, limits: limits,
 	}
 }
 

@@ -150,7 +150,8 @@ func (m Manifest) CheckStorageClasses() error {
 		class := properties["storage_class"]
 		if m.plan.inspection.NoDefaultStorageClass && (isHash || pool.CloudProperties == nil) && (class == nil || class == "") {
 			return fmt.Errorf("the cluster has no default StorageClass, and disk pool %s of %s sets none; annotate a StorageClass with "+
-				"storageclass.kubernetes.io/is-default-class=true (first install a CSI driver if there is none), or set cloud_properties.storage_class of the pool with an --ops-file",
+				"storageclass.kubernetes.io/is-default-class=true (first install a CSI driver if there is none), or set "+
+				"cloud_properties.storage_class of the pool with an --ops-file",
 				pool.Name, m.plan.Manifest)
 		}
 	}
