@@ -39,7 +39,7 @@ func newCheckCommand(conn *connection) *cobra.Command {
 	flags.BoolVar(&options.failures, "failures", false, "Print only the checks that failed")
 	flags.StringVar(&options.image, "image", "",
 		"Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
-	flags.StringVar(&options.nodeImage, "node-image", "", "`Image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the "+
+	flags.StringVar(&options.nodeImage, "node-image", "", "The `image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the "+
 		"configuration, or the image that was published with this program)")
 	addConfigFlag(flags, &options.configPath)
 	addOutputFlag(command, &options.output)

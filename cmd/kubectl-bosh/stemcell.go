@@ -60,7 +60,7 @@ func newStemcellCommand(conn *connection) *cobra.Command {
 	flags.SortFlags = false
 	flags.StringVar(&options.from, "from", publishedImages, "Registry and `path` of the images for an OS, for example of a mirror")
 	flags.StringVar(&options.operatingSystem, "os", "", "Operating `system`, if neither labels nor the name of the image contain it")
-	flags.StringVar(&options.version, "version", "", "`Version`, if neither labels nor the tag of the image contain it")
+	flags.StringVar(&options.version, "version", "", "The `version`, if neither labels nor the tag of the image contain it")
 	flags.StringVar(&options.output, "output", "", "Write the stemcell to this `directory`, and do not upload it")
 	flags.StringVar(&options.run.dir, "dir", "", "Environment `directory` (default: "+defaultDirectorName+")")
 	flags.StringVar(&options.run.bosh, "bosh", "", "BOSH CLI `program` (default: bosh)")

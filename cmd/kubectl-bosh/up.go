@@ -78,7 +78,10 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"light stemcell, unless this program was published with them; and the permissions of a cluster administrator, or those that\n" +
 			"--print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
-  kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz --dry-run
+  ` + firstRunCommand() + ` --dry-run
+
+  # Create a small director, for tests
+  ` + firstRunCommand() + ` -o small.yml
 
   # Create or update the director with the files in the directory "kubernetes"
   kubectl bosh up --dir kubernetes
@@ -92,6 +95,14 @@ func newUpCommand(conn *connection) *cobra.Command {
 	}
 	options.addUpFlags(command.Flags())
 	return command
+}
+
+// firstRunCommand returns the command for a new director, with what this program was not published with.
+func firstRunCommand() string {
+	if publishedRelease != "" {
+		return "kubectl bosh up"
+	}
+	return "kubectl bosh up --bosh-deployment bosh-deployment --release bosh-kubernetes-cpi.tgz --stemcell stemcell.tgz"
 }
 
 func (o *upOptions) addUpFlags(flags *pflag.FlagSet) {
