@@ -1,11 +1,14 @@
 package docs
 
 import (
+	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
+	"sigs.k8s.io/yaml"
 )
 
 var (
@@ -65,4 +68,17 @@ var _ = Describe("Commands", func() {
 		Expect(checked).To(BeNumerically(">", 50))
 		Expect(notFound).To(BeEmpty())
 	})
+})
+
+var _ = It("The actions for workflows are valid YAML", func() { // actionlint reads only the workflows
+	actions, err := filepath.Glob(filepath.Join(root, ".github/actions/*/action.yml"))
+	Expect(err).NotTo(HaveOccurred())
+	Expect(actions).NotTo(BeEmpty())
+	for _, path := range actions {
+		content, err := os.ReadFile(path)
+		Expect(err).NotTo(HaveOccurred())
+		var action struct{ Runs struct{ Using string } }
+		Expect(yaml.Unmarshal(content, &action)).To(Succeed(), path)
+		Expect(action.Runs.Using).To(Equal("composite"), path)
+	}
 })

@@ -206,22 +206,22 @@ func (c *remoteClient) runAction(ctx context.Context, dir string, values map[str
 	var action struct {
 		Runs struct {
 			Steps []struct {
-				Name, Run, If string
-				Env           map[string]string
+				ID, Name, Run, If string
+				Env               map[string]string
 			}
 		}
 	}
 	Expect(yaml.Unmarshal(content, &action)).To(Succeed())
 	values["github.action_path"] = dir
 	expression := regexp.MustCompile(`\$\{\{ (.*?) \}\}`)
-	pathFile, variablesFile := filepath.Join(c.dir, "path"), filepath.Join(c.dir, "variables")
+	pathFile, variablesFile, outputsFile := filepath.Join(c.dir, "path"), filepath.Join(c.dir, "variables"), filepath.Join(c.dir, "outputs")
 	for _, step := range action.Runs.Steps {
 		if step.Run == "" || step.If != "" {
 			continue
 		}
 		command := c.command(ctx, "bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step.Run)
 		added, _ := os.ReadFile(pathFile)
-		command.Env = append(command.Env, "RUNNER_TEMP="+c.dir, "GITHUB_PATH="+pathFile, "GITHUB_ENV="+variablesFile, "BOSH_ALL_PROXY=",
+		command.Env = append(command.Env, "RUNNER_TEMP="+c.dir, "GITHUB_PATH="+pathFile, "GITHUB_ENV="+variablesFile, "GITHUB_OUTPUT="+outputsFile, "BOSH_ALL_PROXY=",
 			"PATH="+strings.ReplaceAll(string(added), "\n", ":")+os.Getenv("PATH"))
 		for name, value := range step.Env {
 			value = expression.ReplaceAllStringFunc(value, func(found string) string {
@@ -234,6 +234,11 @@ func (c *remoteClient) runAction(ctx context.Context, dir string, values map[str
 		out, err := command.CombinedOutput()
 		GinkgoWriter.Println(step.Name + ":\n" + string(out))
 		Expect(err).NotTo(HaveOccurred(), "%s: %s", step.Name, out)
+		outputs, _ := os.ReadFile(outputsFile)
+		for line := range strings.Lines(string(outputs)) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), "=")
+			values["steps."+step.ID+".outputs."+name] = value
+		}
 	}
 	variables := map[string]string{}
 	exported, err := os.ReadFile(variablesFile)
