@@ -134,7 +134,7 @@ func runCheck(ctx context.Context, configPath, image string, deep, asJSON bool) 
 	}
 	results := preflight.Run(ctx, config, client, image)
 	if deep {
-		results = append(results, preflight.RunDeep(ctx, config, client, image)...)
+		results = append(results, preflight.RunDeep(ctx, config, client, image, nil)...)
 	}
 	return preflight.Passed(results), preflight.Write(os.Stdout, results, asJSON)
 }

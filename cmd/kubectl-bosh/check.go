@@ -14,6 +14,7 @@ import (
 type checkOptions struct {
 	image, nodeImage, configPath, output string
 	deep, failures                       bool
+	nodeSelector                         map[string]string
 }
 
 func newCheckCommand(conn *connection) *cobra.Command {
@@ -31,7 +32,7 @@ func newCheckCommand(conn *connection) *cobra.Command {
 
   # Check with the permissions of the CPI's service account
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
-		Args: cobra.NoArgs,
+		Args: noArguments("the namespace is set with --namespace"),
 		RunE: func(command *cobra.Command, _ []string) error { return options.run(command, conn) },
 	}
 	flags := command.Flags()
@@ -41,6 +42,8 @@ func newCheckCommand(conn *connection) *cobra.Command {
 		"Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
 	flags.StringVar(&options.nodeImage, "node-image", "", "The `image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the "+
 		"configuration, or the image that was published with this program)")
+	flags.StringToStringVar(&options.nodeSelector, "node-selector", nil, "`Labels` of the nodes for --deep, for example dedicated=bosh "+
+		"(default: nodes that the admission limits admit, if possible without taints)")
 	addConfigFlag(flags, &options.configPath)
 	addOutputFlag(command, &options.output)
 	return command
@@ -64,7 +67,7 @@ func (o checkOptions) run(command *cobra.Command, conn *connection) error {
 	}
 	results := preflight.Run(ctx, config, client, o.image)
 	if o.deep {
-		results = append(results, preflight.RunDeep(ctx, config, client, o.image)...)
+		results = append(results, preflight.RunDeep(ctx, config, client, o.image, o.nodeSelector)...)
 	}
 	shown := results
 	if o.failures {

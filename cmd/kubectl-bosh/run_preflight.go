@@ -50,16 +50,15 @@ func (r *environmentRun) newCPIClient() (*kube.Client, error) {
 	return kube.New(options, manifest.ManagedBy, retryTimeout)
 }
 
-// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. It
-// only prints other failed deep checks: the director's manifest may have settings that make them succeed, and nodes may still pull the
-// image.
+// checkAPIAccess fails if a VM cannot reach the API server: a director with in-cluster credentials would start, but its CPI would fail. If
+// it can, other failed deep checks are only printed: the director's manifest may have settings that make them succeed.
 func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, client *kube.Client, image string) error {
 	if directorUUID, err := r.dir.DirectorUUID(); err != nil || directorUUID != "" || image == "" ||
 		r.settings.Credentials != environment.CredentialsInCluster {
 		return err
 	}
 	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
-	results := preflight.RunDeep(ctx, config, client, image)
+	results := preflight.RunDeep(ctx, config, client, image, nil)
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:

@@ -38,7 +38,12 @@ func admissionChecks() []Check {
 			return err
 		})},
 		{"create-disk", Required, objectCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
-			_, err := samples.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC().PVC)
+			pvc := samples.buildDiskPVC().PVC
+			_, err := samples.client.PVCs.DryRunCreate(ctx, pvc)
+			if classes := samples.limits.storageClasses; errors.Is(err, kube.ErrDenied) && len(classes) > 0 {
+				pvc.Spec.StorageClassName = &classes[0] // the limits may exclude the default one
+				_, err = samples.client.PVCs.DryRunCreate(ctx, pvc)
+			}
 			return err
 		})},
 		{"create-service", Advised, objectCheck(func(ctx context.Context, samples sampleObjects, vmPod manifest.VMPod) error {
@@ -76,7 +81,7 @@ func podCheck(pods string, build func(sampleObjects, manifest.VMPod) *corev1.Pod
 				admitted.Spec.PriorityClassName, *priority),
 				"remove kubernetes.disk.attachment_priority_class, unless the cluster does not admit "+manifest.AttachmentPriorityClass), nil
 		}
-		return pass("would be admitted, with image " + manifest.OwnContainer(sent).Image), nil
+		return pass("would be admitted, with image " + manifest.OwnContainer(sent).Image + samples.describeLimits(sent)), nil
 	})
 }
 
@@ -104,7 +109,11 @@ func dryRunCheck(
 		}
 		found, err := create(ctx, samples, vmPod)
 		if err != nil {
-			return s.rejectionFinding(err)
+			found = s.rejectionFinding(err)
+		}
+		if err != nil && errors.Is(samples.limitsError, kube.ErrDenied) {
+			found.remedy += "; the checks do not know the limits of the policy without permission to get the ConfigMap " + limitsName +
+				", which is in " + callPermissionsFile
 		}
 		return found
 	}

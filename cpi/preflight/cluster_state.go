@@ -26,6 +26,8 @@ type clusterState struct {
 	client         *kube.Client
 	requestedImage string // the image of the option -image, or ""
 
+	nodeSelector map[string]string // of the deep checks
+
 	server func(context.Context) (kube.ServerInfo, error)
 	nodes  func(context.Context) ([]*corev1.Node, error)
 	pods   func(context.Context) ([]*corev1.Pod, error)

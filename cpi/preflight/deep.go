@@ -31,11 +31,13 @@ const (
 )
 
 // RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates the reports of the Pods, and deletes them. image is the image
-// of a stemcell, by default the image of an existing VM.
-func RunDeep(ctx context.Context, config cpi.Config, client *kube.Client, image string) []Result {
+// of a stemcell, by default the image of an existing VM. nodeSelector are labels of the nodes, by default those of the admission limits,
+// and nodes without taints.
+func RunDeep(ctx context.Context, config cpi.Config, client *kube.Client, image string, nodeSelector map[string]string) []Result {
 	ctx, cancel := context.WithTimeout(ctx, deepTimeout)
 	defer cancel()
 	s := newClusterState(config, client, image)
+	s.nodeSelector = nodeSelector
 	probes, failure := s.probeNodes(ctx)
 	results := make([]Result, 0, len(DeepChecks()))
 	for _, check := range DeepChecks() {
@@ -68,12 +70,15 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	}
 	image, architectures := s.findSampleImage(ctx)
 	limits, _ := s.limits(ctx) // without them, nodes are not limited
-	nodes = preferUntainted(slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
-		return !acceptsVMs(node) || !limits.admit(node) ||
+	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
+		return !acceptsVMs(node) || !limits.admit(node) || !admissionLimits{nodeSelector: s.nodeSelector}.admit(node) ||
 			len(architectures) > 0 && !slices.Contains(architectures, node.Labels[corev1.LabelArchStable])
-	}))
+	})
+	if len(s.nodeSelector) == 0 {
+		nodes = preferUntainted(nodes)
+	}
 	if len(nodes) == 0 {
-		return nil, undetermined("no node accepts VMs", "see nodes")
+		return nil, undetermined("no node accepts VMs", "see nodes; check --node-selector, and the ConfigMap "+limitsName)
 	}
 	nodes = nodes[:min(len(nodes), maxNodes)]
 	if !s.imageIsPullable(ctx, image) {
@@ -123,6 +128,8 @@ func (s *clusterState) probeNode(ctx context.Context, node string, twice bool) n
 		return result
 	}
 	result.facts, result.address = parseFacts(manifest.OwnContainerStatus(pod.Pod).State.Terminated.Message), pod.Status.PodIP
+	limits, _ := s.limits(ctx) // as for the Pod
+	limits.dropUnknown(result.facts)
 	if twice && len(s.config.Network.AddressAnnotations) > 0 && result.address != "" {
 		next, err := s.runProbePod(ctx, node, []string{result.address})
 		if err == nil && next.Status.PodIP != result.address {

@@ -108,3 +108,11 @@ func taintedNode(name string, effect corev1.TaintEffect) *corev1.Node {
 	}
 	return node
 }
+
+var _ = It("Facts that a probe without privileges cannot find out are unknown", func() {
+	facts := parseFacts("cgroup v2\nloop no\next4 yes\ndns no\n")
+	admissionLimits{}.dropUnknown(facts)
+	Expect(facts).To(HaveKeyWithValue("loop", "no"))
+	admissionLimits{unprivileged: true}.dropUnknown(facts)
+	Expect(facts).To(Equal(map[string]string{"cgroup": "v2", "ext4": "yes", "dns": "no"}))
+})

@@ -2,12 +2,15 @@ package preflight
 
 import (
 	"context"
+	"errors"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
 )
 
 // limitsName is the name of the ConfigMap in manifests/admission-limits.yaml.
@@ -22,16 +25,22 @@ type admissionLimits struct {
 	capabilities []string // that an unprivileged VM may add
 	hostUsers    *bool
 	runtimeClass string
+	// storageClasses are those that disks may have.
+	storageClasses []string
 }
 
-// readAdmissionLimits returns the limits in the ConfigMap, or none if it does not exist or cannot be read.
+// readAdmissionLimits returns the limits in the ConfigMap, or none if it does not exist.
 func (s *clusterState) readAdmissionLimits(ctx context.Context) (admissionLimits, error) {
 	found, err := s.client.ConfigMaps().Get(ctx, limitsName)
+	if errors.Is(err, kube.ErrNotFound) {
+		return admissionLimits{}, nil
+	}
 	if err != nil {
 		return admissionLimits{}, err
 	}
 	limits := admissionLimits{
 		nodes: listed(found, "nodes"), unprivileged: found.Data["privileged_vms"] != "true", capabilities: listed(found, "capabilities"),
+		storageClasses: listed(found, "storage_classes"),
 	}
 	for _, label := range listed(found, "node_selector") {
 		key, value, _ := strings.Cut(label, "=")
@@ -70,6 +79,41 @@ func (l admissionLimits) applyTo(vm *manifest.VM) {
 			vm.SecurityContext.Capabilities.Add = append(vm.SecurityContext.Capabilities.Add, corev1.Capability(capability))
 		}
 	}
+}
+
+// describeLimits returns what the limits require of a VM Pod, for the result of a check, or "".
+func (s sampleObjects) describeLimits(pod *corev1.Pod) string {
+	var required []string
+	if !manifest.HasRole(pod, manifest.RoleVM) {
+		return ""
+	}
+	l := s.limits
+	if l.unprivileged {
+		required = append(required, "security.privileged: false")
+	}
+	if l.hostUsers != nil {
+		required = append(required, "security.host_users: false")
+	}
+	if l.runtimeClass != "" {
+		required = append(required, "runtime_class: "+l.runtimeClass)
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.nodeSelector)) {
+		required = append(required, "node_selector "+key+": "+l.nodeSelector[key])
+	}
+	if len(required) == 0 {
+		return ""
+	}
+	return "; the limits require of each VM, also the director's, " + strings.Join(required, ", ")
+}
+
+// dropUnknown removes facts about the node that a probe without privileges cannot find out.
+func (l admissionLimits) dropUnknown(facts map[string]string) {
+	if !l.unprivileged {
+		return
+	}
+	maps.DeleteFunc(facts, func(fact, value string) bool {
+		return value == "no" && !slices.Contains([]string{"dns", "api", "hairpin", "open-files"}, fact)
+	})
 }
 
 // admit reports whether the limits admit VMs on the node.

@@ -311,7 +311,7 @@ var _ = Describe("Preflight checks", func() {
 		run := func(ctx context.Context, probeImage string) map[string]Result {
 			GinkgoHelper()
 			results := map[string]Result{}
-			for _, result := range RunDeep(ctx, cluster.config, cluster.client(), probeImage) {
+			for _, result := range RunDeep(ctx, cluster.config, cluster.client(), probeImage, nil) {
 				results[result.Check] = result
 			}
 			return results
@@ -323,6 +323,12 @@ var _ = Describe("Preflight checks", func() {
 			}
 			Expect(cluster.Names("pods")).To(BeEmpty())
 			Expect(cluster.Names("services")).To(BeEmpty())
+		})
+
+		It("are unknown if no node has the labels of the node selector", func(ctx context.Context) {
+			results := RunDeep(ctx, cluster.config, cluster.client(), image, map[string]string{"dedicated": "bosh"})
+			Expect(results[0]).To(And(HaveField("Verdict", Unknown), HaveField("Detail", ContainSubstring("no node accepts VMs")),
+				HaveField("Remedy", ContainSubstring("--node-selector"))))
 		})
 
 		DescribeTable("fail if the node does not run the image of bosh-node:", func(ctx context.Context, states []corev1.ContainerState, details ...string) {

@@ -25,6 +25,7 @@ type sampleObjects struct {
 	nodeImage     string   // of bosh-node
 	architectures []string // of the image; none if they are unknown
 	limits        admissionLimits
+	limitsError   error // why the limits cannot be read; the samples then do not comply
 }
 
 // nonexistentImage is an image that does not exist in any registry.
@@ -36,10 +37,10 @@ func (s *clusterState) newSamples(ctx context.Context) sampleObjects {
 	if err != nil {
 		nodeImage = nonexistentImage
 	}
-	limits, _ := s.limits(ctx) // the API server then reports what the policy does not admit
+	limits, limitsError := s.limits(ctx)
 	return sampleObjects{
 		clusterState: s, id: "preflight-" + uuid.NewString()[:8], image: image, nodeImage: nodeImage,
-		architectures: architectures, limits: limits,
+		architectures: architectures, limits: limits, limitsError: limitsError,
 	}
 }
 

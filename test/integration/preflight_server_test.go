@@ -16,6 +16,7 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	. "github.com/onsi/gomega"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	nodev1 "k8s.io/api/node/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -223,7 +225,7 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		Expect(runCheck(ctx, env.Director, "-image", "registry.example.com/other:1").results["create-vm"].Detail).To(ContainSubstring("with image registry.example.com/other:1"))
 	})
 
-	DescribeTable("create Pods that comply with the limits of the admission policy, with", func(ctx context.Context, rule string, limits map[string]string) {
+	DescribeTable("create Pods that comply with the limits of the admission policy, with", func(ctx context.Context, rule, detail string, limits map[string]string) {
 		_, err := cluster.NodeV1().RuntimeClasses().Create(ctx, &nodev1.RuntimeClass{ObjectMeta: metav1.ObjectMeta{Name: env.namespace}, Handler: "runsc"}, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		DeferCleanup(func(ctx context.Context) {
@@ -238,13 +240,32 @@ var _ = Describe("Preflight checks of the configuration", func() {
 		for _, check := range []string{"create-vm", "create-attachment", "create-reboot", "create-flush", "create-template"} {
 			Expect(report.results[check].Verdict).To(Equal(preflight.OK), "%v", report.results[check])
 		}
+		Expect(report.results["create-vm"].Detail).To(HaveSuffix(strings.ReplaceAll(detail, "NAME", env.namespace)))
 	},
-		Entry("dedicated nodes", "node-selector", map[string]string{"node_selector": "dedicated=bosh\nzone=a\n"}),
-		Entry("certain nodes", "nodes", map[string]string{"nodes": "node-b\n"}),
-		Entry("unprivileged VMs", "privileged", map[string]string{"privileged_vms": "false"}),
-		Entry("user namespaces", "isolation", map[string]string{"isolation": "host_users: false\n"}),
-		Entry("a runtime class", "isolation", map[string]string{"isolation": "runtime_class: NAME\n"}),
+		Entry("dedicated nodes", "node-selector", "; the limits require of each VM, also the director's, node_selector dedicated: bosh, node_selector zone: a", map[string]string{"node_selector": "dedicated=bosh\nzone=a\n"}),
+		Entry("certain nodes", "nodes", stemcellCID, map[string]string{"nodes": "node-b\n"}),
+		Entry("unprivileged VMs", "privileged", "the director's, security.privileged: false", map[string]string{"privileged_vms": "false"}),
+		Entry("user namespaces", "isolation", "the director's, security.host_users: false", map[string]string{"isolation": "host_users: false\n"}),
+		Entry("a runtime class", "isolation", "the director's, runtime_class: NAME", map[string]string{"isolation": "runtime_class: NAME\n"}),
 	)
+
+	It("name the permission to get the limits if their samples do not comply", func(ctx context.Context) {
+		env.changeAdmissionLimits(ctx, map[string]string{"privileged_vms": "false"})
+		env.waitForRule(ctx, "privileged")
+		role, err := cluster.RbacV1().Roles(env.namespace).Get(ctx, "bosh-cpi", metav1.GetOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		role.Rules = slices.DeleteFunc(role.Rules, func(rule rbacv1.PolicyRule) bool { return rule.Resources[0] == "configmaps" })
+		_, err = cluster.RbacV1().Roles(env.namespace).Update(ctx, role, metav1.UpdateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Eventually(func() preflight.Result { return runCheck(ctx, env.Director).results["create-vm"] }).WithContext(ctx).Should(matchResult(preflight.Fails,
+			"rule privileged", "without permission to get the ConfigMap bosh-cpi-limits, which is in manifests/rbac.yaml"))
+	})
+
+	It("use a StorageClass of the limits for disks if they exclude the default one", func(ctx context.Context) {
+		env.changeAdmissionLimits(ctx, map[string]string{"storage_classes": "immediate\n"})
+		Eventually(func() preflight.Result { return runCheck(ctx, env.Director).results["storage-classes"] }).WithContext(ctx).Should(HaveField("Verdict", Not(Equal(preflight.OK))))
+		Expect(runCheck(ctx, env.Director).results["create-disk"].Verdict).To(Equal(preflight.OK))
+	})
 
 	It("fail if no annotation requests static addresses", func(ctx context.Context) {
 		withoutAnnotations := env.directorWithConfig("network", map[string]any{"address_annotations": []any{}})
