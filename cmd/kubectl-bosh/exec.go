@@ -52,6 +52,16 @@ func newExecCommand(conn *connection) *cobra.Command {
 	return command
 }
 
+// noArguments rejects arguments, which are often a value of a flag. hint names the flag.
+func noArguments(hint string) cobra.PositionalArgs {
+	return func(command *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%s takes no arguments, but got %q; %s", command.Name(), args[0], hint)
+		}
+		return nil
+	}
+}
+
 // oneInstance requires the argument INSTANCE.
 func oneInstance(command *cobra.Command, args []string) error {
 	if len(args) != 1 {

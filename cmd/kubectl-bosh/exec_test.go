@@ -87,6 +87,17 @@ var _ = Describe("An instance", func() {
 		Expect(env.mustRun("ssh", "--help")).To(ContainSubstring("kubectl bosh ssh INSTANCE [flags] [-- COMMAND [ARGUMENT...]]\n"))
 	})
 
+	DescribeTable("and other commands name what they take", func(message string, arguments ...string) {
+		session := env.run(arguments...)
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: " + message))
+	},
+		Entry(nil, "logs requires one INSTANCE; `kubectl bosh ps` lists them\n", "logs"),
+		Entry(nil, "describe requires one INSTANCE", "describe", "web/0", "web/1"),
+		Entry(nil, `ps takes no arguments, but got "web"; select a deployment with --deployment\n`, "ps", "web"),
+		Entry(nil, `down takes no arguments, but got "cf"; the directory of the director is set with --dir\n`, "down", "cf"),
+	)
+
 	It("requires -- before a command", func() {
 		session := env.run("exec", "web/0", "ls")
 		Expect(session).To(gexec.Exit(1))

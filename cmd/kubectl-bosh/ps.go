@@ -41,7 +41,7 @@ attached.`,
 
   # List the instances of all namespaces
   kubectl bosh ps -A`,
-		Args: cobra.NoArgs,
+		Args: noArguments("select a deployment with --deployment"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			write, err := newPrinter(output, allNamespaces)
 			if err != nil {

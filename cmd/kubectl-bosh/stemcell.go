@@ -89,7 +89,7 @@ func (o stemcellOptions) execute(command *cobra.Command, conn *connection, args 
 	dir := environment.Dir{Path: cmp.Or(o.run.dir, defaultDirectorName)}
 	login, err := dir.Login()
 	if err != nil {
-		return err
+		return fmt.Errorf("%w; for a director without `up`, use --output, and `bosh upload-stemcell`", err)
 	}
 	settings, err := conn.readSettings(dir)
 	if err != nil {

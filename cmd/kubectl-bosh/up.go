@@ -74,8 +74,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"account of the director, and network policies. To admit more, edit their files, and run up again.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
-			"Requirements: the BOSH CLI and Ruby; a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI and a\n" +
-			"light stemcell, unless this program was published with them; and the permissions of a cluster administrator, or those that\n" +
+			"Requirements: the BOSH CLI and Ruby; " + requiredFiles() + "the permissions of a cluster administrator, or those that\n" +
 			"--print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   ` + firstRunCommand() + ` --dry-run
@@ -95,6 +94,14 @@ func newUpCommand(conn *connection) *cobra.Command {
 	}
 	options.addUpFlags(command.Flags())
 	return command
+}
+
+// requiredFiles names what up requires if this program was not published with it.
+func requiredFiles() string {
+	if publishedRelease != "" {
+		return ""
+	}
+	return "a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI\nand a light stemcell; "
 }
 
 // firstRunCommand returns the command for a new director, with what this program was not published with.
@@ -251,8 +258,8 @@ func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
 		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
 }
 
-// findLostVM returns the CID of the director's VM if its Pod is gone, or has terminated, for example after a drain of its node. Otherwise,
-// it returns "".
+// findLostVM returns the CID of the director's VM if its Pod is gone, terminates or has terminated, for example after a drain of its node.
+// Otherwise, or without permission to get the Pod, it returns "".
 func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 	vmCID, err := r.dir.VMCID()
 	if err != nil || vmCID == "" {
@@ -262,9 +269,11 @@ func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 	switch {
 	case errors.Is(err, kube.ErrNotFound):
 		return vmCID, nil
+	case errors.Is(err, kube.ErrDenied):
+		return "", nil // the inspection reports missing permissions
 	case err != nil:
 		return "", err
-	case pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
 		return vmCID, nil
 	}
 	return "", nil

@@ -41,6 +41,18 @@ var _ = Describe("kubectl bosh up for a director with a VM", func() {
 		Expect(ws.read("calls")).To(MatchRegexp(`(?m)^--recreate$`))
 	},
 		Entry("because its Pod is gone", func(context.Context) {}),
+		Entry("because its Pod is being deleted", func(ctx context.Context) {
+			createVM(ctx)
+			_, err := controlPlane.Kubectl(ctx, "annotate", "pod", vmCID, "--namespace", ws.namespace, "test/stays=yes")
+			Expect(err).NotTo(HaveOccurred())
+			_, err = controlPlane.Kubectl(ctx, "patch", "pod", vmCID, "--namespace", ws.namespace, "--patch", `{"metadata": {"finalizers": ["example.com/wait"]}}`)
+			Expect(err).NotTo(HaveOccurred())
+			Expect(cluster.CoreV1().Pods(ws.namespace).Delete(ctx, vmCID, metav1.DeleteOptions{})).To(Succeed())
+			DeferCleanup(func(ctx context.Context) {
+				_, err := controlPlane.Kubectl(ctx, "patch", "pod", vmCID, "--namespace", ws.namespace, "--patch", `{"metadata": {"finalizers": null}}`)
+				Expect(err).NotTo(HaveOccurred())
+			})
+		}),
 		Entry("because its Pod has failed, as after an eviction by the kubelet", func(ctx context.Context) {
 			createVM(ctx)
 			_, err := controlPlane.Kubectl(ctx, "patch", "pod", vmCID, "--namespace", ws.namespace, "--subresource", "status", "--patch",

@@ -22,7 +22,7 @@ var (
 	ipAddressResource   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"}
 )
 
-// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs.
+// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs, that of the API server first, which cannot be deleted.
 func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) (string, error) {
 	serviceCIDRs, err := c.dynamicClient.Resource(serviceCIDRResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -31,7 +31,7 @@ func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) 
 	var ranges []string
 	for _, object := range serviceCIDRs.Items {
 		cidrs, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "cidrs")
-		result.addServiceRanges(cidrs)
+		result.addServiceRanges(cidrs, object.GetName() == "kubernetes")
 		ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
 	}
 	if len(ranges) == 0 {
@@ -40,11 +40,18 @@ func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) 
 	return strings.Join(ranges, ", "), nil
 }
 
-func (i *Inspection) addServiceRanges(cidrs []string) {
+// addServiceRanges adds the ranges, as the first ones if they are those of the API server.
+func (i *Inspection) addServiceRanges(cidrs []string, first bool) {
+	var added []netip.Prefix
 	for _, cidr := range cidrs {
 		if prefix, err := netip.ParsePrefix(cidr); err == nil {
-			i.ServiceRanges = append(i.ServiceRanges, prefix.Masked())
+			added = append(added, prefix.Masked())
 		}
+	}
+	if first {
+		i.ServiceRanges = append(added, i.ServiceRanges...)
+	} else {
+		i.ServiceRanges = append(i.ServiceRanges, added...)
 	}
 }
 

@@ -106,6 +106,16 @@ var _ = Describe("The inspection of a cluster", func() {
 		Expect(inspection.NoDefaultStorageClass).To(BeTrue())
 	})
 
+	It("finds the range of the API server before others", func(ctx context.Context) {
+		api, c := newCluster()
+		for name, cidr := range map[string]string{"added": "10.97.0.0/16", "kubernetes": "10.96.0.0/16", "more": "10.98.0.0/16"} {
+			api.Add("servicecidrs", "", &networkingv1.ServiceCIDR{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: networkingv1.ServiceCIDRSpec{CIDRs: []string{cidr}}})
+		}
+		_, inspection := findings(ctx, c)
+		Expect(inspection.ServiceRanges).To(HaveLen(3))
+		Expect(inspection.ServiceRanges[0].String()).To(Equal("10.96.0.0/16"))
+	})
+
 	It("finds the DNS of OpenShift", func(ctx context.Context) {
 		api, c := newCluster()
 		api.Add("services", "openshift-dns", &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "dns-default"}, Spec: corev1.ServiceSpec{ClusterIP: "172.30.0.10"}})

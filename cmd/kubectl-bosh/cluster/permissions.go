@@ -28,6 +28,7 @@ const retryTimeout = 5 * time.Second
 var (
 	requiredPermissions = []kube.Permission{
 		{Resource: "serviceaccounts/token", Verb: "create", Name: Account},
+		{Resource: "pods", Verb: "get"},
 		{Resource: "pods", Verb: "list"},
 		{Resource: "services", Verb: "list"},
 		{Resource: "pods/portforward", Verb: "create"},

@@ -38,8 +38,7 @@ func (d Dir) Login() (Login, error) {
 	}
 	login := Login{Address: vars.GetString("internal_ip"), CACert: secrets.TLS.CA, Secret: secrets.Password}
 	if directorUUID == "" {
-		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir; "+
-			"for a director without `up`, log in yourself, and use stemcell --output, and `bosh upload-stemcell`",
+		return Login{}, fmt.Errorf("directory %s has no director yet: create it with `kubectl bosh up`, or select another directory with --dir",
 			d.Path)
 	}
 	for _, required := range []Variable{{"internal_ip", login.Address}, {"director_ssl", login.CACert}, {"admin_password", login.Secret}} {

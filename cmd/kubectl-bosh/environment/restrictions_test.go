@@ -133,6 +133,7 @@ var _ = Describe("The plan of up --restricted", func() {
 		Expect(plan.Decisions).To(ContainElement(And(HaveField("Name", "network policies"), HaveField("Value", ContainSubstring(warning)))))
 	},
 		Entry(nil, "flannel", "flannel does not enforce them"),
+		Entry(nil, "Cilium", "first apply the CiliumNetworkPolicy in the comment of manifests/network-policy.yaml"),
 		Entry(nil, "the EKS network plugin", "unless enableNetworkPolicy of the add-on vpc-cni is true"),
 	)
 	DescribeTable("requires", func(ctx context.Context, message string, change func()) {
