@@ -340,6 +340,12 @@ var _ = Describe("A published release", Label("remote-access", "extended"), Orde
 			HaveField("Platform.Architecture", "amd64"), HaveField("Platform.Architecture", "arm64")))
 	}, NodeTimeout(longTest))
 
+	It("refers to pages of the repository in its manifests", func(ctx context.Context) {
+		manifests := download(ctx, r.fileURL("0.1.0", "bosh-kubernetes-cpi-manifests-0.1.0.tgz"))
+		Expect(string(readArchive(manifests, "bosh-kubernetes-cpi-0.1.0/manifests/cpi.yml"))).To(ContainSubstring(
+			"(" + r.home + "/blob/v0.1.0/docs/guides/networks.md)"))
+	}, NodeTimeout(longTest))
+
 	It("contains the examples, with manifests that name their release by URL and checksum", func(ctx context.Context) {
 		manifests := download(ctx, r.fileURL("0.1.0", "bosh-kubernetes-cpi-manifests-0.1.0.tgz"))
 		for _, example := range []string{"routers.yml", "etcd.yml"} {
