@@ -42,8 +42,9 @@ func newCheckCommand(conn *connection) *cobra.Command {
 		"Stemcell `image` for the Pods that the checks create (default: the image of an existing VM)")
 	flags.StringVar(&options.nodeImage, "node-image", "", "The `image` of bosh-node, as REPOSITORY@DIGEST (default: the one in the "+
 		"configuration, or the image that was published with this program)")
-	flags.StringToStringVar(&options.nodeSelector, "node-selector", nil, "`Labels` of the nodes for --deep, for example dedicated=bosh "+
+	flags.StringToStringVar(&options.nodeSelector, "node-selector", nil, "The `labels` of the nodes for --deep, for example dedicated=bosh "+
 		"(default: nodes that the admission limits admit, if possible without taints)")
+	flags.Lookup("node-selector").DefValue = "" // do not show an empty list
 	addConfigFlag(flags, &options.configPath)
 	addOutputFlag(command, &options.output)
 	return command
