@@ -40,8 +40,8 @@ func admissionChecks() []Check {
 		{"create-disk", Required, objectCheck(func(ctx context.Context, samples sampleObjects, _ manifest.VMPod) error {
 			pvc := samples.buildDiskPVC().PVC
 			_, err := samples.client.PVCs.DryRunCreate(ctx, pvc)
-			if classes := samples.limits.storageClasses; errors.Is(err, kube.ErrDenied) && len(classes) > 0 {
-				pvc.Spec.StorageClassName = &classes[0] // the limits may exclude the default one
+			if classes := samples.limits.storageClasses; isExcludedClass(err) && len(classes) > 0 {
+				pvc.Spec.StorageClassName = &classes[0]
 				_, err = samples.client.PVCs.DryRunCreate(ctx, pvc)
 			}
 			return err

@@ -19,14 +19,17 @@ import (
 func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.StorageClass, error) {
 	samples := s.newSamples(ctx)
 	pvc, err := s.client.PVCs.DryRunCreate(ctx, samples.buildDiskPVC().PVC)
-	if errors.Is(err, kube.ErrDenied) && len(samples.limits.storageClasses) > 0 {
-		return nil, nil //nolint:nilnil // the limits exclude it; create-disk reports other reasons
+	if isExcludedClass(err) {
+		return nil, nil //nolint:nilnil // there is none that disks can have
 	}
 	if err != nil || pvc.Spec.StorageClassName == nil || *pvc.Spec.StorageClassName == "" {
 		return nil, err
 	}
 	return s.client.StorageClasses().Get(ctx, *pvc.Spec.StorageClassName)
 }
+
+// isExcludedClass reports whether the limits of the admission policy exclude the StorageClass of a PVC.
+func isExcludedClass(err error) bool { return err != nil && strings.Contains(err.Error(), "rule storage-class:") }
 
 // inspectStorageClasses checks the default StorageClass, and the StorageClasses and VolumeAttributesClasses of existing disks.
 func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
