@@ -29,7 +29,9 @@ func (s *clusterState) findDefaultStorageClass(ctx context.Context) (*storagev1.
 }
 
 // isExcludedClass reports whether the limits of the admission policy exclude the StorageClass of a PVC.
-func isExcludedClass(err error) bool { return err != nil && strings.Contains(err.Error(), "rule storage-class:") }
+func isExcludedClass(err error) bool {
+	return err != nil && strings.Contains(err.Error(), "rule storage-class:")
+}
 
 // inspectStorageClasses checks the default StorageClass, and the StorageClasses and VolumeAttributesClasses of existing disks.
 func inspectStorageClasses(ctx context.Context, s *clusterState) finding {
