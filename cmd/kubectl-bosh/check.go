@@ -32,7 +32,7 @@ func newCheckCommand(conn *connection) *cobra.Command {
 
   # Check with the permissions of the CPI's service account
   kubectl bosh check -n bosh --as system:serviceaccount:bosh:bosh-cpi`,
-		Args: noArguments("the namespace is set with --namespace"),
+		Args: noArguments("set the namespace with --namespace"),
 		RunE: func(command *cobra.Command, _ []string) error { return options.run(command, conn) },
 	}
 	flags := command.Flags()

@@ -39,7 +39,7 @@ func newCollectCommand(conn *connection) *cobra.Command {
   # Also list VMs and disks that the director does not know, for example after it was restored from a backup
   { bosh vms --json; bosh orphaned-vms --json; bosh instances --details --json; bosh disks --orphaned --json; } >known.json
   kubectl bosh collect -n bosh --director UUID --known known.json`,
-		Args: noArguments("the director is set with --director"),
+		Args: noArguments("set the director with --director"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			if err := validateOutput(output); err != nil {
 				return err

@@ -36,7 +36,7 @@ func newDownCommand(conn *connection) *cobra.Command {
 			"down fails if the namespace has VMs or disks other than the director's own. Delete the deployments first, or use --force.",
 		Example: `  # Delete the director created from the directory "kubernetes"
   kubectl bosh down --dir kubernetes`,
-		Args: noArguments("the directory of the director is set with --dir"),
+		Args: noArguments("set the directory of the director with --dir"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command, conn)
 		},

@@ -44,7 +44,7 @@ func newEnvCommand(conn *connection) *cobra.Command {
 
   # Stop the proxy
   kubectl bosh env --stop`,
-		Args: noArguments("the directory of the director is set with --dir"),
+		Args: noArguments("set the directory of the director with --dir"),
 		RunE: func(command *cobra.Command, _ []string) error {
 			return options.run(command, conn)
 		},

@@ -52,7 +52,7 @@ func newExecCommand(conn *connection) *cobra.Command {
 	return command
 }
 
-// noArguments rejects arguments, which are often a value of a flag. hint names the flag.
+// noArguments rejects arguments, which are often values of a flag. hint names the flag.
 func noArguments(hint string) cobra.PositionalArgs {
 	return func(command *cobra.Command, args []string) error {
 		if len(args) > 0 {

@@ -95,7 +95,7 @@ var _ = Describe("An instance", func() {
 		Entry(nil, "logs requires one INSTANCE; `kubectl bosh ps` lists them\n", "logs"),
 		Entry(nil, "describe requires one INSTANCE", "describe", "web/0", "web/1"),
 		Entry(nil, `ps takes no arguments, but got "web"; select a deployment with --deployment\n`, "ps", "web"),
-		Entry(nil, `down takes no arguments, but got "cf"; the directory of the director is set with --dir\n`, "down", "cf"),
+		Entry(nil, `down takes no arguments, but got "cf"; set the directory of the director with --dir\n`, "down", "cf"),
 	)
 
 	It("requires -- before a command", func() {

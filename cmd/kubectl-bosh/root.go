@@ -217,7 +217,7 @@ func newRoot(conn *connection) *cobra.Command {
 		Short: "Manage BOSH directors on Kubernetes, and inspect and access BOSH VMs",
 		Long: "kubectl bosh creates and deletes BOSH directors on Kubernetes, checks whether a namespace meets the requirements of the CPI,\n" +
 			"and inspects and accesses the VMs of BOSH deployments. It requires a kubeconfig, but no network route to Pods.\n\n" +
-			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context. up takes\n" +
+			"Commands operate on one namespace: --namespace, or by default the namespace of the kubeconfig's context. up uses\n" +
 			"bosh instead of default; down, env and stemcell use the namespace that up recorded in the environment directory.\n" +
 			"`kubectl bosh options` lists kubectl's other flags, which all commands accept.\n\n" +
 			"INSTANCE is GROUP/INDEX, GROUP/ID (as printed by `bosh instances`), ID, or the VM CID, which is the name of the VM Pod.",

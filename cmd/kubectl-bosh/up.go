@@ -74,7 +74,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 			"account of the director, and network policies. To admit more, edit their files, and run up again.\n\n" +
 			"The directory also contains the state, passwords and keys of the director: keep it. If the directory exists, up uses the\n" +
 			"decisions recorded there, which you may edit. It updates the director, or resumes after a failure.\n\n" +
-			"Requirements: the BOSH CLI and Ruby; " + requiredFiles() + "the permissions of a cluster administrator, or those that\n" +
+			"Requirements: the BOSH CLI and Ruby; " + requiredFiles() + "and the permissions of a cluster administrator, or those that\n" +
 			"--print-permissions prints.",
 		Example: `  # Inspect the cluster and write the files, without changing the cluster
   ` + firstRunCommand() + ` --dry-run
@@ -96,7 +96,7 @@ func newUpCommand(conn *connection) *cobra.Command {
 	return command
 }
 
-// requiredFiles names what up requires if this program was not published with it.
+// requiredFiles names the files that up requires, unless this program was published with them.
 func requiredFiles() string {
 	if publishedRelease != "" {
 		return ""
@@ -104,7 +104,7 @@ func requiredFiles() string {
 	return "a checkout of https://github.com/cloudfoundry/bosh-deployment, a release of the CPI\nand a light stemcell; "
 }
 
-// firstRunCommand returns the command for a new director, with what this program was not published with.
+// firstRunCommand returns the command that creates a director, with flags for the files that this program was not published with.
 func firstRunCommand() string {
 	if publishedRelease != "" {
 		return "kubectl bosh up"
@@ -452,10 +452,7 @@ func (o *upOptions) apply(ctx context.Context, run *environmentRun, inspection *
 			return err
 		}
 	}
-	if plan.Recreate {
-		return run.runBOSH(ctx, "create-env", environment.RecreateFlag)
-	}
-	return run.runBOSH(ctx, "create-env")
+	return run.runBOSH(ctx, "create-env", plan.CreateEnvFlags()...)
 }
 
 // applyObjects applies the objects, and prints the outcomes. The remedy is that of missing permissions.

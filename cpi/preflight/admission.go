@@ -81,7 +81,11 @@ func podCheck(pods string, build func(sampleObjects, manifest.VMPod) *corev1.Pod
 				admitted.Spec.PriorityClassName, *priority),
 				"remove kubernetes.disk.attachment_priority_class, unless the cluster does not admit "+manifest.AttachmentPriorityClass), nil
 		}
-		return pass("would be admitted, with image " + manifest.OwnContainer(sent).Image + samples.describeLimits(sent)), nil
+		detail := "would be admitted, with image " + manifest.OwnContainer(sent).Image
+		if manifest.HasRole(sent, manifest.RoleVM) {
+			detail += samples.limits.describe()
+		}
+		return pass(detail), nil
 	})
 }
 

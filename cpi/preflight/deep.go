@@ -71,7 +71,7 @@ func (s *clusterState) probeNodes(ctx context.Context) ([]nodeProbe, finding) {
 	image, architectures := s.findSampleImage(ctx)
 	limits, _ := s.limits(ctx) // without them, nodes are not limited
 	nodes = slices.DeleteFunc(slices.Clone(nodes), func(node *corev1.Node) bool {
-		return !acceptsVMs(node) || !limits.admit(node) || !admissionLimits{nodeSelector: s.nodeSelector}.admit(node) ||
+		return !acceptsVMs(node) || !limits.admit(node) || !hasLabels(node, s.nodeSelector) ||
 			len(architectures) > 0 && !slices.Contains(architectures, node.Labels[corev1.LabelArchStable])
 	})
 	if len(s.nodeSelector) == 0 {

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
@@ -16,8 +17,8 @@ import (
 // limitsName is the name of the ConfigMap in manifests/admission-limits.yaml.
 const limitsName = "bosh-cpi-limits"
 
-// admissionLimits are what the admission policy requires of all VMs in the namespace, so that samples are like VMs that comply. A policy
-// that rejects them, too, prevents calls.
+// admissionLimits are what the admission policy requires of all VMs in the namespace. Samples comply with them: if the policy rejects a
+// sample, it rejects calls.
 type admissionLimits struct {
 	nodeSelector map[string]string
 	nodes        []string // nil: all
@@ -49,7 +50,7 @@ func (s *clusterState) readAdmissionLimits(ctx context.Context) (admissionLimits
 		}
 		limits.nodeSelector[key] = value
 	}
-	for _, setting := range listed(found, "isolation") { // the last one counts; one of them is enough
+	for _, setting := range listed(found, "isolation") { // a VM needs one of them; samples have the last one
 		limits.hostUsers, limits.runtimeClass = nil, ""
 		if class, isClass := strings.CutPrefix(setting, "runtime_class: "); isClass {
 			limits.runtimeClass = class
@@ -81,13 +82,9 @@ func (l admissionLimits) applyTo(vm *manifest.VM) {
 	}
 }
 
-// describeLimits returns what the limits require of a VM Pod, for the result of a check, or "".
-func (s sampleObjects) describeLimits(pod *corev1.Pod) string {
+// describe returns what the limits require of each VM, for the result of a check, or "".
+func (l admissionLimits) describe() string {
 	var required []string
-	if !manifest.HasRole(pod, manifest.RoleVM) {
-		return ""
-	}
-	l := s.limits
 	if l.unprivileged {
 		required = append(required, "security.privileged: false")
 	}
@@ -118,10 +115,9 @@ func (l admissionLimits) dropUnknown(facts map[string]string) {
 
 // admit reports whether the limits admit VMs on the node.
 func (l admissionLimits) admit(node *corev1.Node) bool {
-	for key, value := range l.nodeSelector {
-		if node.Labels[key] != value {
-			return false
-		}
-	}
-	return len(l.nodes) == 0 || slices.Contains(l.nodes, node.Name)
+	return hasLabels(node, l.nodeSelector) && (len(l.nodes) == 0 || slices.Contains(l.nodes, node.Name))
+}
+
+func hasLabels(node *corev1.Node, required map[string]string) bool {
+	return labels.SelectorFromSet(required).Matches(labels.Set(node.Labels))
 }

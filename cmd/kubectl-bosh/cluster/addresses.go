@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -22,7 +23,7 @@ var (
 	ipAddressResource   = schema.GroupVersionResource{Group: "networking.k8s.io", Version: "v1", Resource: "ipaddresses"}
 )
 
-// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs, that of the API server first, which cannot be deleted.
+// inspectServiceRanges finds the ranges of Service addresses in the ServiceCIDRs: first those of the API server, which cannot be deleted.
 func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) (string, error) {
 	serviceCIDRs, err := c.dynamicClient.Resource(serviceCIDRResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -31,28 +32,21 @@ func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) 
 	var ranges []string
 	for _, object := range serviceCIDRs.Items {
 		cidrs, _, _ := unstructured.NestedStringSlice(object.Object, "spec", "cidrs")
-		result.addServiceRanges(cidrs, object.GetName() == "kubernetes")
+		position := len(result.ServiceRanges)
+		if object.GetName() == "kubernetes" {
+			position = 0
+		}
+		for i, cidr := range cidrs {
+			if prefix, err := netip.ParsePrefix(cidr); err == nil {
+				result.ServiceRanges = slices.Insert(result.ServiceRanges, position+i, prefix.Masked())
+			}
+		}
 		ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")
 	}
 	if len(ranges) == 0 {
 		return "", errors.New("the cluster has no ServiceCIDRs")
 	}
 	return strings.Join(ranges, ", "), nil
-}
-
-// addServiceRanges adds the ranges, as the first ones if they are those of the API server.
-func (i *Inspection) addServiceRanges(cidrs []string, first bool) {
-	var added []netip.Prefix
-	for _, cidr := range cidrs {
-		if prefix, err := netip.ParsePrefix(cidr); err == nil {
-			added = append(added, prefix.Masked())
-		}
-	}
-	if first {
-		i.ServiceRanges = append(added, i.ServiceRanges...)
-	} else {
-		i.ServiceRanges = append(i.ServiceRanges, added...)
-	}
 }
 
 // FindFreeServiceAddress returns a free Service address. It searches the lower band of the range, from which Kubernetes assigns

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// RecreateFlag is the flag of create-env that deploys a manifest without changes, with a new VM and the existing disk.
-const RecreateFlag = "--recreate"
-
 // BOSHCommand returns the command that runs create-env or delete-env with the files in the directory.
 func (d Dir) BOSHCommand(program, verb string, settings Settings) []string {
 	arguments := append(d.manifestCommand(program, verb, settings), "--state", d.filePath(stateFile),
@@ -47,10 +44,7 @@ func (d Dir) ManualCommands(program string, plan *Plan) []string {
 		commands = append(commands, "kubectl config --kubeconfig "+quoteWord(d.filePath(directorKubeconfigFile))+" set-credentials "+Account+
 			" --token \"$(kubectl get secret "+TokenSecret+namespaceFlags+" -o 'jsonpath={.data.token}' | base64 --decode)\"")
 	}
-	createEnv := d.BOSHCommand(program, "create-env", plan.Settings)
-	if plan.Recreate {
-		createEnv = append(createEnv, RecreateFlag)
-	}
+	createEnv := append(d.BOSHCommand(program, "create-env", plan.Settings), plan.CreateEnvFlags()...)
 	return append(commands, "kubectl bosh proxy --direct"+namespaceFlags+" -- \\\n    "+
 		strings.Join(splitAtFlags(createEnv), " \\\n      "))
 }
@@ -103,6 +97,14 @@ func (d Dir) DirectorSteps(program string, plan *Plan) []DirectorStep {
 		})
 	}
 	return steps
+}
+
+// CreateEnvFlags returns additional flags of create-env. Without --recreate, it skips a manifest without changes, even if the VM is lost.
+func (p *Plan) CreateEnvFlags() []string {
+	if p.exists && p.options.LostVM != "" {
+		return []string{"--recreate"}
+	}
+	return nil
 }
 
 // hasCredHub reports whether credhub.yml of bosh-deployment is applied.

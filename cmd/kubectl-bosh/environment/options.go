@@ -25,7 +25,7 @@ type Options struct {
 	Director  string // name
 	Namespace string
 	Cluster   *cluster.Identity // identity to record in the directory
-	LostVM    string            // CID of the director's VM if its Pod is gone or has terminated, otherwise ""
+	LostVM    string            // CID of the director's VM if create-env must recreate it, otherwise ""
 
 	BOSHDeployment string // directory of a bosh-deployment checkout
 	Manifest       string // path, instead of bosh.yml in BOSHDeployment

@@ -26,8 +26,6 @@ type Plan struct {
 	Decisions []cluster.ReportLine
 	// LabelCommand is the command that labels the namespace to admit VM Pods, or "" if the label does not change.
 	LabelCommand string
-	// Recreate selects that create-env recreates the VM, also without changes of the manifest.
-	Recreate bool
 
 	inspection  *cluster.Inspection
 	options     Options
@@ -236,7 +234,7 @@ func (p *Plan) planExisting(dir Dir) error {
 	for _, name := range p.changedVars {
 		p.addDecision(name, "changed by a flag") // without its value, which may be secret
 	}
-	if p.Recreate = o.LostVM != ""; p.Recreate {
+	if o.LostVM != "" {
 		p.addDecision("VM", o.LostVM+" does not run; create-env recreates it with the director's disk")
 	}
 	if published := o.PublishedRelease; published.URL != "" && p.Vars.GetString("kubernetes_cpi_url") != published.URL {

@@ -46,8 +46,8 @@ func (p *Plan) planRestrictions(ctx context.Context, dir Dir) error {
 	case "flannel":
 		p.addDecision("network policies", "have no effect, because flannel does not enforce them")
 	case "Cilium":
-		p.addDecision("network policies", "do not admit the API server with Cilium: first apply the CiliumNetworkPolicy in the comment of "+
-			"manifests/network-policy.yaml")
+		p.addDecision("network policies", "do not let the director reach the API server with Cilium: first apply the "+
+			"CiliumNetworkPolicy in the comment of manifests/network-policy.yaml")
 	case "the EKS network plugin":
 		p.addDecision("network policies", "have no effect unless enableNetworkPolicy of the add-on vpc-cni is true")
 	}
