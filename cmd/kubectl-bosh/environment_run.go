@@ -10,10 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/kube"
 )
 
 // environmentRun is one run of `up` or `down`.
@@ -79,6 +82,43 @@ func (r *environmentRun) location() string {
 // report prints the outcome of a step.
 func (r *environmentRun) report(step, outcome string) {
 	fmt.Fprintf(r.command.OutOrStdout(), "%s: %s\n", step, outcome)
+}
+
+// checkOtherDirectors fails if the namespace has a director's VM, and create-env did not create a director from the directory yet: two
+// directors would share one Service and the permissions.
+func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
+	uuid, err := r.dir.DirectorUUID()
+	if err != nil || uuid != "" {
+		return err
+	}
+	namespace := r.cluster.Client.Namespace
+	vms, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: manifest.ManagedSelector + "," + cluster.LabelDirectorName})
+	if err != nil || len(vms.Items) == 0 {
+		return nil //nolint:nilerr // the inspection reports what it cannot list
+	}
+	return fmt.Errorf("namespace %s has the VM %s of director %s; create another director in a namespace of its own (--namespace), or "+
+		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
+}
+
+// findLostVM returns the CID of the director's VM if its Pod is gone, terminates or has terminated, for example after a drain of its node.
+// Otherwise, or without permission to get the Pod, it returns "".
+func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
+	vmCID, err := r.dir.VMCID()
+	if err != nil || vmCID == "" {
+		return "", err
+	}
+	pod, err := r.cluster.Client.Pods.Get(ctx, vmCID)
+	switch {
+	case errors.Is(err, kube.ErrNotFound):
+		return vmCID, nil
+	case errors.Is(err, kube.ErrDenied):
+		return "", nil // the inspection reports missing permissions
+	case err != nil:
+		return "", err
+	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+		return vmCID, nil
+	}
+	return "", nil
 }
 
 // runBOSH runs the command of the BOSH CLI with additional flags. `up --dry-run` prints it.
