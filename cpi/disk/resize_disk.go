@@ -194,7 +194,9 @@ func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quanti
 			if condition.Type == corev1.PersistentVolumeClaimFileSystemResizePending && condition.Status == corev1.ConditionTrue && order >= 0 {
 				return true, nil
 			}
-			last = string(condition.Type) + ": " + condition.Message
+			if isAboutExpansion(condition.Type) {
+				last = string(condition.Type) + ": " + condition.Message
+			}
 		}
 		switch phase := status.AllocatedResourceStatuses[corev1.ResourceStorage]; {
 		case phase == corev1.PersistentVolumeClaimNodeResizePending && order >= 0:
@@ -209,4 +211,14 @@ func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quanti
 		err = call.CodeDiskResizeTimeout.Wrap(call.WithMessage(err, message), false)
 	}
 	return pvc, err
+}
+
+// isAboutExpansion reports whether conditions of this type are about expansions, unlike others that Kubernetes adds, for example Unused.
+func isAboutExpansion(condition corev1.PersistentVolumeClaimConditionType) bool {
+	switch condition {
+	case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,
+		corev1.PersistentVolumeClaimControllerResizeError, corev1.PersistentVolumeClaimNodeResizeError:
+		return true
+	}
+	return false
 }

@@ -152,6 +152,15 @@ var _ = Describe("resize_disk", func() {
 			Expect(env.pvc(cid).RecordedSize()).To(Equal("64"))
 		})
 
+		It("fails with the error of the resizer, and not with a condition of another controller", func() {
+			status = allocated(corev1.PersistentVolumeClaimControllerResizeInfeasible)
+			status.Conditions = []corev1.PersistentVolumeClaimCondition{
+				{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "at most 1 TiB"},
+				{Type: corev1.PersistentVolumeClaimUnused, Status: corev1.ConditionTrue, Message: "No pods are currently referencing this PVC"},
+			}
+			Expect(env.Resize(cid, 128)).To(MatchError(ContainSubstring(": ControllerResizeError: at most 1 TiB")))
+		})
+
 		It("times out with the last report of the resizer", func() {
 			status = corev1.PersistentVolumeClaimStatus{Conditions: []corev1.PersistentVolumeClaimCondition{
 				{Type: corev1.PersistentVolumeClaimControllerResizeError, Status: corev1.ConditionTrue, Message: "quota exceeded"},

@@ -130,9 +130,10 @@ func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.Per
 	}
 }
 
+// patchStatus patches the status as the resizer does, and keeps the conditions of Kubernetes' controllers, which would add them again.
 func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim, status map[string]any) {
 	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
-	_, _ = pvcs.Patch(ctx, pvc.Name, types.MergePatchType, statusPatch(status), metav1.PatchOptions{}, "status")
+	_, _ = pvcs.Patch(ctx, pvc.Name, types.StrategicMergePatchType, statusPatch(status), metav1.PatchOptions{}, "status")
 }
 
 // modificationStatus returns the status of a PVC that requests the VolumeAttributesClass, or nil if the status is up to date.
