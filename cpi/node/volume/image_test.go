@@ -57,8 +57,7 @@ var _ = Describe("A Filesystem volume", func() {
 		Expect(prepared.Verify()).To(Succeed())
 		Expect(sys.Path(image + ".new")).NotTo(BeAnExistingFile())
 		filesystems.WhileMounted(sys, prepared.Path, func(directory string) { Expect(os.WriteFile(directory+"/data", nil, 0o600)).To(Succeed()) })
-		Eventually(prepared.Free).Should(Succeed())
-		expectFreed(sys)
+		free(prepared, sys)
 		again := mustPrepare(sys, disk)
 		expectFilesystem(sys, again.Path, disk)
 		filesystems.WhileMounted(sys, again.Path, func(directory string) { Expect(directory + "/data").To(BeAnExistingFile()) })
@@ -96,7 +95,7 @@ var _ = Describe("A Filesystem volume", func() {
 		if publish {
 			prepared := mustPrepare(sys, disk)
 			Expect(prepared.MarkPublished()).To(Succeed())
-			Eventually(prepared.Free).Should(Succeed())
+			free(prepared, sys)
 			Expect(os.Remove(sys.Path(image))).To(Succeed())
 		}
 		_, err := prepare(sys, disk)
@@ -124,7 +123,7 @@ var _ = Describe("A Filesystem volume", func() {
 	It("does not format an image file that became blank", func() {
 		prepared := mustPrepare(sys, ext4Disk)
 		Expect(prepared.MarkPublished()).To(Succeed())
-		Eventually(prepared.Free).Should(Succeed())
+		free(prepared, sys)
 		Expect(os.Truncate(sys.Path(image), 0)).To(Succeed())
 		_, err := prepare(sys, ext4Disk)
 		expectCode(err, "volume-blank", "is blank, but the disk had a filesystem")
@@ -186,7 +185,7 @@ var _ = Describe("A Filesystem volume", func() {
 	})
 
 	Describe("with an image file", func() {
-		BeforeEach(func() { Expect(mustPrepare(sys, ext4Disk).Free()).To(Succeed()) })
+		BeforeEach(func() { free(mustPrepare(sys, ext4Disk), sys) })
 
 		It("gets a larger image file, loop device and filesystem if the disk was resized", func() {
 			prepared := mustPrepare(sys, withSize(ext4Disk, 32))

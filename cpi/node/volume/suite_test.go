@@ -128,6 +128,13 @@ func expectFreed(sys system.System) {
 	Eventually(func() []string { return loops(sys) }).Should(BeEmpty())
 }
 
+// free frees the loop device of the image file, and waits until a change of the file is a change of the disk.
+func free(prepared *volume.Device, sys system.System) {
+	GinkgoHelper()
+	Eventually(prepared.Free).Should(Succeed())
+	expectFreed(sys)
+}
+
 const (
 	image  = "/volume/disk.img"
 	marker = "/markers/attached"
