@@ -36,6 +36,7 @@ var _ = Describe("Guides", func() {
 			run(ctx, "kubectl taint nodes NODE dedicated- || true; kubectl label nodes NODE dedicated-")
 		})
 		run(ctx, "kubectl apply --namespace bosh -f manifests/rbac.yaml")
+		run(ctx, "kubectl apply -f manifests/admission-policy.yaml")
 		for _, page := range []string{"disks", "networks", "services", "troubleshooting", "cloud-config", "operations"} {
 			content, err := os.ReadFile("../../docs/guides/" + page + ".md")
 			Expect(err).NotTo(HaveOccurred())

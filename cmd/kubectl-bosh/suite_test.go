@@ -25,7 +25,7 @@ import (
 func TestKubectlBosh(t *testing.T) {
 	RegisterFailHandler(Fail)
 	SetDefaultEventuallyTimeout(2 * time.Minute)
-	SetDefaultEventuallyPollingInterval(100 * time.Millisecond)
+	SetDefaultEventuallyPollingInterval(20 * time.Millisecond)
 	RunSpecs(t, "kubectl-bosh")
 }
 
