@@ -168,7 +168,7 @@ func decodeBase64(s string) string {
 	return decoded.String()
 }
 
-var _ = Describe("Secrets of the CPI", func() {
+var _ = Describe("Secrets of the CPI", long, func() {
 	It("are not in its responses, its log at debug level, or any object except Secrets, over the life of a VM", func(ctx context.Context) {
 		c := newCanaryEnv(ctx)
 		proxy.Reset(nil)

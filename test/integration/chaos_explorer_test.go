@@ -96,7 +96,7 @@ func (x interleaving) String() string {
 
 func (x interleaving) selected() bool { return chaos.IsSelected(x.String(), interleavingParts) }
 
-var _ = Describe("Two calls at the same time", Label("faults", "interleavings"), func() {
+var _ = Describe("Two calls at the same time", long, Label("faults", "interleavings"), func() {
 	for _, setup := range explorerSetups() {
 		if chaos.Pattern == "" {
 			It("leave one owner per disk, starting with "+setup.name, func(ctx context.Context) {

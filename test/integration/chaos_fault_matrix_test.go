@@ -48,7 +48,7 @@ func (tc testCase) selected() bool {
 	return (chaos.Pattern != "" || tc.scenario.selected) && chaos.IsSelected(tc.String(), testCaseParts)
 }
 
-var _ = Describe("A fault at any request of", Label("faults"), func() {
+var _ = Describe("A fault at any request of", long, Label("faults"), func() {
 	for i, sc := range scenarios() {
 		sc.selected = (i+int(GinkgoRandomSeed()))%scenarioParts == 0
 		if chaos.Pattern == "" && !sc.selected && !sc.core {

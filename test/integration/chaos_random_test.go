@@ -30,7 +30,7 @@ const (
 	chaosSeconds = 45
 )
 
-var _ = Describe("A chaos test on simulated nodes", func() {
+var _ = Describe("A chaos test on simulated nodes", long, func() {
 	It("never lets two VMs use a disk at the same time, and all calls succeed after the faults stop", func(ctx context.Context) {
 		env := newChaosEnv(ctx)
 		chaosTest := chaos.Scenario{

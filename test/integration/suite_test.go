@@ -43,6 +43,9 @@ func TestIntegration(t *testing.T) {
 	RunSpecs(t, "integration")
 }
 
+// long begins specs that take up to a minute and a half before all others, which fill the other processes until these end.
+const long = SpecPriority(1)
+
 // Each Ginkgo process has separate clients and a separate proxy. All processes share the rest.
 var (
 	sharedDir     string

@@ -100,7 +100,7 @@ func (env testEnv) markPodsNotReady(ctx context.Context, pods ...string) {
 	}
 }
 
-var _ = Describe("A node that does not respond", func() {
+var _ = Describe("A node that does not respond", long, func() {
 	var (
 		env            testEnv
 		node, vm, disk string
