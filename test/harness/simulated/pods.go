@@ -23,7 +23,11 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) {
 			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
 			return
 		}
-		reportTermination(ctx, cluster, pod)
+		// With a grace period of zero, the API server deletes the Pod itself. It treats another update as the last one, and deletes by name:
+		// that could delete a new Pod.
+		if seconds := pod.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
+			reportTermination(ctx, cluster, pod)
+		}
 		_ = cluster.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: new(int64(0)), Preconditions: metav1.NewUIDPreconditions(string(pod.UID)),
 		})
