@@ -17,7 +17,10 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
@@ -125,28 +128,30 @@ func newTestEnv(ctx context.Context) testEnv {
 	}).WithContext(ctx).Should(Succeed())
 	config := filepath.Join(dir, e.namespace+".json")
 	Expect(director.WriteConfig(config, controlPlane.Kubeconfig("admin"), e.namespace, nil)).To(Succeed())
-	Expect(controlPlane.Apply(ctx, fmt.Sprintf(storageManifest, e.namespace))).To(Succeed())
+	createStorage(ctx, e.namespace)
 	e.Director = &director.Director{CPI: cpi, Config: config}
 	e.kubeconfig = e.createAccount(ctx, "operator", "../../manifests/rbac-kubectl-bosh.yaml")
 	return e
 }
 
-// storageManifest has a StorageClass with one volume.
-const storageManifest = `
-apiVersion: storage.k8s.io/v1
-kind: StorageClass
-metadata: {name: %[1]s}
-provisioner: kubernetes.io/no-provisioner
----
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: %[1]s}
-spec:
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  storageClassName: %[1]s
-  hostPath: {path: /nowhere}
-`
+// createStorage creates a StorageClass with one volume.
+func createStorage(ctx context.Context, name string) {
+	GinkgoHelper()
+	_, err := cluster.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{
+		ObjectMeta: metav1.ObjectMeta{Name: name}, Provisioner: "kubernetes.io/no-provisioner",
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+	_, err = cluster.CoreV1().PersistentVolumes().Create(ctx, &corev1.PersistentVolume{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PersistentVolumeSpec{
+			Capacity:               corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")},
+			AccessModes:            []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			StorageClassName:       name,
+			PersistentVolumeSource: corev1.PersistentVolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/nowhere"}},
+		},
+	}, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
+}
 
 // createAccount creates a service account with the permissions of the Role in a file, or without permissions, and returns its kubeconfig.
 func (e testEnv) createAccount(ctx context.Context, name, role string) string {
@@ -279,7 +284,8 @@ func (e testEnv) attachNewDisk(ctx context.Context, agent string) string {
 // annotatePod sets an annotation of a Pod.
 func (e testEnv) annotatePod(ctx context.Context, pod, key, value string) {
 	GinkgoHelper()
-	_, err := controlPlane.Kubectl(ctx, "annotate", "pod", pod, "--namespace", e.namespace, key+"="+value)
+	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, key, value)
+	_, err := cluster.CoreV1().Pods(e.namespace).Patch(ctx, pod, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	Expect(err).NotTo(HaveOccurred())
 }
 
