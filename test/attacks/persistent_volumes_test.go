@@ -58,19 +58,16 @@ func (a *Attacker) createRealPVC(ctx context.Context, change func(*corev1.Persis
 	return err
 }
 
-var _ = Describe("The admission policy blocks access to an administrator's PersistentVolume through", Ordered, ContinueOnFailure, func() {
-	var env *attackEnv
-	BeforeAll(func(ctx context.Context) { env = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
-
+var _ = Describe("The admission policy blocks access to an administrator's PersistentVolume through", func() {
 	for description, attempt := range pvcAttempts {
 		It(description, func(ctx context.Context) {
-			unconfined, confined := env.newAttacker(ctx, nil), env.confinedAttacker(ctx)
+			unconfined, confined := protected.newAttacker(ctx, nil), protected.confinedAttacker(ctx)
 			class := attempt.class
 			if class != "" {
 				class = "class-" + unconfined.Namespace
 			}
 			volume := StaticVolume("volume-"+unconfined.Namespace, class, attempt.size)
-			volumes := env.cluster.CoreV1().PersistentVolumes()
+			volumes := protected.cluster.CoreV1().PersistentVolumes()
 			_, err := volumes.Create(ctx, volume, metav1.CreateOptions{})
 			Expect(err).NotTo(HaveOccurred())
 			Expect(attempt.try(ctx, confined, volume.Name, class)).To(MatchError(ContainSubstring(denialPrefix)))

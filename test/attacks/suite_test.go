@@ -33,9 +33,6 @@ func TestAttacks(t *testing.T) {
 
 const root = "../.."
 
-// startTimeout bounds the start of a control plane.
-const startTimeout = 2 * time.Minute
-
 // crdManifest returns a minimal CustomResourceDefinition.
 func crdManifest(group, kind, scope string) string {
 	singular := strings.ToLower(kind)
@@ -64,6 +61,14 @@ type attackEnv struct {
 	attackers      map[string]*Attacker
 	namespaceCount int
 }
+
+// startTimeout bounds the start of a control plane.
+const startTimeout = 2 * time.Minute
+
+// protected has the policy. All tests share it, except those of policies that lack a rule.
+var protected *attackEnv
+
+var _ = BeforeSuite(func(ctx context.Context) { protected = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
 
 // newAttackEnv starts an API server without the policy.
 func newAttackEnv(ctx context.Context) *attackEnv {
@@ -136,9 +141,9 @@ func (env *attackEnv) supportedAttacks() []Attack {
 	return slices.DeleteFunc(All(), func(attack Attack) bool { return attack.MinMinor > env.minor })
 }
 
-var _ = Describe("With the admission policy, a user with the CPI's token", Ordered, ContinueOnFailure, func() {
+var _ = Describe("With the admission policy, a user with the CPI's token", func() {
 	var env *attackEnv
-	BeforeAll(func(ctx context.Context) { env = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
+	BeforeEach(func() { env = protected })
 
 	It("can create the objects of the CPI", func(ctx context.Context) {
 		for name, request := range RegularRequests() {
