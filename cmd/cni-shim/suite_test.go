@@ -16,7 +16,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
@@ -50,10 +49,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() error { return controlPlane.Stop() })
 	Expect(controlPlane.Start(ctx)).To(Succeed())
-	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.Kubeconfig("admin"))
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	cluster, err = kubernetes.NewForConfig(config)
+	_, cluster, err = controlPlane.AdminClient()
 	Expect(err).NotTo(HaveOccurred())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"`+namespace+`"}}`)).To(Succeed())
 	Expect(controlPlane.Apply(ctx, `{"apiVersion":"v1","kind":"ServiceAccount","metadata":{"name":"default","namespace":"`+namespace+`"}}`)).To(Succeed())

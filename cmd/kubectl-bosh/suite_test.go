@@ -16,7 +16,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
@@ -54,10 +53,7 @@ var _ = BeforeSuite(func(ctx SpecContext) {
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() error { return controlPlane.Stop() })
 	Expect(controlPlane.Start(ctx)).To(Succeed())
-	config, err := clientcmd.BuildConfigFromFlags("", controlPlane.Kubeconfig("admin"))
-	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	cluster, err = kubernetes.NewForConfig(config)
+	_, cluster, err = controlPlane.AdminClient()
 	Expect(err).NotTo(HaveOccurred())
 	_, err = cluster.StorageV1().StorageClasses().Create(ctx, &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "default",
 		Annotations: map[string]string{"storageclass.kubernetes.io/is-default-class": "true"}}, Provisioner: "example.com/none"}, metav1.CreateOptions{})

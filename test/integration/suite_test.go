@@ -26,7 +26,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/test/harness/apiproxy"
@@ -113,11 +112,9 @@ func initClients(shared string) {
 	if plane == nil {
 		plane = &embedded.ControlPlane{Dir: filepath.Join(shared, "control-plane")}
 	}
-	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	config, client, err := plane.AdminClient()
 	Expect(err).NotTo(HaveOccurred())
-	config.QPS = -1
-	cluster, err = kubernetes.NewForConfig(config)
-	Expect(err).NotTo(HaveOccurred())
+	cluster = client
 	dynamicClient, err = dynamic.NewForConfig(config)
 	Expect(err).NotTo(HaveOccurred())
 }

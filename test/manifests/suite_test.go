@@ -15,7 +15,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 	"bosh-kubernetes-cpi/test/harness/simulated"
@@ -79,9 +78,7 @@ func startCluster(ctx context.Context) {
 	kwok, err := simulated.StartNodes(plane)
 	Expect(err).NotTo(HaveOccurred())
 	DeferCleanup(func() { Expect(kwok.Stop()).To(Succeed()) })
-	config, err := clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
-	Expect(err).NotTo(HaveOccurred())
-	cluster, err = kubernetes.NewForConfig(config)
+	_, cluster, err = plane.AdminClient()
 	Expect(err).NotTo(HaveOccurred())
 
 	Expect(plane.Apply(ctx, nodeManifests)).To(Succeed())

@@ -14,7 +14,6 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 	"bosh-kubernetes-cpi/test/harness/simulated"
@@ -69,13 +68,7 @@ func (e *Env) start(ctx context.Context) (err error) {
 	if err := e.Plane.Start(ctx); err != nil {
 		return err
 	}
-	if e.Config, err = clientcmd.BuildConfigFromFlags("", e.Plane.Kubeconfig("admin")); err != nil {
-		return err
-	}
-	e.Config.QPS = -1
-	protobufConfig := rest.CopyConfig(e.Config)
-	protobufConfig.ContentType, protobufConfig.AcceptContentTypes = "application/vnd.kubernetes.protobuf", "application/vnd.kubernetes.protobuf"
-	if e.Client, err = kubernetes.NewForConfig(protobufConfig); err != nil {
+	if e.Config, e.Client, err = e.Plane.AdminClient(); err != nil {
 		return err
 	}
 	extensions, err := dynamic.NewForConfig(e.Config)

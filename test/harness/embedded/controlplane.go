@@ -15,6 +15,11 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
 	"bosh-kubernetes-cpi/test/harness/authority"
 )
 
@@ -76,6 +81,20 @@ func (c *ControlPlane) pkiFile(file string) string { return filepath.Join(c.Dir,
 // Kubeconfig returns the path of a user's kubeconfig file.
 func (c *ControlPlane) Kubeconfig(user string) string {
 	return filepath.Join(c.Dir, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
+}
+
+// AdminClient returns the admin's configuration, without a limit of requests, and a client that uses protobuf, which costs the API server
+// less than JSON.
+func (c *ControlPlane) AdminClient() (*rest.Config, *kubernetes.Clientset, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig("admin"))
+	if err != nil {
+		return nil, nil, err
+	}
+	config.QPS = -1
+	protobuf := rest.CopyConfig(config)
+	protobuf.ContentType, protobuf.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf
+	client, err := kubernetes.NewForConfig(protobuf)
+	return config, client, err
 }
 
 // Kubectl runs kubectl as the admin.
