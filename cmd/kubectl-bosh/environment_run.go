@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
@@ -115,7 +114,7 @@ func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 		return "", nil // the inspection reports missing permissions
 	case err != nil:
 		return "", err
-	case pod.DeletionTimestamp != nil || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed:
+	case pod.DeletionTimestamp != nil || kube.IsFinished(pod):
 		return vmCID, nil
 	}
 	return "", nil

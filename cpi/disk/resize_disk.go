@@ -213,7 +213,7 @@ func (s *Session) waitForExpansion(pvc manifest.DiskPVC, desired resource.Quanti
 	return pvc, err
 }
 
-// isAboutExpansion reports whether conditions of this type are about expansions, unlike others that Kubernetes adds, for example Unused.
+// isAboutExpansion reports whether conditions of this type are about expansions. Others are, for example, about the use of the PVC.
 func isAboutExpansion(condition corev1.PersistentVolumeClaimConditionType) bool {
 	switch condition {
 	case corev1.PersistentVolumeClaimResizing, corev1.PersistentVolumeClaimFileSystemResizePending,

@@ -18,7 +18,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"bosh-kubernetes-cpi/test/harness/embedded"
 )
@@ -32,6 +31,9 @@ func TestAttacks(t *testing.T) {
 }
 
 const root = "../.."
+
+// startTimeout bounds the start of a control plane.
+const startTimeout = 2 * time.Minute
 
 // crdManifest returns a minimal CustomResourceDefinition.
 func crdManifest(group, kind, scope string) string {
@@ -62,13 +64,15 @@ type attackEnv struct {
 	namespaceCount int
 }
 
-// startTimeout bounds the start of a control plane.
-const startTimeout = 2 * time.Minute
-
-// protected has the policy. All tests share it, except those of policies that lack a rule.
+// protected is the API server with the policy.
 var protected *attackEnv
 
-var _ = BeforeSuite(func(ctx context.Context) { protected = newAttackEnvWithPolicy(ctx) }, NodeTimeout(startTimeout))
+var _ = BeforeSuite(func(ctx context.Context) {
+	protected = newAttackEnv(ctx)
+	policy, err := os.ReadFile(root + "/manifests/admission-policy.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(protected.plane.Apply(ctx, string(policy))).To(Succeed())
+}, NodeTimeout(startTimeout))
 
 // newAttackEnv starts an API server without the policy.
 func newAttackEnv(ctx context.Context) *attackEnv {
@@ -82,9 +86,8 @@ func newAttackEnv(ctx context.Context) *attackEnv {
 	Expect(err).NotTo(HaveOccurred())
 
 	env := &attackEnv{plane: plane, attackers: map[string]*Attacker{}}
-	env.admin, err = clientcmd.BuildConfigFromFlags("", plane.Kubeconfig("admin"))
+	env.admin, _, err = plane.AdminClient()
 	Expect(err).NotTo(HaveOccurred())
-	env.admin.QPS = -1
 	env.admin.WarningHandler = rest.NoWarnings{}
 	env.cluster, err = kubernetes.NewForConfig(env.admin)
 	Expect(err).NotTo(HaveOccurred())
@@ -94,16 +97,6 @@ func newAttackEnv(ctx context.Context) *attackEnv {
 	Expect(err).NotTo(HaveOccurred())
 	_, err = fmt.Sscan(version.Minor, &env.minor)
 	Expect(err).NotTo(HaveOccurred())
-	return env
-}
-
-// newAttackEnvWithPolicy starts an API server with the policy.
-func newAttackEnvWithPolicy(ctx context.Context) *attackEnv {
-	GinkgoHelper()
-	env := newAttackEnv(ctx)
-	raw, err := os.ReadFile(root + "/manifests/admission-policy.yaml")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(env.plane.Apply(ctx, string(raw))).To(Succeed())
 	return env
 }
 
@@ -142,20 +135,17 @@ func (env *attackEnv) supportedAttacks() []Attack {
 }
 
 var _ = Describe("With the admission policy, a user with the CPI's token", func() {
-	var env *attackEnv
-	BeforeEach(func() { env = protected })
-
 	It("can create the objects of the CPI", func(ctx context.Context) {
 		for name, request := range RegularRequests() {
-			Expect(request(ctx, env.confinedAttacker(ctx))).To(Succeed(), name)
+			Expect(request(ctx, protected.confinedAttacker(ctx))).To(Succeed(), name)
 		}
 	})
 
 	It("succeeds only with the attacks that the docs list as possible", func(ctx context.Context) {
 		var unexpected []string
 		succeeding := 0
-		for _, attack := range env.supportedAttacks() {
-			a := env.confinedAttacker(ctx, attack.Limits)
+		for _, attack := range protected.supportedAttacks() {
+			a := protected.confinedAttacker(ctx, attack.Limits)
 			if err := attack.CheckOutcome(attack.Try(ctx, a), true, false); err != nil {
 				unexpected = append(unexpected, err.Error())
 			}
@@ -164,17 +154,17 @@ var _ = Describe("With the admission policy, a user with the CPI's token", func(
 			}
 		}
 		Expect(unexpected).To(BeEmpty(), strings.Join(unexpected, "\n"))
-		total := len(env.supportedAttacks())
+		total := len(protected.supportedAttacks())
 		AddReportEntry(fmt.Sprintf("attacks: %d refused: %d listed: %d", total, total-succeeding, succeeding), ReportEntryVisibilityAlways)
 	}, NodeTimeout(5*time.Minute))
 
 	It("fails with the attacks that a limit prevents", func(ctx context.Context) {
 		var unexpected []string
-		for _, attack := range env.supportedAttacks() {
+		for _, attack := range protected.supportedAttacks() {
 			if attack.RejectingLimits == nil {
 				continue
 			}
-			a := env.confinedAttacker(ctx, attack.Limits, attack.RejectingLimits)
+			a := protected.confinedAttacker(ctx, attack.Limits, attack.RejectingLimits)
 			if err := attack.CheckOutcome(attack.Try(ctx, a), true, true); err != nil {
 				unexpected = append(unexpected, err.Error())
 			}
@@ -183,7 +173,7 @@ var _ = Describe("With the admission policy, a user with the CPI's token", func(
 	}, NodeTimeout(5*time.Minute))
 
 	It("can create VMs and attachments that conform to limits", func(ctx context.Context) {
-		a := env.confinedAttacker(ctx, map[string]string{"privileged_vms": "false", "node_selector": "dedicated=bosh\n", "nodes": "node-of-bosh\n"})
+		a := protected.confinedAttacker(ctx, map[string]string{"privileged_vms": "false", "node_selector": "dedicated=bosh\n", "nodes": "node-of-bosh\n"})
 		Expect(tryVMPod(func(pod *corev1.Pod) {
 			pod.Spec.Containers[0].SecurityContext = nil
 			pod.Spec.NodeSelector, pod.Spec.Affinity = map[string]string{"dedicated": "bosh"}, nodeAffinityTo("node-of-bosh")
@@ -192,30 +182,30 @@ var _ = Describe("With the admission policy, a user with the CPI's token", func(
 	})
 
 	It("is restricted by limits that change while the namespace is in use", func(ctx context.Context) {
-		a := env.newAttacker(ctx, EnforcedLabels)
-		Eventually(env.policy.CheckEnforced).WithContext(ctx).WithArguments(a).Should(Succeed())
+		a := protected.newAttacker(ctx, EnforcedLabels)
+		Eventually(protected.policy.CheckEnforced).WithContext(ctx).WithArguments(a).Should(Succeed())
 		unchanged := func(*corev1.Pod) {}
 		Expect(tryVMPod(unchanged)(ctx, a)).To(Succeed())
-		limits, err := env.cluster.CoreV1().ConfigMaps(a.Namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
+		limits, err := protected.cluster.CoreV1().ConfigMaps(a.Namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		limits.Data["node_selector"] = "dedicated=bosh"
-		_, err = env.cluster.CoreV1().ConfigMaps(a.Namespace).Update(ctx, limits, metav1.UpdateOptions{})
+		_, err = protected.cluster.CoreV1().ConfigMaps(a.Namespace).Update(ctx, limits, metav1.UpdateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Eventually(func() error { return tryVMPod(unchanged)(ctx, a) }).WithContext(ctx).Should(MatchError(ContainSubstring("rule node-selector:")))
 	})
 
 	It("is not restricted in a namespace without the label", func(ctx context.Context) {
-		env.confinedAttacker(ctx) // waits until the policy is enforced
-		Expect(tryVMPod(addHostPath("/"))(ctx, env.newAttacker(ctx, nil))).To(Succeed())
+		protected.confinedAttacker(ctx) // waits until the policy is enforced
+		Expect(tryVMPod(addHostPath("/"))(ctx, protected.newAttacker(ctx, nil))).To(Succeed())
 	})
 
 	It("does not affect other users in a namespace without the label, which has no ConfigMaps", func(ctx context.Context) {
-		env.confinedAttacker(ctx) // waits until the policy is enforced
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: env.nextNamespace()}}
-		_, err := env.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
+		protected.confinedAttacker(ctx) // waits until the policy is enforced
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: protected.nextNamespace()}}
+		_, err := protected.cluster.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}
-		_, err = env.cluster.CoreV1().Services(namespace.Name).Create(ctx, service, metav1.CreateOptions{})
+		_, err = protected.cluster.CoreV1().Services(namespace.Name).Create(ctx, service, metav1.CreateOptions{})
 		Expect(err).NotTo(HaveOccurred())
 	})
 })

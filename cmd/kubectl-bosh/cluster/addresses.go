@@ -36,9 +36,10 @@ func (c *Cluster) inspectServiceRanges(ctx context.Context, result *Inspection) 
 		if object.GetName() == "kubernetes" {
 			position = 0
 		}
-		for i, cidr := range cidrs {
+		for _, cidr := range cidrs {
 			if prefix, err := netip.ParsePrefix(cidr); err == nil {
-				result.ServiceRanges = slices.Insert(result.ServiceRanges, position+i, prefix.Masked())
+				result.ServiceRanges = slices.Insert(result.ServiceRanges, position, prefix.Masked())
+				position++
 			}
 		}
 		ranges = append(ranges, strings.Join(cidrs, " and ")+" (ServiceCIDR "+object.GetName()+")")

@@ -128,7 +128,7 @@ func expectFreed(sys system.System) {
 	Eventually(func() []string { return loops(sys) }).Should(BeEmpty())
 }
 
-// free frees the loop device of the image file, and waits until a change of the file is a change of the disk.
+// free frees the loop device of the image file, and waits until the kernel has freed it: before that, it still has the previous content.
 func free(prepared *volume.Device, sys system.System) {
 	GinkgoHelper()
 	Eventually(prepared.Free).Should(Succeed())

@@ -83,8 +83,8 @@ func (c *ControlPlane) Kubeconfig(user string) string {
 	return filepath.Join(c.Dir, strings.ReplaceAll(user, ":", "-")+".kubeconfig")
 }
 
-// AdminClient returns the admin's configuration, without a limit of requests, and a client that uses protobuf, which costs the API server
-// less than JSON.
+// AdminClient returns the admin's configuration and client, which are not throttled. The client uses protobuf, which costs the API server
+// less CPU time than JSON.
 func (c *ControlPlane) AdminClient() (*rest.Config, *kubernetes.Clientset, error) {
 	config, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig("admin"))
 	if err != nil {

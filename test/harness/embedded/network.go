@@ -15,9 +15,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/informers"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/tools/clientcmd"
 )
 
 // Each node except the first has a network namespace, connected to the host by a veth pair. A bridge process makes ports on the
@@ -116,11 +114,7 @@ func (n *Node) ServeBridge(ctx context.Context, ports ...int) error {
 
 // serveRoutes maintains routes to the node's Pods until the context is canceled.
 func (n *Node) serveRoutes(ctx context.Context) error {
-	config, err := clientcmd.BuildConfigFromFlags("", n.ControlPlane.Kubeconfig("admin"))
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(config)
+	_, client, err := n.ControlPlane.AdminClient()
 	if err != nil {
 		return err
 	}

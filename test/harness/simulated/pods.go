@@ -23,8 +23,8 @@ func TerminatePods(ctx context.Context, cluster kubernetes.Interface) {
 			pod.Annotations["test/stays"] != "" || isDiskMounted(ctx, cluster, pod) {
 			return
 		}
-		// With a grace period of zero, the API server deletes the Pod itself. It treats another update as the last one, and deletes by name:
-		// that could delete a new Pod.
+		// The API server deletes a Pod with a grace period of zero in two transactions. An update between these makes it delete the Pod by
+		// name, and so possibly a new Pod of that name.
 		if seconds := pod.DeletionGracePeriodSeconds; seconds != nil && *seconds > 0 {
 			reportTermination(ctx, cluster, pod)
 		}

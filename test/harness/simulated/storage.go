@@ -130,7 +130,8 @@ func servePVC(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.Per
 	}
 }
 
-// patchStatus patches the status as the resizer does, and keeps the conditions of Kubernetes' controllers, which would add them again.
+// patchStatus merges conditions by type, as the resizer does. If it replaced the condition of another controller, that controller would
+// add it again, without end.
 func patchStatus(ctx context.Context, cluster kubernetes.Interface, pvc *corev1.PersistentVolumeClaim, status map[string]any) {
 	pvcs := cluster.CoreV1().PersistentVolumeClaims(pvc.Namespace)
 	_, _ = pvcs.Patch(ctx, pvc.Name, types.StrategicMergePatchType, statusPatch(status), metav1.PatchOptions{}, "status")
