@@ -1,7 +1,6 @@
 package main_test
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,59 +11,9 @@ import (
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
-	rbacv1 "k8s.io/api/rbac/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/yaml"
-
-	"bosh-kubernetes-cpi/cpi/manifest"
-	"bosh-kubernetes-cpi/stemcell"
-	"bosh-kubernetes-cpi/test/harness/director"
-	"bosh-kubernetes-cpi/test/harness/embedded"
 )
-
-// createEnv replaces the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
-// state. VMs in this cluster have no agents. test/e2e runs the real create-env. It is also the client of the director: it remembers configs.
-const createEnv = `#!/bin/bash
-set -euo pipefail
-case $1 in
-  interpolate | --version) exec bosh "$@" ;;
-  configs) cat "$3.json" 2>/dev/null || echo '{"Tables":[{"Rows":[]}]}'; exit ;;
-  update-cloud-config | update-runtime-config | upload-stemcell)
-    BOSH_PROXY=${BOSH_ALL_PROXY:-}
-    printf '%s ' "$BOSH_CLIENT:$BOSH_CLIENT_SECRET@$BOSH_ENVIRONMENT" "$BOSH_CA_CERT" "${BOSH_PROXY%:*}" "$@" >>director
-    echo >>director
-    [[ ! -e director-fails ]] || exit 3
-    kind=${1#update-} kind=${kind%-config}
-    echo '{"Tables":[{"Rows":[{"name":"default"}]}]}' >"$kind.json"
-    exit ;;
-esac
-printf '%s\n' "${BOSH_ALL_PROXY:-}" "$@" >>calls
-[[ ! -e fails ]] || exit 7
-[[ ! -e waits ]] || echo $$ >cli.pid
-while [[ -e waits ]]; do sleep 0.1; done
-verb=$1 arguments=()
-shift
-while (($#)); do
-  case $1 in
-    --state) state=$2; shift ;;
-    --vars-store) shift ;;
-    --recreate) ;;
-    *) arguments+=("$1") ;;
-  esac
-  shift
-done
-bosh interpolate "${arguments[@]}" --var releases=/releases >manifest.yml
-if [[ $verb == create-env ]]; then
-  echo '{"director_id": "create-envs-own"}' >"$state"
-  echo '{"admin_password": "swordfish", "director_ssl": {"ca": "CA"}}' >"$(dirname "$state")/creds.yml"
-else
-  rm "$state"
-  [[ ! -e interrupted ]] || exit 130
-fi
-`
 
 // imagePolicy rejects all images except those of the stemcell and of bosh-node.
 const imagePolicy = `
@@ -82,61 +31,6 @@ kind: ValidatingAdmissionPolicyBinding
 metadata: {name: NAMESPACE}
 spec: {policyName: NAMESPACE, validationActions: [Deny]}
 `
-
-func newWorkspaceWithCLI() workspace {
-	GinkgoHelper()
-	ws := newWorkspace()
-	ws.write("create-env", createEnv)
-	return ws
-}
-
-// up runs up for a new director, with confirmation.
-func (ws workspace) up(extraArgs ...string) *gexec.Session {
-	GinkgoHelper()
-	return ws.run("y\n", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env"), extraArgs...)...)
-}
-
-func (ws workspace) down(extraArgs ...string) *gexec.Session {
-	GinkgoHelper()
-	return ws.run("yes\n", append([]string{"down", "--bosh", "./create-env"}, extraArgs...)...)
-}
-
-// documentedRules returns the rules of the Role or the ClusterRole in manifests/rbac.yaml.
-func documentedRules(kind string) []rbacv1.PolicyRule {
-	GinkgoHelper()
-	content, err := os.ReadFile("../../manifests/rbac.yaml")
-	Expect(err).NotTo(HaveOccurred())
-	for document := range strings.SplitSeq(string(content), "\n---\n") {
-		var role rbacv1.ClusterRole
-		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
-		if role.Kind == kind {
-			return role.Rules
-		}
-	}
-	return nil
-}
-
-// expectCPIWorks expects a call of the CPI with this kubeconfig to succeed.
-func (ws workspace) expectCPIWorks(ctx context.Context, kubeconfig string) {
-	GinkgoHelper()
-	config := ws.path("cpi.json")
-	Expect(director.WriteConfig(config, kubeconfig, ws.namespace, nil)).To(Succeed())
-	response, err := (&director.Director{CPI: cpi, Config: config}).Call(ctx, "has_vm", "agent-none")
-	Expect(err).NotTo(HaveOccurred())
-	Expect(response.Error).To(BeNil())
-}
-
-func (ws workspace) expectDeleted(ctx context.Context) {
-	GinkgoHelper()
-	Eventually(func() bool {
-		_, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
-		return apierrors.IsNotFound(err)
-	}).WithContext(ctx).Should(BeTrue())
-	_, err := cluster.RbacV1().ClusterRoles().Get(ctx, "bosh-cpi-"+ws.namespace, metav1.GetOptions{})
-	Expect(apierrors.IsNotFound(err)).To(BeTrue())
-	_, err = cluster.RbacV1().ClusterRoleBindings().Get(ctx, "bosh-cpi-"+ws.namespace, metav1.GetOptions{})
-	Expect(apierrors.IsNotFound(err)).To(BeTrue())
-}
 
 var _ = Describe("kubectl bosh up and down", func() {
 	var ws workspace
@@ -363,17 +257,6 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(ws.run("y\n", "up", "--bosh", "./create-env", "--no-check")).To(gexec.Exit(0))
 	})
 
-	// writeImages writes a light stemcell, and a release with the image of bosh-node.
-	writeImages := func(ctx context.Context) {
-		GinkgoHelper()
-		index := `{"manifests": [{"annotations": {"io.containerd.image.name": "` + director.NodeImage + `"}}]}`
-		Expect(embedded.Run(ctx, "bash", "-euc", `cd "$1" && mkdir -p kubernetes_cpi/node-image packages && echo "$2" >kubernetes_cpi/node-image/index.json
-			tar -czf packages/kubernetes_cpi.tgz ./kubernetes_cpi && tar -czf cpi.tgz ./packages`, "bash", ws.dir, index)).To(BeEmpty())
-		properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
-		Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
-			WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
-	}
-
 	It("check Pods with the images of the stemcell and of bosh-node, because an admission policy may reject other images", func(ctx SpecContext) {
 		ws.namespace = newTestEnv(ctx).namespace
 		Expect(controlPlane.Apply(ctx, strings.ReplaceAll(imagePolicy, "NAMESPACE", ws.namespace))).To(Succeed())
@@ -385,86 +268,12 @@ var _ = Describe("kubectl bosh up and down", func() {
 			_, err := controlPlane.Kubectl(ctx, "run", "other", "--image=registry.invalid/a", "--dry-run=server", "--namespace", ws.namespace)
 			return err
 		}).WithContext(ctx).Should(MatchError(ContainSubstring("ValidatingAdmissionPolicy")))
-		writeImages(ctx)
+		ws.writeImages(ctx)
 		Expect(ws.up("--credentials", "kubeconfig")).To(gexec.Exit(0))
 	})
 
-	It("with --restricted, limit the CPI to the images of the director by an admission policy, and keep it for other namespaces", func(ctx SpecContext) {
-		writeImages(ctx)
-		Expect(ws.up("--restricted", "--credentials", "kubeconfig")).To(gexec.Exit(0))
-		config, err := clientcmd.BuildConfigFromFlags("", ws.path("kubernetes/cpi.kubeconfig"))
-		Expect(err).NotTo(HaveOccurred())
-		client, err := kubernetes.NewForConfig(config)
-		Expect(err).NotTo(HaveOccurred())
-		create := func(image string) error {
-			pod := manifest.VM{Name: "agent-try", Namespace: ws.namespace, Image: image, NodeImage: director.NodeImage}.Pod()
-			_, err := client.CoreV1().Pods(ws.namespace).Create(ctx, pod.Pod, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-			return err
-		}
-		stemcell := "registry.example.com/stemcell@sha256:" + strings.Repeat("1", 64)
-		Expect(create(stemcell)).To(Succeed(), "a later stemcell")
-		Expect(create("registry.example.com/stemcells/other")).To(MatchError(ContainSubstring("rule images")))
-		policies, err := cluster.NetworkingV1().NetworkPolicies(ws.namespace).List(ctx, metav1.ListOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(policies.Items).To(HaveLen(4))
-
-		session := ws.run("y\n", "up", "--bosh", "./create-env")
-		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say(`ConfigMap ` + ws.namespace + `/bosh-cpi-limits, ValidatingAdmissionPolicy bosh-cpi-shape, .*: unchanged\n`))
-
-		session = ws.down()
-		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say("ValidatingAdmissionPolicyBinding bosh-cpi-objects: kept for other namespaces\n"))
-		ws.expectDeleted(ctx)
-	})
-
-	It("with --restricted, restrict an existing namespace until down", func(ctx SpecContext) {
-		ws.namespace = newTestEnv(ctx).namespace
-		writeImages(ctx)
-		Expect(ws.up("--restricted", "--credentials", "kubeconfig")).To(gexec.Exit(0))
-		ws.write("kubernetes/admission-limits.yaml", strings.Replace(ws.read("kubernetes/admission-limits.yaml"), `  privileged_vms: "true"`, "", 1))
-		Expect(ws.run("y\n", "up", "--bosh", "./create-env")).To(gexec.Exit(0))
-		limits, err := cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(limits.Data).NotTo(HaveKey("privileged_vms"), "the operator removed it")
-
-		session := ws.down()
-		Expect(session).To(gexec.Exit(0))
-		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: deleted\n"))
-		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
-	})
-
-	It("with --restricted, write no limits without the BOSH CLI, which shows the StorageClasses of disks", func(ctx SpecContext) {
-		writeImages(ctx)
-		session := ws.startWith([]string{"PATH=/empty"}, "", append(firstRunArgs, "--namespace", ws.namespace, "--restricted", "--dry-run")...)
-		Eventually(session).Should(gexec.Exit(0))
-		Expect(ws.path("kubernetes/admission-limits.yaml")).NotTo(BeAnExistingFile())
-	})
-
-	It("with --restricted, keep the restrictions of an administrator", func(ctx SpecContext) {
-		ws.namespace = newTestEnv(ctx).namespace
-		writeImages(ctx)
-		_, err := cluster.CoreV1().ConfigMaps(ws.namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "bosh-cpi-limits"},
-			Data: map[string]string{"images": "registry.example.com/"}}, metav1.CreateOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		_, err = controlPlane.Kubectl(ctx, "label", "namespace", ws.namespace, "bosh.cloudfoundry.org/admission-policy=on")
-		Expect(err).NotTo(HaveOccurred())
-		session := ws.up("--restricted", "--credentials", "kubeconfig")
-		Expect(session).To(gexec.Exit(1))
-		Expect(session.Out).To(gbytes.Say("ConfigMap " + ws.namespace + "/bosh-cpi-limits: kept: not created by `up`\n"))
-		Expect(session.Out).To(gbytes.Say("rule node-images: .*, which does not list " + director.NodeImage))
-		Expect(ws.down()).To(gexec.Exit(0))
-		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-		Expect(namespace.Labels).To(HaveKeyWithValue("bosh.cloudfoundry.org/admission-policy", "on"))
-		_, err = cluster.CoreV1().ConfigMaps(ws.namespace).Get(ctx, "bosh-cpi-limits", metav1.GetOptions{})
-		Expect(err).NotTo(HaveOccurred())
-	})
-
 	DescribeTable("check the access of VMs to the API server before create-env", func(ctx SpecContext, apiFact string, exitCode int) {
-		writeImages(ctx)
+		ws.writeImages(ctx)
 		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env")...)
 		Eventually(func(g Gomega) {
 			pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{LabelSelector: "bosh.cloudfoundry.org/director-uuid=preflight"})

@@ -12,8 +12,14 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
+
+	"bosh-kubernetes-cpi/stemcell"
+	"bosh-kubernetes-cpi/test/harness/director"
+	"bosh-kubernetes-cpi/test/harness/embedded"
 )
 
 // workspace is an operator's working directory for a new director, and a namespace that does not exist yet.
@@ -181,4 +187,111 @@ func createDNSService(ctx context.Context) {
 	DeferCleanup(func(ctx context.Context) {
 		Expect(cluster.CoreV1().Services("kube-system").Delete(ctx, "kube-dns", metav1.DeleteOptions{})).To(Succeed())
 	})
+}
+
+// createEnv replaces the BOSH CLI: it records its arguments, interpolates the manifest with the real CLI, and writes or deletes the
+// state. VMs in this cluster have no agents. test/e2e runs the real create-env. It is also the client of the director: it remembers configs.
+const createEnv = `#!/bin/bash
+set -euo pipefail
+case $1 in
+  interpolate | --version) exec bosh "$@" ;;
+  configs) cat "$3.json" 2>/dev/null || echo '{"Tables":[{"Rows":[]}]}'; exit ;;
+  update-cloud-config | update-runtime-config | upload-stemcell)
+    BOSH_PROXY=${BOSH_ALL_PROXY:-}
+    printf '%s ' "$BOSH_CLIENT:$BOSH_CLIENT_SECRET@$BOSH_ENVIRONMENT" "$BOSH_CA_CERT" "${BOSH_PROXY%:*}" "$@" >>director
+    echo >>director
+    [[ ! -e director-fails ]] || exit 3
+    kind=${1#update-} kind=${kind%-config}
+    echo '{"Tables":[{"Rows":[{"name":"default"}]}]}' >"$kind.json"
+    exit ;;
+esac
+printf '%s\n' "${BOSH_ALL_PROXY:-}" "$@" >>calls
+[[ ! -e fails ]] || exit 7
+[[ ! -e waits ]] || echo $$ >cli.pid
+while [[ -e waits ]]; do sleep 0.1; done
+verb=$1 arguments=()
+shift
+while (($#)); do
+  case $1 in
+    --state) state=$2; shift ;;
+    --vars-store) shift ;;
+    --recreate) ;;
+    *) arguments+=("$1") ;;
+  esac
+  shift
+done
+bosh interpolate "${arguments[@]}" --var releases=/releases >manifest.yml
+if [[ $verb == create-env ]]; then
+  echo '{"director_id": "create-envs-own"}' >"$state"
+  echo '{"admin_password": "swordfish", "director_ssl": {"ca": "CA"}}' >"$(dirname "$state")/creds.yml"
+else
+  rm "$state"
+  [[ ! -e interrupted ]] || exit 130
+fi
+`
+
+func newWorkspaceWithCLI() workspace {
+	GinkgoHelper()
+	ws := newWorkspace()
+	ws.write("create-env", createEnv)
+	return ws
+}
+
+// up runs up for a new director, with confirmation.
+func (ws workspace) up(extraArgs ...string) *gexec.Session {
+	GinkgoHelper()
+	return ws.run("y\n", append(append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--bosh", "./create-env"), extraArgs...)...)
+}
+
+func (ws workspace) down(extraArgs ...string) *gexec.Session {
+	GinkgoHelper()
+	return ws.run("yes\n", append([]string{"down", "--bosh", "./create-env"}, extraArgs...)...)
+}
+
+// documentedRules returns the rules of the Role or the ClusterRole in manifests/rbac.yaml.
+func documentedRules(kind string) []rbacv1.PolicyRule {
+	GinkgoHelper()
+	content, err := os.ReadFile("../../manifests/rbac.yaml")
+	Expect(err).NotTo(HaveOccurred())
+	for document := range strings.SplitSeq(string(content), "\n---\n") {
+		var role rbacv1.ClusterRole
+		Expect(yaml.Unmarshal([]byte(document), &role)).To(Succeed())
+		if role.Kind == kind {
+			return role.Rules
+		}
+	}
+	return nil
+}
+
+// expectCPIWorks expects a call of the CPI with this kubeconfig to succeed.
+func (ws workspace) expectCPIWorks(ctx context.Context, kubeconfig string) {
+	GinkgoHelper()
+	config := ws.path("cpi.json")
+	Expect(director.WriteConfig(config, kubeconfig, ws.namespace, nil)).To(Succeed())
+	response, err := (&director.Director{CPI: cpi, Config: config}).Call(ctx, "has_vm", "agent-none")
+	Expect(err).NotTo(HaveOccurred())
+	Expect(response.Error).To(BeNil())
+}
+
+func (ws workspace) expectDeleted(ctx context.Context) {
+	GinkgoHelper()
+	Eventually(func() bool {
+		_, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
+		return apierrors.IsNotFound(err)
+	}).WithContext(ctx).Should(BeTrue())
+	_, err := cluster.RbacV1().ClusterRoles().Get(ctx, "bosh-cpi-"+ws.namespace, metav1.GetOptions{})
+	Expect(apierrors.IsNotFound(err)).To(BeTrue())
+	_, err = cluster.RbacV1().ClusterRoleBindings().Get(ctx, "bosh-cpi-"+ws.namespace, metav1.GetOptions{})
+	Expect(apierrors.IsNotFound(err)).To(BeTrue())
+}
+
+// writeImages writes a light stemcell, and a release with the image of bosh-node.
+func (ws workspace) writeImages(ctx context.Context) {
+	GinkgoHelper()
+	index := `{"manifests": [{"annotations": {"io.containerd.image.name": "` + director.NodeImage + `"}}]}`
+	Expect(embedded.Run(ctx, "bash", "-euc", `cd "$1" && mkdir -p kubernetes_cpi/node-image packages && echo "$2" >kubernetes_cpi/node-image/index.json
+		tar -czf packages/kubernetes_cpi.tgz ./kubernetes_cpi && tar -czf cpi.tgz ./packages`, "bash", ws.dir, index)).To(BeEmpty())
+	properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
+	Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
+		WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
 }
