@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// runTimeout limits all checks together.
-	runTimeout = 9 * time.Second
+	// runTimeout limits all checks together, which take a few seconds unless the API server is slow.
+	runTimeout = time.Minute
 	// retryTimeout limits how long a request is retried while the API server is unreachable.
 	retryTimeout = 2 * time.Second
 	// parallelism is how many checks run, and how many permissions are checked, at the same time.
