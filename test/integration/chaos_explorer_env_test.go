@@ -46,11 +46,6 @@ var explorerTimeouts = map[string]any{
 	"create_vm": "20s", "attach_disk": "20s", "detach_disk": "20s", "delete_vm": "20s", "other": "20s", "request": "15s",
 }
 
-// preparationTimeouts are for calls that nothing disturbs. They only end early if the host is overloaded.
-var preparationTimeouts = map[string]any{
-	"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "other": "2m", "request": "30s",
-}
-
 // newExplorerTestEnv returns an environment for this number of concurrent calls. done closes its proxies.
 func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, done func()) {
 	var proxies []*apiproxy.Proxy
@@ -60,7 +55,6 @@ func newExplorerTestEnv(ctx context.Context, calls int) (env *explorerTestEnv, d
 		proxies = append(proxies, proxy)
 	}
 	env = &explorerTestEnv{testEnv: newTestEnvWithProxy(ctx, proxies[0])}
-	env.Director = env.directorWithTimeouts(preparationTimeouts)
 	for i, proxy := range proxies[1:] {
 		proxy.SetToken(env.proxy.Token())
 		kubeconfig := fmt.Sprintf("%s-%d.kubeconfig", strings.TrimSuffix(env.Config, ".json"), i)

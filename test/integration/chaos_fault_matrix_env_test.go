@@ -26,11 +26,6 @@ type scenarioEnv struct {
 	baselineState    string   // see invariantState
 }
 
-// scenarioTimeouts are short enough for a request without a response, and long enough for a busy host.
-var scenarioTimeouts = map[string]any{
-	"create_vm": "40s", "attach_disk": "40s", "detach_disk": "40s", "delete_vm": "40s", "create_stemcell": "40s", "other": "40s", "request": "10s",
-}
-
 // newScenarioEnv prepares the environment of a scenario. Each secret of the CPI contains a canary, and the CPI logs at debug level.
 func newScenarioEnv(ctx context.Context, sc scenario) *scenarioEnv {
 	return newScenarioEnvWithProxy(ctx, proxy, sc)
@@ -39,7 +34,6 @@ func newScenarioEnv(ctx context.Context, sc scenario) *scenarioEnv {
 // newScenarioEnvWithProxy is like newScenarioEnv, with this proxy.
 func newScenarioEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy, sc scenario) *scenarioEnv {
 	env := newTestEnvWithProxy(ctx, proxy).withDiskStrategy(diskStrategies[sc.strategy])
-	env.Director = env.directorWithConfig("timeouts", scenarioTimeouts)
 	env.Director = env.directorWithConfig("log", map[string]any{"level": "debug"})
 	env.Director = env.directorWithConfig("agent", map[string]any{"mbus": "nats://nats:" + canaryFor("mbus") + "@10.0.0.6:4222"})
 	s := &scenarioEnv{testEnv: env}

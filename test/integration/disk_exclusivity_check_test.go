@@ -25,7 +25,6 @@ var _ = Describe("An exclusivity check that was interrupted by a restart of the 
 	})
 
 	It("is retried by the detach_disk that waits for it", func(ctx context.Context) {
-		env.Director = env.directorWithTimeouts(map[string]any{"detach_disk": "30s"})
 		env.mustCall(ctx, "detach_disk", vm, disk)
 		Expect(env.mustCall(ctx, "get_disks", vm).Result).To(MatchJSON(`[]`))
 	})

@@ -172,7 +172,6 @@ var _ = Describe("An attachment Pod that another client is deleting", func() {
 	})
 
 	It("does not block an attach_disk to the same VM while the disk is in use", func(ctx context.Context) {
-		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "3m"})
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.getPVC(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
@@ -211,7 +210,6 @@ var _ = Describe("A disk for a VM on a node without capacity for another Pod", f
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
 		disk := env.createDisk(ctx)
 		limitNodePods(ctx, node, 1)
-		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
 		Expect(env.mustFail(ctx, "attach_disk", "agent-one", disk).Message).To(And(ContainSubstring("did not start: the VM's node has no capacity: "), ContainSubstring("Too many pods")))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))
 		Expect(env.preemptedPods(ctx)).To(BeEmpty())

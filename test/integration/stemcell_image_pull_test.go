@@ -37,7 +37,6 @@ var _ = Describe("A node that requires the registry for each start of a containe
 			annotateNewPod(r, map[string]string{"test/waiting": "ErrImagePull", "test/message": "registry.example.com/stemcell: not found"})
 			next.ServeHTTP(rw, r)
 		})
-		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "5m"})
 		Expect(env.mustFail(ctx, "attach_disk", vm, disk).Message).To(And(
 			ContainSubstring("registry.example.com/stemcell: not found"), Not(ContainSubstring("timed out"))))
 		Expect(env.listObjects(ctx)).NotTo(ContainElement("Pod/" + disk + "-attachment"))

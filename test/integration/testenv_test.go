@@ -74,9 +74,7 @@ func newTestEnvWithProxy(ctx context.Context, proxy *apiproxy.Proxy) testEnv {
 	waitForAdmissionLimits(ctx, namespace)
 	kubeconfig, config := filepath.Join(sharedDir, namespace+".kubeconfig"), filepath.Join(sharedDir, namespace+".json")
 	Expect(proxy.WriteKubeconfig(kubeconfig, namespace)).To(Succeed())
-	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{
-		"timeouts": map[string]any{"create_vm": "2m", "attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m", "request": "5s"},
-	})).To(Succeed())
+	Expect(director.WriteConfig(config, kubeconfig, namespace, map[string]any{})).To(Succeed())
 	proxy.Reset(nil)
 	return testEnv{Director: &director.Director{CPI: cpiPath, Config: config}, namespace: namespace, proxy: proxy, diskStrategy: diskStrategies[""]}
 }

@@ -37,7 +37,7 @@ func waitingProperties(reason, message string, annotationPairs ...string) map[st
 var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects remain:",
 	func(ctx context.Context, f vmFailure) {
 		env := newTestEnv(ctx)
-		timeouts := map[string]any{"create_vm": "2m"}
+		timeouts := map[string]any{}
 		if f.untilTimeout {
 			timeouts["create_vm"] = waitTimeout
 		}

@@ -107,7 +107,6 @@ var _ = Describe("A node that does not respond", long, func() {
 	)
 	BeforeEach(func(ctx context.Context) {
 		env = newTestEnv(ctx)
-		env.Director = env.directorWithTimeouts(map[string]any{"attach_disk": "2m", "detach_disk": "2m", "delete_vm": "2m"})
 		node = "node-" + env.id()
 		createNode(ctx, node)
 		env.mustCall(ctx, "create_vm", "one", stemcellCID, nodeProperties(node), dynamicNetwork(), []string{}, map[string]any{})
@@ -212,7 +211,6 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 			env.mustCall(ctx, "attach_disk", "agent-one", disk)
 			env.mustCall(ctx, "detach_disk", "agent-one", disk)
 			env.waitBound(ctx, disk)
-			env.Director = env.directorWithTimeouts(map[string]any{"create_vm": "1m"})
 		})
 		expectError := func(ctx context.Context) {
 			GinkgoHelper()

@@ -163,7 +163,7 @@ var _ = Describe("A VM with disk_strategy: recreate", func() {
 			}
 			next.ServeHTTP(rw, r)
 		})
-		shortTimeout := env.directorWithTimeouts(map[string]any{"attach_disk": "1m", "unschedulable": waitTimeout})
+		shortTimeout := env.directorWithTimeouts(map[string]any{"unschedulable": waitTimeout})
 		response, err := shortTimeout.Call(ctx, "attach_disk", vm, disk)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(response.Error.Message).To(And(ContainSubstring("VM agent-two did not start after its Pod was recreated"), ContainSubstring("Too many pods")))
