@@ -11,9 +11,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
+	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/node/api"
-	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/stemcell"
 )
 
@@ -94,7 +94,7 @@ func (s sampleObjects) buildVM() (manifest.VM, error) {
 		Resources: corev1.ResourceRequirements{Requests: resources, Limits: resources},
 	}
 	var err error
-	if vm.PullSecrets, err = stemcells.PullSecrets(s.config.Stemcell, s.image, s.nodeImage); err != nil {
+	if vm.PullSecrets, err = call.PullSecrets(s.config.Stemcell, s.image, s.nodeImage); err != nil {
 		return vm, err
 	}
 	vm.AddPlatformAffinity(s.architectures...)

@@ -46,11 +46,11 @@ var _ = Describe("Stemcells in the cluster", func() {
 	It("get a pull Secret with the current credentials of their registry", func(ctx context.Context) {
 		for _, password := range []string{"first", "first", "second"} {
 			s := newSession(ctx, "d", withCredentials(password))
-			Expect(EnsurePullSecret(s.Call, s.Options, light)).To(Succeed())
+			Expect(s.EnsurePullSecret(s.Options, light)).To(Succeed())
 		}
 		secrets := api.Names("secrets")
 		Expect(secrets).To(HaveLen(1))
-		Expect(PullSecrets(withCredentials("second"), light)).To(ConsistOf(corev1.LocalObjectReference{Name: secrets[0]}))
+		Expect(call.PullSecrets(withCredentials("second"), light)).To(ConsistOf(corev1.LocalObjectReference{Name: secrets[0]}))
 		var secret corev1.Secret
 		api.Get("secrets", "bosh", secrets[0], &secret)
 		Expect(string(secret.Data[corev1.DockerConfigJsonKey])).To(ContainSubstring("second"))
@@ -58,10 +58,10 @@ var _ = Describe("Stemcells in the cluster", func() {
 
 	It("do not change a Secret that the CPI did not create", func(ctx context.Context) {
 		s := newSession(ctx, "d", withCredentials("p"))
-		references, err := PullSecrets(s.Options, light)
+		references, err := call.PullSecrets(s.Options, light)
 		Expect(err).NotTo(HaveOccurred())
 		api.Add("secrets", "bosh", &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: references[0].Name}})
-		Expect(EnsurePullSecret(s.Call, s.Options, light)).To(Satisfy(call.CodeInvalidConfig.Is))
+		Expect(s.EnsurePullSecret(s.Options, light)).To(Satisfy(call.CodeInvalidConfig.Is))
 	})
 
 	It("do not fail if the image of bosh-node cannot be pushed, because nodes may have it", func(ctx context.Context) {

@@ -14,7 +14,6 @@ import (
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/cpi/network"
-	"bosh-kubernetes-cpi/cpi/stemcells"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
 )
@@ -39,7 +38,7 @@ func (s *Session) Create(request Request) (cid string, err error) {
 		return "", err
 	}
 	s.EnsureNodeImage()
-	if err := stemcells.EnsurePullSecret(s.Call, s.Stemcell, vm.Image, vm.NodeImage); err != nil {
+	if err := s.EnsurePullSecret(s.Stemcell, vm.Image, vm.NodeImage); err != nil {
 		return "", creationError(err)
 	}
 	placement, err := s.placeNearDisks(&vm, request.Disks)
@@ -142,7 +141,7 @@ func (s *Session) planVM(request Request) (vm manifest.VM, settings agentsetting
 	if err := properties.applyGroupAndServices(&vm, request.Networks); err != nil {
 		return vm, nil, err
 	}
-	pullSecrets, err := stemcells.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)
+	pullSecrets, err := call.PullSecrets(s.Stemcell, vm.Image, vm.NodeImage)
 	if err != nil {
 		return vm, nil, err
 	}

@@ -1,4 +1,4 @@
-package stemcells
+package call
 
 import (
 	"bytes"
@@ -6,7 +6,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 	"bosh-kubernetes-cpi/stemcell"
@@ -33,7 +32,7 @@ func pullSecret(options stemcell.Options, references []string) (name string, con
 
 // EnsurePullSecret ensures that the pull Secret of the images exists and has the configured credentials. Pods refer to the Secret by name,
 // so that existing VMs use new credentials, too.
-func EnsurePullSecret(c *call.Call, options stemcell.Options, references ...string) error {
+func (c *Call) EnsurePullSecret(options stemcell.Options, references ...string) error {
 	name, content, err := pullSecret(options, references)
 	if err != nil || name == "" {
 		return err
@@ -44,7 +43,7 @@ func EnsurePullSecret(c *call.Call, options stemcell.Options, references ...stri
 		case !exists:
 			plan.Create = desired
 		case !manifest.HasRole(existing, manifest.RolePullSecret):
-			err = call.CodeInvalidConfig.Errorf("kubernetes.stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; "+
+			err = CodeInvalidConfig.Errorf("kubernetes.stemcell.registry.pull_secret.name %s names a Secret that the CPI did not create; "+
 				"use another name, or unset the property and add the Secret to cloud_properties.image_pull_secrets of the VMs", name)
 		case !maps.EqualFunc(existing.Data, desired.Data, bytes.Equal):
 			c.Log.Info("updating the pull Secret, because the registry credentials changed", "secret", name)
