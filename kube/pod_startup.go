@@ -2,6 +2,8 @@ package kube
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -51,12 +53,22 @@ func (s *containerStartup) failed(status corev1.ContainerStatus) bool {
 	}
 	s.lastReason = waiting.Reason
 	switch waiting.Reason {
-	case "InvalidImageName", "CreateContainerConfigError":
+	case "InvalidImageName":
 		return true
+	case "CreateContainerConfigError":
+		return isPermanentConfigError(waiting.Message)
 	case reasonErrImagePull, reasonImagePullBackOff:
 		return s.failedPulls >= maxFailedPulls && isPermanentPullError(waiting.Message)
 	case "CrashLoopBackOff":
 		return status.RestartCount >= maxCrashes
 	}
 	return false
+}
+
+// isPermanentConfigError reports whether a message of CreateContainerConfigError names something that the Pod refers to and that does not
+// exist, or a user that the Pod must not run as. The kubelet has other errors for a moment, for example after it started and before it read
+// the Services (makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go, generateContainerConfig in pkg/kubelet/kuberuntime).
+func isPermanentConfigError(message string) bool {
+	return slices.ContainsFunc([]string{"not found", "couldn't find key", "runAsNonRoot", "non-root", "non-numeric user"},
+		func(phrase string) bool { return strings.Contains(message, phrase) })
 }

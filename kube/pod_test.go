@@ -55,7 +55,9 @@ var _ = Describe("A Pod that does not start", func() {
 		Expect(failed).To(Equal(expected))
 	},
 		Entry("its image name is invalid", true, waitingPod("InvalidImageName", "", 0)),
-		Entry("its Secret is invalid", true, waitingPod("CreateContainerConfigError", "", 0)),
+		Entry("its Secret does not exist", true, waitingPod("CreateContainerConfigError", `secret "operators" not found`, 0)),
+		Entry("its kubelet just started, and did not read the Services yet", false,
+			waitingPod("CreateContainerConfigError", "services have not yet been read at least once, cannot construct envvars", 0)),
 		Entry("its image was not found twice", true, waitingPod("ErrImagePull", "manifest unknown", 0), waitingPod("ImagePullBackOff", "", 0),
 			waitingPod("ErrImagePull", "manifest unknown", 0)),
 		Entry("its image was not found, but only once", false, waitingPod("ErrImagePull", "manifest unknown", 0)),
