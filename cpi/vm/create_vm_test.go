@@ -11,7 +11,6 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/types"
 	corev1 "k8s.io/api/core/v1"
-	policyv1 "k8s.io/api/policy/v1"
 	storagev1 "k8s.io/api/storage/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -240,35 +239,27 @@ var _ = Describe("create_vm", func() {
 			Expect(env.api.Names("pods")).To(ConsistOf("agent-one"))
 		})
 
-		It("adapts the budget to the size of the group", func() {
+		DescribeTable("adapts the budget to the size of the group", func(first string) {
 			const maxUnavailable = `{"disruption_budget": {"max_unavailable": 1}}`
-			env.createVM(maxUnavailable)
+			env.createVM(first)
 			_, err := env.Create(request("two", maxUnavailable))
 			Expect(err).NotTo(HaveOccurred())
-			budgets := env.PodDisruptionBudgets()
-			minAvailable := func() string {
+			budget := func() string {
 				GinkgoHelper()
-				list, err := budgets.List(env.Ctx, kube.Selection{})
+				current, err := env.PodDisruptionBudgets().Get(env.Ctx, manifest.PDBName("web"))
 				Expect(err).NotTo(HaveOccurred())
-				for _, budget := range list.Items {
-					if manifest.DisruptionBudgetOf(budget) != nil {
-						return describeBudget(budget)
-					}
-				}
-				return ""
+				return current.Spec.MinAvailable.String()
 			}
-			two := minAvailable()
-			Expect(env.Delete("agent-two")).To(Succeed())
-			Expect(minAvailable()).NotTo(Equal(two))
-		})
+			Expect(budget()).To(Equal("1"))
+			Expect(env.Delete("agent-one")).To(Succeed())
+			Expect(budget()).To(Equal("0"))
+		},
+			Entry("of VMs with the budget", `{"disruption_budget": {"max_unavailable": 1}}`),
+			Entry("of VMs that were created before the budget was set", `{}`),
+			Entry("of VMs that were created with another budget", `{"disruption_budget": {"min_available": 1}}`),
+		)
 	})
 })
-
-func describeBudget(budget *policyv1.PodDisruptionBudget) string {
-	raw, err := json.Marshal(budget.Spec)
-	Expect(err).NotTo(HaveOccurred())
-	return string(raw)
-}
 
 var _ = Describe("The error of create_vm", func() {
 	typedError := func(err error) *call.Error {

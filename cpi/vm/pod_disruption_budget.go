@@ -1,6 +1,7 @@
 package vm
 
 import (
+	"errors"
 	"fmt"
 
 	policyv1 "k8s.io/api/policy/v1"
@@ -92,18 +93,25 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod manifest.V
 // UpdatePDBAfterDelete updates the PodDisruptionBudget of the group to the number of remaining VMs. It must be called after the deletion
 // of the VM was requested. The garbage collector deletes the PodDisruptionBudget after the last VM.
 func (s *Session) UpdatePDBAfterDelete(pod manifest.VMPod) error {
-	pdb := manifest.DisruptionBudgetOf(pod)
-	if pdb == nil || !pdb.DependsOnGroupSize() {
+	group, director := manifest.GroupNameOf(pod), manifest.DirectorOf(pod)
+	if group == "" {
 		return nil
 	}
-	director := manifest.DirectorOf(pod)
-	return s.PodDisruptionBudgets().CreateOrPatch(s.Ctx, manifest.PDBName(manifest.GroupNameOf(pod)),
+	err := s.PodDisruptionBudgets().CreateOrPatch(s.Ctx, manifest.PDBName(group),
 		func(existing *policyv1.PodDisruptionBudget, exists bool) (plan pdbPlan, err error) {
-			if !exists || !manifest.BelongsTo(existing, director) || manifest.DisruptionBudgetOf(existing) == nil {
+			if !exists || !manifest.BelongsTo(existing, director) {
 				return plan, nil
 			}
-			vmCount, err := s.countGroupVMs(*pdb, pod)
+			budget := manifest.DisruptionBudgetOf(existing) // that of the group's newest VM, which may differ from this one's
+			if budget == nil {
+				return plan, nil
+			}
+			vmCount, err := s.countGroupVMs(*budget, pod)
 			plan.Patch = manifest.ResizePDBPatch(existing, vmCount)
 			return plan, err
 		})
+	if errors.Is(err, kube.ErrDenied) && manifest.DisruptionBudgetOf(pod) == nil {
+		return nil // the permission is only required for disruption budgets
+	}
+	return err
 }

@@ -276,13 +276,20 @@ func (s *Server) store(k key, obj *Object, kind watch.EventType) {
 	}
 }
 
-// collectDependents deletes the objects that the deleted object owned.
+// collectDependents deletes the objects that the deleted object owned, unless another owner exists.
 func (s *Server) collectDependents(owner *Object) {
+	uids := map[types.UID]bool{}
+	for _, obj := range s.objects {
+		uids[obj.GetUID()] = true
+	}
 	for k, obj := range s.objects {
+		owned, others := false, false
 		for _, reference := range obj.GetOwnerReferences() {
-			if reference.UID == owner.GetUID() {
-				s.beginDeletion(k, obj, nil)
-			}
+			owned = owned || reference.UID == owner.GetUID()
+			others = others || uids[reference.UID] && reference.UID != owner.GetUID()
+		}
+		if owned && !others {
+			s.beginDeletion(k, obj, nil)
 		}
 	}
 }
