@@ -30,7 +30,10 @@ func (c *Call) RunHelperPod(code Code, desired manifest.HelperPod, message strin
 // runHelperPodOnce is one attempt of RunHelperPod. It also returns the last state of the Pod.
 func (c *Call) runHelperPodOnce(code Code, desired manifest.HelperPod, message string) (manifest.HelperPod, error) {
 	replace := func(*corev1.Pod) Decision { return Replace }
-	pod, _, err := EnsureOwned(c, c.Pods, c.PodOptions.ApplyToHelperPod(desired.Pod), replace, c.DeletePodAndWait)
+	if err := c.PrepareHelperPod(desired.Pod); err != nil {
+		return desired, err
+	}
+	pod, _, err := EnsureOwned(c, c.Pods, desired.Pod, replace, c.DeletePodAndWait)
 	if pod == nil {
 		return desired, err
 	}

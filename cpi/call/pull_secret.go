@@ -3,6 +3,7 @@ package call
 import (
 	"bytes"
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -51,4 +52,19 @@ func (c *Call) EnsurePullSecret(options stemcell.Options, references ...string) 
 		}
 		return plan, err
 	})
+}
+
+// PrepareHelperPod applies the PodOptions to a helper Pod or an attachment Pod. Its image of bosh-node may require a pull Secret that the
+// VM, from which the Pod has its references, was created without: PrepareHelperPod adds the reference, and ensures the Secret.
+func (c *Call) PrepareHelperPod(pod *corev1.Pod) error {
+	c.PodOptions.ApplyToHelperPod(pod)
+	image := manifest.NodeImage(pod)
+	references, err := PullSecrets(c.NodeImage.Options, image)
+	if err != nil || len(references) == 0 {
+		return err
+	}
+	if !slices.Contains(pod.Spec.ImagePullSecrets, references[0]) {
+		pod.Spec.ImagePullSecrets = append(slices.Clone(pod.Spec.ImagePullSecrets), references...)
+	}
+	return c.EnsurePullSecret(c.NodeImage.Options, image)
 }

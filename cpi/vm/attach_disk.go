@@ -125,7 +125,10 @@ func (s *Session) ensureAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (
 	if err != nil {
 		return pvc, attachment, false, err
 	}
-	pod := s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
+	pod := desired.Pod().Pod
+	if err := s.PrepareHelperPod(pod); err != nil {
+		return pvc, attachment, false, err
+	}
 	existing := existingAttachment{session: s, vmPod: vmPod}
 	pod, outcome, err := call.EnsureOwned(s.Call, s.Pods, pod, existing.decide, existing.clear)
 	attachment = manifest.AttachmentPod{Pod: pod}

@@ -135,6 +135,16 @@ var _ = Describe("The image of bosh-node", func() {
 		Expect(env.objects()).To(BeEmpty())
 	})
 
+	It("can be pulled for a VM that was created before the pull Secret was configured", func() {
+		vm, disk := env.createVM(`{}`), env.createDisk(`{}`)
+		registry, _, _ := strings.Cut(stemcells.NodeImageReference, "@")
+		env.NodeImage.Registry = stemcell.Registry{Repository: registry, Username: "u", Password: "p", PullSecret: stemcell.PullSecret{Name: "pull"}}
+		_, err := env.Attach(vm, disk)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(env.pod(manifest.AttachmentName(disk)).Spec.ImagePullSecrets).To(ConsistOf(corev1.LocalObjectReference{Name: "pull"}))
+		Expect(env.objects()).To(ContainElement("secrets/pull"))
+	})
+
 	It("is the CPI's in an exclusivity check, also after the attachment was created with another", func() {
 		vm, disk := env.createVM(`{}`), env.createDisk(`{}`)
 		_, err := env.Attach(vm, disk)

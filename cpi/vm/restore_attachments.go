@@ -61,7 +61,10 @@ func (p hotPlugStrategy) recreateAttachment(pvc manifest.DiskPVC, vmPod manifest
 	if err != nil {
 		return false, err
 	}
-	pod := p.s.PodOptions.ApplyToHelperPod(desired.Pod().Pod)
+	pod := desired.Pod().Pod
+	if err := p.s.PrepareHelperPod(pod); err != nil {
+		return false, err
+	}
 	pod, outcome, err := call.EnsureOwned(p.s.Call, p.s.Pods, pod, func(existing *corev1.Pod) call.Decision {
 		if disk.StateOf(manifest.AttachmentPod{Pod: existing}).HasEnded() {
 			return call.Replace
