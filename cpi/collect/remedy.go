@@ -69,10 +69,7 @@ func releaseDisk(pvc manifest.DiskPVC, owner manifest.DiskOwner) *remedy {
 
 // reattachDisk recreates the lost attachment Pods of the VM's disks.
 func reattachDisk(vmCID string) *remedy {
-	return &remedy{"attached again", func(s *vm.Session) error {
-		_, err := s.GetDisks(vmCID)
-		return err
-	}}
+	return &remedy{"attached again", func(s *vm.Session) error { return s.RestoreAttachments(vmCID) }}
 }
 
 // kindOf returns the kind of an object of the inventory.

@@ -13,6 +13,7 @@ import (
 	"bosh-kubernetes-cpi/cpi/disk"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
+	"bosh-kubernetes-cpi/stemcell"
 )
 
 // DiskHint is the result of attach_disk: the path of the device in the VM, for the agent.
@@ -265,6 +266,9 @@ func (s *Session) buildAttachment(pvc manifest.DiskPVC, vmPod manifest.VMPod) (m
 		return manifest.Attachment{}, err
 	}
 	nodeImage, err := s.NodeImageReference()
+	if ofVM := manifest.NodeImage(vmPod.Pod); errors.Is(err, stemcell.ErrNoNodeImage) && ofVM != "" {
+		nodeImage, err = ofVM, nil // `kubectl bosh collect` has no image of its own
+	}
 	if err != nil {
 		return manifest.Attachment{}, err
 	}

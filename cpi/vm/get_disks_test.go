@@ -1,6 +1,8 @@
 package vm
 
 import (
+	"net/http"
+
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 
@@ -18,6 +20,33 @@ var _ = Describe("get_disks", func() {
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
 		Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
+	})
+
+	It("succeeds if it cannot recreate an attachment Pod, which RestoreAttachments reports", func() {
+		env := newTestEnv()
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.deletePod(manifest.AttachmentName(cid))
+		env.api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodPost {
+				w.WriteHeader(http.StatusForbidden)
+			}
+			return r.Method == http.MethodPost
+		}
+		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+		Expect(env.RestoreAttachments(vm)).To(MatchError(ContainSubstring("recreate the attachment Pod of disk " + cid)))
+	})
+
+	It("recreates an attachment Pod with the VM's image of bosh-node if it has no other", func() {
+		env := newTestEnv()
+		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.deletePod(manifest.AttachmentName(cid))
+		env.NodeImage.Configured = "" // as in `kubectl bosh collect`
+		Expect(env.RestoreAttachments(vm)).To(Succeed())
+		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 	})
 
 	DescribeTable("recreates attachment Pods that were evicted", func(properties string) {

@@ -2,6 +2,7 @@ package vm
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,24 +13,43 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// restoreAndListDisks returns the disks that the VM owns. If an attachment Pod is lost, because another client deleted it or the kubelet
-// evicted it, the VM still uses the disk: restoreAndListDisks recreates the Pod, but does not wait for it.
+// RestoreAttachments recreates the lost attachment Pods of the VM's disks. Unlike GetDisks, it fails if it cannot recreate one.
+func (s *Session) RestoreAttachments(vmCID string) error {
+	vmPod, attachments, err := s.getWithAttachments(vmCID)
+	if err != nil || vmPod.HasRecreateStrategy() { // getWithAttachments recreated those of a VM with disk_strategy: recreate
+		return err
+	}
+	_, failed, err := hotPlugStrategy{s}.restoreLost(vmPod, attachments)
+	return errors.Join(failed, err)
+}
+
+// restoreAndListDisks returns the disks that the VM owns, and recreates lost attachment Pods, if possible.
 func (p hotPlugStrategy) restoreAndListDisks(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) ([]string, error) {
+	disks, failed, err := p.restoreLost(vmPod, attachments)
+	if failed != nil {
+		p.s.Log.Warn("cannot recreate lost attachment Pods", "error", failed)
+	}
+	return disks, err
+}
+
+// restoreLost returns the disks that the VM owns. If an attachment Pod is lost, because another client deleted it or the kubelet evicted
+// it, the VM still uses the disk: restoreLost recreates the Pod, but does not wait for it. failed contains the reasons why it could not.
+func (p hotPlugStrategy) restoreLost(vmPod manifest.VMPod, attachments []manifest.AttachmentPod) (disks []string, failed, err error) {
 	owned, err := p.s.diskSession().ListOwnedBy(vmPod.Name)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	attached := []string{}
+	disks = []string{}
 	for _, pvc := range owned {
 		isAttached, err := p.ensureAttachedIfOwned(vmPod, attachments, pvc)
 		if err != nil {
-			p.s.Log.Warn("cannot recreate the attachment Pod", "disk", pvc.Name, "error", err)
+			failed = errors.Join(failed, fmt.Errorf("recreate the attachment Pod of disk %s: %w", pvc.Name, err))
 		}
 		if isAttached || err != nil {
-			attached = append(attached, pvc.Name)
+			disks = append(disks, pvc.Name)
 		}
 	}
-	return attached, nil
+	return disks, failed, nil
 }
 
 // ensureAttachedIfOwned reports whether the VM still has the disk. If so, it ensures that the attachment Pod exists and owns the disk.
