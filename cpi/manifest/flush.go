@@ -10,7 +10,5 @@ func FlushPodName(disk string) string { return disk + "-flush" }
 // FlushPod returns the Pod that writes all cached data of the attachment's node to its disks before a snapshot: sync(2) is not
 // limited to a mount namespace.
 func FlushPod(attachment AttachmentPod, director, nodeImage string) HelperPod {
-	pod := newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, nodeImage, attachment.Pod, api.Flush())
-	pod.Spec.PriorityClassName = "" // not AttachmentPriorityClass, with which it would preempt Pods on a full node
-	return pod
+	return newOwnedHelperPod(FlushPodName(attachment.Disk()), RoleFlush, director, nodeImage, attachment.Pod, api.Flush())
 }

@@ -6,7 +6,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// newHelperPod returns a privileged Pod that runs once, in the node's network and PID namespaces.
+// newHelperPod returns a privileged Pod that runs once, in the node's network and PID namespaces. It does not have the VM's priority, with
+// which it would preempt other VMs on a full node.
 func newHelperPod(vmPod *corev1.Pod, image string, meta metav1.ObjectMeta, container corev1.Container) *corev1.Pod {
 	container.Image = image
 	container.ImagePullPolicy = corev1.PullIfNotPresent
@@ -23,9 +24,8 @@ func newHelperPod(vmPod *corev1.Pod, image string, meta metav1.ObjectMeta, conta
 			HostNetwork:                   true, // the Pod needs no address
 			HostPID:                       true, // to find processes that use a device, and to end a VM's processes
 			// It may run wherever the VM runs, even on a cordoned or failing node.
-			Tolerations:       []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
-			PriorityClassName: vmPod.Spec.PriorityClassName,
-			ImagePullSecrets:  vmPod.Spec.ImagePullSecrets,
+			Tolerations:      []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
+			ImagePullSecrets: vmPod.Spec.ImagePullSecrets,
 		},
 	}
 }
