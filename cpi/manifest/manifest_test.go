@@ -172,6 +172,12 @@ var _ = Describe("A disk", func() {
 		expectGolden("flush", flush.Pod)
 	})
 
+	It("is rebooted by a Pod without its PriorityClass, which preempts no other VM", func() {
+		vm := testVM()
+		vm.PriorityClass = "high"
+		Expect(manifest.RebootPod(runningPod(vm), "d1", nodeImage).Spec.PriorityClassName).To(BeEmpty())
+	})
+
 	It("is attached by a Pod that requests ephemeral storage only if the VM does: other nodes may report no capacity for it", func() {
 		vm := testVM()
 		attachment := manifest.Attachment{Disk: "disk-1", VM: runningPod(vm)}

@@ -54,7 +54,7 @@ func (s *Session) attach(vmCID, diskCID string, again bool) (DiskHint, error) {
 	if err != nil || !vmPod.HasRecreateStrategy() { // else the VM Pod does not have the disk yet
 		return hint, err
 	}
-	return hint, recreateStrategy{s}.publishDisk(pvc, vmPod, attachment, owned)
+	return hint, recreateStrategy{s: s}.publishDisk(pvc, vmPod, attachment, owned)
 }
 
 // validateAttach rejects a VM that is not running, a disk that the VM's disk strategy or its other disks do not permit, and a disk of

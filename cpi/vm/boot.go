@@ -152,7 +152,7 @@ func (s *Session) recordBoot(pod manifest.VMPod, networks network.Networks) erro
 	}
 	if pod.HasRecreateStrategy() {
 		change := manifest.TemplateChange{Addresses: network.PodAddresses(pod), Metadata: &manifest.Metadata{Annotations: annotations}}
-		if err := (recreateStrategy{s}).persist(pod, change); err != nil {
+		if err := (recreateStrategy{s: s}).persist(pod, change); err != nil {
 			return err
 		}
 	} else { // with disk_strategy: recreate, the ephemeral disk is a PVC, and the next Pod of the VM has it

@@ -217,7 +217,7 @@ func (s *Session) rollbackCreate(pod manifest.VMPod) error {
 	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()
 	if template := pod.Template(); template != nil {
-		deleted, err := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
+		deleted, err := recreateStrategy{s: cleanup}.removeTemplateIfOwned(template)
 		if !deleted || err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func (s *Session) Delete(vmCID string) error {
 		return err
 	}
 	s.setDeleteSubject(manifest.VMPods(found.Items), template, manifest.AttachmentPods(found.Items))
-	if len(manifest.AttachmentPods(found.Items)) > 0 {
+	if template != nil || len(manifest.AttachmentPods(found.Items)) > 0 {
 		if err := s.diskSession().CheckNoneBeingDeleted(vmCID); err != nil {
 			return err
 		}

@@ -183,6 +183,23 @@ var _ = Describe("A disk in use with a PVC that another client deleted", func() 
 				Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
 			})
 
+			if properties == recreate {
+				It("keeps the VM running when it would get another Pod", func() {
+					other := env.createDisk(`{"volume_mode": "Block"}`)
+					uid := env.pod(vm).UID
+					Expect(env.Reboot(vm)).To(haveCode(call.CodeDiskBeingDeleted))
+					_, err := env.Attach(vm, other)
+					Expect(err).To(haveCode(call.CodeDiskBeingDeleted))
+					Expect(env.pod(vm).UID).To(Equal(uid))
+				})
+
+				It("is not deleted with the VM after its attachment Pod was", func() {
+					env.deletePod(manifest.AttachmentName(cid))
+					Expect(env.Delete(vm)).To(haveCode(call.CodeDiskBeingDeleted))
+					Expect(env.objects()).To(ContainElement("pods/" + vm))
+				})
+			}
+
 			It("can be detached if its volume stays", func() {
 				memoryapi.Update(env.api, "persistentvolumes", "", env.pvc(cid).Spec.VolumeName, &corev1.PersistentVolume{}, func(pv *corev1.PersistentVolume) {
 					pv.Spec.PersistentVolumeReclaimPolicy = corev1.PersistentVolumeReclaimRetain

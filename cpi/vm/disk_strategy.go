@@ -30,7 +30,7 @@ type diskStrategy interface {
 // strategy returns the strategy of a VM.
 func (s *Session) strategy(hasRecreateStrategy bool) diskStrategy {
 	if hasRecreateStrategy {
-		return recreateStrategy{s}
+		return recreateStrategy{s: s}
 	}
 	return hotPlugStrategy{s}
 }
@@ -42,7 +42,7 @@ func (s *Session) recreateMissingPod(vmCID string) error {
 	if err != nil {
 		return err
 	}
-	_, err = recreateStrategy{s}.ensurePodFromTemplate(template)
+	_, err = recreateStrategy{s: s}.ensurePodFromTemplate(template)
 	return err
 }
 
@@ -52,7 +52,7 @@ func (s *Session) recreateMissingPodAndWait(vmCID string) (manifest.VMPod, error
 	if err != nil {
 		return manifest.VMPod{}, err
 	}
-	return recreateStrategy{s}.ensurePodReady(template)
+	return recreateStrategy{s: s}.ensurePodReady(template)
 }
 
 // mustRecreate reports whether the VM Pod must be recreated or started: it is finished, being deleted or gated, and its VM has

@@ -208,7 +208,7 @@ var _ = Describe("A VM", func() {
 			env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 				if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/pods") && !detached {
 					detached = true
-					_, err := recreateStrategy{env.newSession(time.Minute)}.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+					_, err := recreateStrategy{s: env.newSession(time.Minute)}.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
 						return manifest.TemplateChange{RemoveDisk: cid}, nil
 					})
 					Expect(err).NotTo(HaveOccurred())
@@ -237,6 +237,21 @@ var _ = Describe("A VM", func() {
 			Expect(env.Has(vm)).To(BeTrue())
 			Expect(env.pod(vm).Status.Phase).To(Equal(corev1.PodRunning))
 		})
+	})
+
+	It("with disk_strategy: recreate keeps its node without a disk, too", func() {
+		vm := env.createVM(recreate)
+		Expect(env.Reboot(vm)).To(Succeed())
+		Expect(manifest.RequiredNode(env.pod(vm))).To(Equal(node))
+	})
+
+	It("with disk_strategy: recreate gets a lost attachment Pod that preempts no other VM", func() {
+		vm, cid := env.createVM(recreate), env.createDisk(`{"volume_mode": "Block"}`)
+		_, err := env.Attach(vm, cid)
+		Expect(err).NotTo(HaveOccurred())
+		env.evictAttachment(cid)
+		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
+		Expect(env.pod(manifest.AttachmentName(cid)).Spec.Affinity.PodAffinity).NotTo(BeNil())
 	})
 
 	It("with disk_strategy: recreate fails if its new Pod has another address", func() {

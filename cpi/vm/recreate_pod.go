@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/disk"
@@ -76,9 +77,9 @@ func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMP
 	}
 	pods := slices.DeleteFunc(found.Items, func(pod *corev1.Pod) bool { return !kube.IsActive(pod) })
 	attachments := manifest.AttachmentPods(pods)
-	node := ""
+	node, uid := r.previousNode, types.UID("")
 	if vmPods := manifest.VMPods(pods); len(vmPods) > 0 {
-		node = vmPods[0].Spec.NodeName
+		node, uid = vmPods[0].Spec.NodeName, vmPods[0].UID
 	}
 	if node == "" {
 		if node, err = r.resolveDiskNode(attachments); err != nil {
@@ -90,7 +91,7 @@ func (r recreateStrategy) preparePod(template *corev1.PodTemplate) (manifest.VMP
 		attachments = nil
 	}
 	scheduled := manifest.VMPod{Pod: desired.DeepCopy()}
-	scheduled.Spec.NodeName = node
+	scheduled.Spec.NodeName, scheduled.UID = node, uid
 	diskOfOtherVM, err := r.ensureAttachments(scheduled, attachments)
 	if diskOfOtherVM == "" || err != nil {
 		return desired, err

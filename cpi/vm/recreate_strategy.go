@@ -19,12 +19,15 @@ import (
 // Pod from it. The attachment Pod of a disk is created before the VM Pod gets the disk, and deleted after the VM Pod loses it. It
 // records which disks are attached, as for other VMs, and it shows that the node can attach the volume before the VM Pod is
 // deleted.
-type recreateStrategy struct{ s *Session }
+type recreateStrategy struct {
+	s            *Session
+	previousNode string // of a VM Pod that was deleted, or ""
+}
 
 // validateDisk rejects a disk that cannot be a volume of the VM Pod, a disk with an image file, and a second disk if one of the two is a
 // directory. The director attaches a second disk to migrate the data of the first, and the agent would fail only in the middle of the
-// migration.
-func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
+// migration. It also fails if another disk of the VM is being deleted.
+func (r recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod, attachments []manifest.AttachmentPod) error {
 	isDirectory := pvc.VolumeMode() == corev1.PersistentVolumeFilesystem
 	switch {
 	case slices.Contains(pvc.Spec.AccessModes, corev1.ReadWriteOncePod):
@@ -44,7 +47,11 @@ func (recreateStrategy) validateDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod,
 				pvc.Name, vmPod.Name, diskCID)
 		}
 	}
-	return nil
+	template, err := r.s.GetPodTemplate(vmPod.Name)
+	if err != nil {
+		return err
+	}
+	return r.checkDisks(template, pvc.Name)
 }
 
 // ensurePod creates the VM's PodTemplate, its ephemeral PVC and its Pod, or adopts those of an earlier attempt with the same request. It
@@ -72,7 +79,7 @@ func (r recreateStrategy) ensurePod(vm manifest.VM) (manifest.VMPod, error) {
 	}
 	cleanup, cancel := r.s.detached(call.CleanupTimeout)
 	defer cancel()
-	_, cleanupErr := recreateStrategy{cleanup}.removeTemplateIfOwned(template)
+	_, cleanupErr := recreateStrategy{s: cleanup}.removeTemplateIfOwned(template)
 	return manifest.VMPod{}, errors.Join(err, cleanupErr)
 }
 
@@ -188,7 +195,7 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 	if getErr == nil && current.UID == attachment.UID && !r.s.Owns(current) {
 		return err // a retried call adopted it
 	}
-	return errors.Join(err, recreateStrategy{cleanup}.removeDisk(template.Name, attachment))
+	return errors.Join(err, recreateStrategy{s: cleanup}.removeDisk(template.Name, attachment))
 }
 
 // getOwnedPVC returns the PVC of the attachment Pod's disk. It fails if the Pod no longer owns the disk.
@@ -209,7 +216,14 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.Attachmen
 	if _, err := r.s.PodNodeOutOfService(attachment.Pod); err != nil {
 		return err
 	}
-	err := r.removeDisk(vmCID, attachment)
+	template, err := r.s.GetPodTemplate(vmCID)
+	if err != nil {
+		return err
+	}
+	if err := r.checkDisks(template, attachment.Disk()); err != nil {
+		return err
+	}
+	err = r.removeDisk(vmCID, attachment)
 	if errors.Is(err, errPodDeleted) {
 		return nil // another call replaced the Pod, and waits for the new one
 	}
@@ -267,9 +281,27 @@ func (r recreateStrategy) restartVM(vmPod manifest.VMPod) error {
 	if err != nil {
 		return err
 	}
+	if err := r.checkDisks(template, ""); err != nil {
+		return err
+	}
 	if err := r.s.deletePodAndWait(vmPod); err != nil {
 		return err
 	}
+	r.previousNode = vmPod.Spec.NodeName
 	_, err = r.ensurePodReady(template)
 	return err
+}
+
+// checkDisks fails before the VM Pod is recreated if a disk of the PodTemplate, other than this one, is being deleted: the next Pod would
+// not start, and Kubernetes would delete a disk that no Pod has.
+func (r recreateStrategy) checkDisks(template *corev1.PodTemplate, except string) error {
+	for _, diskCID := range manifest.DiskCIDs(template.Template.Spec) {
+		if diskCID == except {
+			continue
+		}
+		if _, err := r.s.diskSession().GetPVC(diskCID); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -156,7 +156,7 @@ var _ = Describe("The PodTemplate of a VM with disk_strategy: recreate", func() 
 
 	It("loses a disk of another VM when the VM Pod is created again", func() {
 		attach(other)
-		_, err := recreateStrategy{env.Session}.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+		_, err := recreateStrategy{s: env.Session}.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
 			return manifest.TemplateChange{AddDisk: env.pvc(cid)}, nil
 		})
 		Expect(err).NotTo(HaveOccurred())

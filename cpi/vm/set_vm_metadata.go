@@ -22,5 +22,5 @@ func (s *Session) SetMetadata(vmCID string, metadata map[string]any) error {
 	if err != nil || !vmPod.HasRecreateStrategy() {
 		return err
 	}
-	return recreateStrategy{s}.persist(vmPod, manifest.TemplateChange{Metadata: &desired})
+	return recreateStrategy{s: s}.persist(vmPod, manifest.TemplateChange{Metadata: &desired})
 }
