@@ -78,15 +78,17 @@ func ensureBackgroundProxy(command *cobra.Command, conn *connection, dir environ
 }
 
 // connectionChecksum returns a checksum of the API server's URL, its CA, and the credentials in the kubeconfig, which a running process
-// does not read again, unlike a token's file.
+// does not read again, unlike a file.
 func connectionChecksum(config *rest.Config) string {
 	token, plugin := cmp.Or(config.BearerTokenFile, config.BearerToken), ""
 	if exec := config.ExecProvider; exec != nil {
 		plugin = fmt.Sprintf("%q %q %q", exec.Command, exec.Args, exec.Env)
 	}
-	settings := fmt.Sprintf("%q %q", []string{config.Host, config.ServerName, string(config.CAData), token, config.Username, config.Password,
-		string(config.CertData), string(config.KeyData), plugin, config.Impersonate.UserName, config.Impersonate.UID},
-		config.Impersonate.Groups)
+	settings := fmt.Sprintf("%q %q", []string{
+		config.Host, config.ServerName, string(config.CAData), config.CAFile, token, config.Username, config.Password,
+		string(config.CertData), config.CertFile, string(config.KeyData), config.KeyFile, plugin,
+		config.Impersonate.UserName, config.Impersonate.UID,
+	}, config.Impersonate.Groups)
 	return fmt.Sprintf("%x", sha256.Sum256([]byte(settings)))
 }
 

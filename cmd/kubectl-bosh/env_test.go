@@ -14,6 +14,8 @@ import (
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
 var _ = Describe("kubectl bosh env", func() {
@@ -65,6 +67,24 @@ var _ = Describe("kubectl bosh env", func() {
 		replaced := env()["BOSH_ALL_PROXY"]
 		Expect(env("--as", "another", "--as-group", "system:masters")["BOSH_ALL_PROXY"]).NotTo(Equal(replaced))
 		Expect(listens(strings.TrimPrefix(replaced, "socks5://"))).To(BeFalse())
+	})
+
+	It("replaces a proxy that connects to the API server with other certificate files", func() {
+		config, err := clientcmd.LoadFromFile(ws.kubeconfig)
+		Expect(err).NotTo(HaveOccurred())
+		Expect(clientcmdapi.FlattenConfig(config)).To(Succeed())
+		proxies := map[string]bool{}
+		for _, name := range []string{"first", "second"} {
+			other := config.DeepCopy()
+			for _, cluster := range other.Clusters {
+				ws.write(name+".crt", string(cluster.CertificateAuthorityData))
+				cluster.CertificateAuthority, cluster.CertificateAuthorityData = ws.path(name+".crt"), nil
+			}
+			ws.kubeconfig = ws.path(name + ".kubeconfig")
+			Expect(clientcmd.WriteToFile(*other, ws.kubeconfig)).To(Succeed())
+			proxies[env()["BOSH_ALL_PROXY"]] = true
+		}
+		Expect(proxies).To(HaveLen(2))
 	})
 
 	DescribeTable("rejects", func(message string, flags ...string) {
