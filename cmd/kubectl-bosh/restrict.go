@@ -50,11 +50,16 @@ func (r *environmentRun) verifyPolicy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var response error
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		err := tryCreate(ctx, client)
-		return errors.Is(err, kube.ErrDenied) && strings.Contains(err.Error(), "rule images"), nil
+		response = tryCreate(ctx, client)
+		return errors.Is(response, kube.ErrDenied) && strings.Contains(response.Error(), "rule images"), nil
 	})
-	if err != nil {
+	switch {
+	case err != nil && response != nil && ctx.Err() == nil:
+		return fmt.Errorf("cannot verify that the admission policy is in effect in namespace %s: a Pod with another image than those in the "+
+			"limits fails for another reason, which VMs may have, too: %w; see docs/reference/preflight.md", r.settings.Namespace, response)
+	case err != nil:
 		return fmt.Errorf("the admission policy is not in effect in namespace %s: the API server does not reject a Pod with another image "+
 			"than those in the limits; see `kubectl describe validatingadmissionpolicies,validatingadmissionpolicybindings`: %w",
 			r.settings.Namespace, err)

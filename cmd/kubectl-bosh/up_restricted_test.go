@@ -8,6 +8,7 @@ import (
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
@@ -65,6 +66,21 @@ var _ = Describe("kubectl bosh up and down", func() {
 		namespace, err := cluster.CoreV1().Namespaces().Get(ctx, ws.namespace, metav1.GetOptions{})
 		Expect(err).NotTo(HaveOccurred())
 		Expect(namespace.Labels).NotTo(HaveKey("bosh.cloudfoundry.org/admission-policy"))
+	})
+
+	It("with --restricted, report why the API server rejects VMs before it applies the policy", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		_, err := cluster.CoreV1().LimitRanges(ws.namespace).Create(ctx, &corev1.LimitRange{
+			ObjectMeta: metav1.ObjectMeta{Name: "minimum"},
+			Spec: corev1.LimitRangeSpec{Limits: []corev1.LimitRangeItem{{
+				Type: corev1.LimitTypePod, Min: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
+			}}},
+		}, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		ws.writeImages(ctx)
+		session := ws.up("--restricted", "--credentials", "kubeconfig")
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: cannot verify that the admission policy is in effect in namespace \S+: .*minimum cpu usage per Pod is 1`))
 	})
 
 	It("with --restricted, write no limits without the BOSH CLI, which shows the StorageClasses of disks", func(ctx SpecContext) {
