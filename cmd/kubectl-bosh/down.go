@@ -15,6 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -113,23 +114,28 @@ func (o *downOptions) run(command *cobra.Command, conn *connection) error {
 // listDeployedResources lists the VMs and disks in the namespace that create-env did not create.
 func (r *environmentRun) listDeployedResources(ctx context.Context, director string) ([]string, error) {
 	var found []string
-	selector := manifest.ManagedSelector + "," + manifest.LabelRole + "="
-	pods, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + manifest.RoleVM})
+	selector := manifest.ManagedSelector + "," + manifest.LabelRole
+	pods, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: selector + "=" + manifest.RoleVM})
 	if err != nil {
 		return nil, err
 	}
 	for _, pod := range pods.Items {
-		if !manifest.BelongsTo(pod, director) {
+		if !manifest.BelongsTo(pod, director) && !manifest.BelongsTo(pod, preflight.ProbeDirector) {
 			found = append(found, "VM "+pod.Name)
 		}
 	}
-	pvcs, err := r.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: selector + manifest.RoleDisk})
+	roles := " in (" + manifest.RoleDisk + "," + manifest.RoleEphemeralDisk + ")"
+	pvcs, err := r.cluster.Client.PVCs.List(ctx, kube.Selection{Labels: selector + roles})
 	if err != nil {
 		return nil, err
 	}
 	for _, pvc := range pvcs.Items {
-		if !manifest.BelongsTo(pvc, director) {
-			found = append(found, "disk "+pvc.Name)
+		name := "disk " + pvc.Name
+		if manifest.HasRole(pvc, manifest.RoleEphemeralDisk) {
+			name = "VM " + manifest.VMOf(pvc) // with disk_strategy: recreate; its Pod may be missing
+		}
+		if !manifest.BelongsTo(pvc, director) && !slices.Contains(found, name) {
+			found = append(found, name)
 		}
 	}
 	return found, nil

@@ -15,6 +15,7 @@ import (
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/cluster"
 	"bosh-kubernetes-cpi/cmd/kubectl-bosh/environment"
 	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/kube"
 )
 
@@ -92,11 +93,16 @@ func (r *environmentRun) checkOtherDirectors(ctx context.Context) error {
 	}
 	namespace := r.cluster.Client.Namespace
 	vms, err := r.cluster.Client.Pods.List(ctx, kube.Selection{Labels: manifest.ManagedSelector + "," + cluster.LabelDirectorName})
-	if err != nil || len(vms.Items) == 0 {
+	if err != nil {
 		return nil //nolint:nilerr // the inspection reports what it cannot list
 	}
-	return fmt.Errorf("namespace %s has the VM %s of director %s; create another director in a namespace of its own (--namespace), or "+
-		"continue with the directory of this one (--dir)", namespace, vms.Items[0].Name, vms.Items[0].Labels[cluster.LabelDirectorName])
+	for _, vm := range vms.Items {
+		if !manifest.BelongsTo(vm, preflight.ProbeDirector) {
+			return fmt.Errorf("namespace %s has the VM %s of director %s; create another director in a namespace of its own (--namespace), or "+
+				"continue with the directory of this one (--dir)", namespace, vm.Name, vm.Labels[cluster.LabelDirectorName])
+		}
+	}
+	return nil
 }
 
 // findLostVM returns the CID of the director's VM if its Pod is gone, terminates or has terminated, for example after a drain of its node.
@@ -122,6 +128,9 @@ func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 
 // runBOSH runs the command of the BOSH CLI with additional flags. `up --dry-run` prints it.
 func (r *environmentRun) runBOSH(ctx context.Context, verb string, flags ...string) error {
+	if ctx.Err() != nil { // the CLI itself receives only later signals
+		return fmt.Errorf("interrupted before bosh %s; to continue, run the same command again", verb)
+	}
 	arguments := append(r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings), flags...)
 	fmt.Fprintln(r.command.OutOrStdout())
 	// Without --tty, the CLI prints no progress for minutes if its output is not a terminal.

@@ -8,13 +8,12 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"syscall"
 
 	_ "k8s.io/client-go/plugin/pkg/client/auth" // OIDC authentication, which some kubeconfigs use
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := signal.NotifyContext(context.Background(), terminationSignals()...)
 	defer stop()
 	conn := &connection{}
 	if err := newRoot(conn).ExecuteContext(ctx); err != nil {

@@ -12,6 +12,16 @@ import (
 	"golang.org/x/term"
 )
 
+// terminationSignals returns the signals that end a command after it deleted what it created for a moment. A command in a terminal gets
+// SIGHUP when the connection breaks, unless nohup started it.
+func terminationSignals() []os.Signal {
+	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) {
+		signals = append(signals, syscall.SIGHUP)
+	}
+	return signals
+}
+
 // runCommand runs the command with additional environment variables, and waits for it. If its exit status is not 0, the error is an
 // exitStatus.
 func runCommand(ctx context.Context, arguments []string, env ...string) error {
@@ -28,7 +38,7 @@ func runWithLock(ctx context.Context, lock *os.File, arguments []string, env ...
 	command.Stdin, command.Stdout, command.Stderr = os.Stdin, os.Stdout, os.Stderr
 	command.Env = append(os.Environ(), env...)
 	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, terminationSignals()...)
 	defer func() { signal.Stop(signals); close(signals) }()
 	if err := command.Start(); err != nil {
 		return fmt.Errorf("run %s: %w", arguments[0], err)

@@ -156,6 +156,12 @@ var _ = Describe("kubectl bosh up --dry-run", func() {
 		Expect(session.Err).To(gbytes.Say(`^error: namespace \S+ has the VM agent-other of director first; create another director in a namespace of its own`))
 	})
 
+	It("ignores Pods of an interrupted deep check in the namespace", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		ws.createProbe(ctx)
+		Expect(ws.run("", append(append([]string{}, firstRunArgs...), "--namespace", ws.namespace, "--dry-run")...)).To(gexec.Exit(0))
+	})
+
 	DescribeTable("rejects", func(message string, args ...string) {
 		session := ws.run("", append([]string{"up", "--dry-run"}, args...)...)
 		Expect(session).To(gexec.Exit(1))

@@ -5,14 +5,18 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	. "github.com/onsi/ginkgo/v2"
 	. "github.com/onsi/gomega"
 	"github.com/onsi/gomega/gbytes"
 	"github.com/onsi/gomega/gexec"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
+
+	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
 // imagePolicy rejects all images except those of the stemcell and of bosh-node.
@@ -103,6 +107,22 @@ var _ = Describe("kubectl bosh up and down", func() {
 		Expect(session).To(gexec.Exit(0))
 		Expect(session.Out).To(gbytes.Say("ResourceQuota " + env.namespace + "/bosh-attachments: deleted\n"))
 		Expect(session.Out).To(gbytes.Say("Role " + env.namespace + "/bosh-cpi: deleted\n"))
+	})
+
+	It("ignore Pods of an interrupted deep check, and find a VM with disk_strategy: recreate without a Pod", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		Expect(ws.up()).To(gexec.Exit(0))
+		ws.createProbe(ctx)
+		pvc := manifest.VM{Name: "agent-drained", Namespace: ws.namespace, Director: "d", EphemeralClaim: &corev1.PersistentVolumeClaimSpec{
+			AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOnce},
+			Resources:   corev1.VolumeResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceStorage: resource.MustParse("1Gi")}},
+		}}.EphemeralPVC(&corev1.PodTemplate{})
+		pvc.OwnerReferences = nil
+		_, err := cluster.CoreV1().PersistentVolumeClaims(ws.namespace).Create(ctx, pvc, metav1.CreateOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		session := ws.down()
+		Expect(session).To(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say(`^error: namespace \S+ has VMs or disks other than the director's own: VM agent-drained; delete`))
 	})
 
 	It("delete the director's Services after delete-env was interrupted when it had deleted the state", func(ctx SpecContext) {
@@ -212,6 +232,20 @@ var _ = Describe("kubectl bosh up and down", func() {
 		session.Interrupt()
 		Eventually(session).Should(gexec.Exit(1))
 		Expect(session.Err).To(gbytes.Say("^error: interrupted: the cluster was not changed"))
+	})
+
+	It("do not run the BOSH CLI after an interruption during the deep checks", func(ctx SpecContext) {
+		ws.namespace = newTestEnv(ctx).namespace
+		ws.writeImages(ctx)
+		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env", "--no-proxy")...)
+		Eventually(session.Out).Should(gbytes.Say("Pods of the stemcell run"))
+		session.Signal(syscall.SIGHUP)
+		Eventually(session).Should(gexec.Exit(1))
+		Expect(session.Err).To(gbytes.Say("^error: interrupted before bosh create-env; to continue, run the same command again"))
+		Expect(ws.path("calls")).NotTo(BeAnExistingFile())
+		pods, err := cluster.CoreV1().Pods(ws.namespace).List(ctx, metav1.ListOptions{})
+		Expect(err).NotTo(HaveOccurred())
+		Expect(pods.Items).To(BeEmpty())
 	})
 
 	It("wait until a namespace that is being deleted is gone", func(ctx SpecContext) {

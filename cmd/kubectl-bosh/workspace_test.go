@@ -17,6 +17,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	"bosh-kubernetes-cpi/cpi/manifest"
+	"bosh-kubernetes-cpi/cpi/preflight"
 	"bosh-kubernetes-cpi/stemcell"
 	"bosh-kubernetes-cpi/test/harness/director"
 	"bosh-kubernetes-cpi/test/harness/embedded"
@@ -294,4 +296,14 @@ func (ws workspace) writeImages(ctx context.Context) {
 	properties := stemcell.Properties{ImageReference: "registry.example.com/stemcell", Digest: "sha256:" + strings.Repeat("0", 64)}
 	Expect(stemcell.Manifest{Name: "s", Version: "1", OperatingSystem: "ubuntu-noble", APIVersion: 3, CloudProperties: properties}.
 		WriteLight(ws.path("stemcell.tgz"))).To(Succeed())
+}
+
+// createProbe creates a Pod in the namespace as a deep check does, which deletes it unless it is killed.
+func (ws workspace) createProbe(ctx context.Context) {
+	GinkgoHelper()
+	labels := map[string]string{"bosh-director": "preflight"}
+	probe := manifest.NodeProbePod(manifest.VM{Name: "agent-preflight-1", Namespace: ws.namespace, Director: preflight.ProbeDirector, Image: "i",
+		NodeImage: director.NodeImage, Labels: labels}, "n")
+	_, err := cluster.CoreV1().Pods(ws.namespace).Create(ctx, probe.Pod, metav1.CreateOptions{})
+	Expect(err).NotTo(HaveOccurred())
 }

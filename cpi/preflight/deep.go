@@ -25,9 +25,9 @@ const (
 	deepTimeout = 50 * time.Second
 	// maxNodes is the maximum number of nodes that are probed.
 	maxNodes = 5
-	// deepDirector replaces the director's UUID in the labels of probe Pods, so that `cpi -collect -director preflight` finds orphaned
+	// ProbeDirector replaces the director's UUID in the labels of probe Pods, so that `cpi -collect -director preflight` finds orphaned
 	// ones.
-	deepDirector = "preflight"
+	ProbeDirector = "preflight"
 )
 
 // RunDeep runs a Pod like a VM Pod on up to maxNodes nodes, evaluates the reports of the Pods, and deletes them. image is the image
@@ -146,14 +146,14 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	if err != nil {
 		return manifest.HelperPod{}, err
 	}
-	vm.Name, vm.Director, vm.Group, vm.Call = manifest.VMName("preflight-"+uuid.NewString()[:8]), deepDirector, "", uuid.NewString()
+	vm.Name, vm.Director, vm.Group, vm.Call = manifest.VMName("preflight-"+uuid.NewString()[:8]), ProbeDirector, "", uuid.NewString()
 	vm.Addresses = addresses
 	requested, err := s.config.Network.Annotations(addresses)
 	if err != nil {
 		return manifest.HelperPod{}, err
 	}
 	maps.Copy(vm.Annotations, requested)
-	c := s.config.NewCall(deepDirector, slog.New(slog.DiscardHandler))
+	c := s.config.NewCall(ProbeDirector, slog.New(slog.DiscardHandler))
 	c.Ctx, c.Client, c.ID = ctx, s.client, vm.Call
 	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node).Pod)
 	if err != nil {
@@ -161,7 +161,7 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	}
 	probe := manifest.HelperPod{Pod: pod}
 	defer deleteProbePod(c, probe) //nolint:contextcheck // the call contains the context
-	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, deepDirector)); err != nil {
+	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, ProbeDirector)); err != nil {
 		return manifest.HelperPod{}, err
 	}
 	err = c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // c contains the context
