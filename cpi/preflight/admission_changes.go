@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"regexp"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -14,8 +15,12 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
+// imageField matches fields of image volumes that the cluster may change, as those of containers: it replaces the registry of images, and
+// the admission plugin AlwaysPullImages the pull policy.
+var imageField = regexp.MustCompile(`^volumes\[[^]]+\]\.image\.(reference|pullPolicy)$`)
+
 // requiredFields are the fields of a Pod, or of its own container, that the cluster must not change or remove, and the consequence if
-// it does. The cluster may change other fields: it replaces the registry of images, for example.
+// it does. The cluster may change other fields.
 var requiredFields = []struct {
 	name        string
 	ofContainer bool
@@ -44,6 +49,9 @@ func admissionChanges(pods string, sent, admitted *corev1.Pod) (changes []string
 			sentField, admittedField = from.container[field.name], to.container[field.name]
 		}
 		for _, change := range compareFields(field.name, sentField, admittedField) {
+			if imageField.MatchString(change.path) && change.admitted != nil {
+				continue
+			}
 			changes = append(changes, change.describe(pods)+": "+field.consequence)
 		}
 	}

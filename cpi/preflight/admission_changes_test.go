@@ -55,6 +55,11 @@ var _ = Describe("The comparison of a Pod with the admitted Pod", func() {
 		admitted.Labels["team"] = "bosh"
 		own := container(admitted)
 		own.Image = "mirror.example.org/" + own.Image
+		for _, volume := range admitted.Spec.Volumes {
+			if image := volume.Image; image != nil {
+				image.Reference, image.PullPolicy = "mirror.example.org/"+image.Reference, corev1.PullAlways
+			}
+		}
 		own.Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("1Gi")}
 		own.SecurityContext.Capabilities = &corev1.Capabilities{Drop: []corev1.Capability{"NET_RAW"}}
 		own.VolumeMounts = append([]corev1.VolumeMount{{Name: "kube-api-access", MountPath: "/var/run/secrets"}}, own.VolumeMounts...)
