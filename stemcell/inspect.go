@@ -22,7 +22,7 @@ type ExistingImage struct {
 
 // InspectImage looks up an image, or an index of images for several architectures, in its registry. It returns the same errors as Push.
 func (s Store) InspectImage(ctx context.Context, reference string) (ExistingImage, error) {
-	parsed, err := name.ParseReference(reference)
+	parsed, err := s.parse(reference)
 	if err != nil {
 		return ExistingImage{}, invalid("%q is not a valid image reference: %w", reference, err)
 	}

@@ -26,6 +26,9 @@ func (s Store) Pin(ctx context.Context, properties Properties) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if mirrored, err = s.parse(mirrored.Name()); err != nil {
+		return "", err
+	}
 	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
 	defer cancel()
 	descriptor, err := remote.Head(mirrored, s.readOptions(ctx, mirrored)...)

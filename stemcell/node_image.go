@@ -1,7 +1,6 @@
 package stemcell
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -173,10 +172,9 @@ func (n NodeImage) pushRepository() (name.Repository, error) {
 	if err != nil {
 		return name.Repository{}, err
 	}
-	var options []name.Option
-	if host := registryHost(reference); n.Registry.Insecure && host == registryHost(cmp.Or(n.Registry.Repository, reference)) {
-		options = append(options, name.Insecure)
+	parsed, err := n.parse(reference)
+	if err != nil {
+		return name.Repository{}, err
 	}
-	parsed, err := name.NewDigest(reference, options...)
-	return parsed.Context(), err
+	return parsed.Context(), nil
 }

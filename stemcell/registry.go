@@ -1,6 +1,7 @@
 package stemcell
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -21,6 +22,21 @@ type Store struct {
 	Log *slog.Logger
 	// Backoff is the delay between attempts after transient errors. The default is one second, and then three seconds.
 	Backoff remote.Backoff
+}
+
+// parse parses the reference of an image. With Insecure, requests to the configured registry, or without one to any registry, may use plain
+// HTTP.
+func (s Store) parse(reference string) (name.Reference, error) {
+	parsed, err := name.ParseReference(reference)
+	if err != nil || !s.Registry.Insecure {
+		return parsed, err
+	}
+	for _, configured := range []string{cmp.Or(s.Registry.Repository, reference), s.Registry.PullRepository} {
+		if configured != "" && registryHost(configured) == parsed.Context().RegistryStr() {
+			return name.ParseReference(reference, name.Insecure)
+		}
+	}
+	return parsed, nil
 }
 
 // readOptions returns the options for a lookup of the image. The configured credentials and CA apply only to the configured registry.
