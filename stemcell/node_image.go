@@ -68,10 +68,16 @@ func (n NodeImage) Reference() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if n.Registry.Repository != "" {
-		return n.Image(heavyPrefix + n.Registry.Repository + "@" + built.DigestStr())
+	return n.PublishedNodeImage(built)
+}
+
+// PublishedNodeImage returns the reference that nodes use for the image of bosh-node that was published under this one: in the registry for
+// heavy stemcells, or with mirrors.
+func (o Options) PublishedNodeImage(published name.Digest) (string, error) {
+	if o.Registry.Repository != "" {
+		return o.Image(heavyPrefix + o.Registry.Repository + "@" + published.DigestStr())
 	}
-	return n.Image(built.Name())
+	return o.Image(published.Name())
 }
 
 // read returns the image in the layout, and its published reference.

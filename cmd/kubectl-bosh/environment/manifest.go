@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	"sigs.k8s.io/yaml"
 
 	"bosh-kubernetes-cpi/stemcell"
@@ -46,29 +47,33 @@ func (p *Plan) ParseManifest(interpolated []byte) (Manifest, error) {
 
 // Images returns the images of the stemcell and of bosh-node with which the manifest's CPI creates Pods. An image is "" if it is unknown.
 func (p *Plan) Images(ctx context.Context, manifest Manifest) (image, nodeImage string) {
-	configured, mirrors := manifest.images()
+	configured, options := manifest.images()
 	image, nodeImage = p.StemcellImage(ctx), cmp.Or(configured, p.NodeImage())
-	options := stemcell.Options{RegistryMirrors: mirrors}
-	for _, reference := range []*string{&image, &nodeImage} {
-		if mirrored, err := options.Image(*reference); err == nil {
-			*reference = mirrored
-		}
+	if found, err := options.Image(image); err == nil {
+		image = found
+	}
+	found, err := options.Image(nodeImage)
+	if published, parseErr := name.NewDigest(nodeImage); parseErr == nil && configured == "" {
+		found, err = options.PublishedNodeImage(published)
+	}
+	if err == nil {
+		nodeImage = found
 	}
 	return image, nodeImage
 }
 
 // images returns the options for images of the CPI that create-env runs: the image of bosh-node, or "" for that of the release, and
-// mirrors. The options are empty if they have variables without a value yet.
-func (m Manifest) images() (nodeImage string, mirrors map[string]string) {
+// those of stemcells. The options are empty if they have variables without a value yet.
+func (m Manifest) images() (nodeImage string, options stemcell.Options) {
 	var properties struct {
 		NodeImage string `json:"node_image"`
 		Stemcell  stemcell.Options
 	}
 	content, err := json.Marshal(m.CloudProvider.Properties.Kubernetes)
 	if err != nil || json.Unmarshal(content, &properties) != nil {
-		return "", nil
+		return "", stemcell.Options{}
 	}
-	return properties.NodeImage, properties.Stemcell.RegistryMirrors
+	return properties.NodeImage, properties.Stemcell
 }
 
 // storageClasses returns the StorageClasses of the disk pools, and the default class.

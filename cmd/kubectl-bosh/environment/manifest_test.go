@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -115,10 +116,24 @@ var _ = Describe("CheckVariables", func() {
 var _ = DescribeTable("Images of a manifest", func(properties, nodeImage string, mirrors map[string]string) {
 	manifest, err := (&Plan{}).ParseManifest([]byte("cloud_provider: {properties: {kubernetes: " + properties + "}}"))
 	Expect(err).NotTo(HaveOccurred())
-	foundNodeImage, foundMirrors := manifest.images()
+	foundNodeImage, options := manifest.images()
 	Expect(foundNodeImage).To(Equal(nodeImage))
-	Expect(foundMirrors).To(Equal(mirrors))
+	Expect(options.RegistryMirrors).To(Equal(mirrors))
 },
 	Entry("are those of its CPI", "{node_image: a@sha256:0, stemcell: {registry_mirrors: {a: b}, registry: {password: ((secret))}}}", "a@sha256:0", map[string]string{"a": "b"}),
 	Entry("are unknown while they are variables", "((properties))", "", nil),
 )
+
+var _ = It("The image of bosh-node is in the registry for heavy stemcells, if the manifest has one", func(ctx SpecContext) {
+	digest := "@sha256:" + strings.Repeat("0", 64)
+	plan := &Plan{options: Options{PublishedNodeImage: "ghcr.test/bosh-node" + digest}}
+	for registry, repository := range map[string]string{
+		`{}`: "ghcr.test/bosh-node", `{repository: a.test/stemcells}`: "a.test/stemcells",
+		`{repository: a.test/stemcells, pull_repository: b.test/pull}`: "b.test/pull",
+	} {
+		manifest, err := plan.ParseManifest([]byte("cloud_provider: {properties: {kubernetes: {stemcell: {registry: " + registry + "}}}}"))
+		Expect(err).NotTo(HaveOccurred())
+		_, nodeImage := plan.Images(ctx, manifest)
+		Expect(nodeImage).To(Equal(repository + digest))
+	}
+})
