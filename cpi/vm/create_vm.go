@@ -216,16 +216,18 @@ func (s *Session) ensureSettingsSecret(vm manifest.VM, settings agentsettings.Fi
 func (s *Session) rollbackCreate(pod manifest.VMPod) error {
 	cleanup, cancel := s.detached(call.CleanupTimeout)
 	defer cancel()
-	if template := pod.Template(); template != nil {
-		deleted, err := recreateStrategy{s: cleanup}.removeTemplateIfOwned(template)
-		if !deleted || err != nil {
-			return err
-		}
-		return cleanup.UpdatePDBAfterDelete(pod)
-	}
-	deletion, err := cleanup.DeletePodIfOwned(pod.Pod, call.NeverKeep)
-	if deletion == call.Kept || err != nil {
+	deleted, err := cleanup.deleteVMIfOwned(pod)
+	if !deleted || err != nil {
 		return err
 	}
 	return errors.Join(cleanup.removeSecret(pod), cleanup.UpdatePDBAfterDelete(pod))
+}
+
+// deleteVMIfOwned deletes the VM Pod and its PodTemplate, if it has one, and waits until they are gone, unless a retried call adopted them.
+func (s *Session) deleteVMIfOwned(pod manifest.VMPod) (deleted bool, err error) {
+	if template := pod.Template(); template != nil {
+		return recreateStrategy{s: s}.removeTemplateIfOwned(template)
+	}
+	deletion, err := s.DeletePodIfOwned(pod.Pod, call.NeverKeep)
+	return deletion != call.Kept, err
 }

@@ -189,7 +189,7 @@ var _ = Describe("create_vm", func() {
 			"if the state file of create-env does not contain that VM, run `kubectl delete pod --namespace bosh agent-first`")))
 	})
 
-	It("avoids a node that cannot attach the volumes of the VM's disks", func() {
+	DescribeTable("avoids a node that cannot attach the volumes of the VM's disks", func(properties string) {
 		cid := env.createDisk(`{}`)
 		env.api.Add("persistentvolumes", "", &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "volume-" + cid},
 			Spec: corev1.PersistentVolumeSpec{PersistentVolumeSource: corev1.PersistentVolumeSource{
@@ -209,13 +209,16 @@ var _ = Describe("create_vm", func() {
 			return simulate(obj)
 		}
 		env.addNode("node-2")
-		r := request("one", `{}`)
+		r := request("one", properties)
 		r.Disks = []string{cid, "disk-none"}
 		_, err := env.Create(r)
 		Expect(err).NotTo(HaveOccurred())
 		Expect(env.pod("agent-one").Spec.NodeName).To(Equal("node-2"))
 		Expect(env.pod("agent-one").Spec.Affinity.NodeAffinity).NotTo(BeNil())
-	})
+	},
+		Entry("hot-plug", `{}`),
+		Entry("recreate", recreate),
+	)
 
 	Describe("with Services and a disruption budget", func() {
 		const properties = `{"services": [{"name": "web", "ports": [{"port": 80}]}], "disruption_budget": {"min_available": 1}}`
@@ -239,6 +242,17 @@ var _ = Describe("create_vm", func() {
 			Expect(env.api.Names("pods")).To(ConsistOf("agent-one"))
 		})
 
+		It("counts a VM with disk_strategy: recreate whose Pod is missing", func() {
+			const properties = `{"disruption_budget": {"max_unavailable": 1}, "disk_strategy": "recreate", "ephemeral_disk": {"size": 64}}`
+			env.createVM(properties)
+			env.deletePod("agent-one")
+			_, err := env.Create(request("two", properties))
+			Expect(err).NotTo(HaveOccurred())
+			budget, err := env.PodDisruptionBudgets().Get(env.Ctx, manifest.PDBName("web"))
+			Expect(err).NotTo(HaveOccurred())
+			Expect(budget.Spec.MinAvailable.IntVal).To(BeEquivalentTo(1))
+		})
+
 		DescribeTable("adapts the budget to the size of the group", func(first string) {
 			const maxUnavailable = `{"disruption_budget": {"max_unavailable": 1}}`
 			env.createVM(first)
@@ -256,6 +270,7 @@ var _ = Describe("create_vm", func() {
 		},
 			Entry("of VMs with the budget", `{"disruption_budget": {"max_unavailable": 1}}`),
 			Entry("of VMs that were created before the budget was set", `{}`),
+			Entry("of VMs with disk_strategy: recreate", `{"disruption_budget": {"max_unavailable": 1}, "disk_strategy": "recreate", "ephemeral_disk": {"size": 64}}`),
 			Entry("of VMs that were created with another budget", `{"disruption_budget": {"min_available": 1}}`),
 		)
 	})

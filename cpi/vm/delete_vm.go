@@ -103,6 +103,7 @@ func (s *Session) setDeleteSubject(vmPods []manifest.VMPod, template *corev1.Pod
 type vmDeletion struct {
 	session   *Session
 	template  *corev1.PodTemplate // template of a VM with disk_strategy: recreate, else nil
+	vmPod     manifest.VMPod      // the deleted Pod of such a VM, or the zero value if it was missing
 	requested map[types.UID]bool
 	gated     []manifest.AttachmentPod // deleted before they started
 }
@@ -118,13 +119,20 @@ func (d *vmDeletion) deleteNext(present []*corev1.Pod) error {
 		if err := s.requestPodDeletion(vmPods[0]); err != nil {
 			return err
 		}
+		if d.template != nil { // the group has the VM until its PodTemplate is deleted
+			d.vmPod = vmPods[0]
+			return nil
+		}
 		return s.UpdatePDBAfterDelete(vmPods[0])
 	}
 	if d.template != nil && d.isFirstRequest(d.template) {
 		if err := s.PodTemplates.Delete(s.Ctx, d.template); err != nil {
 			return err
 		}
-		if err := s.UpdatePDBAfterDelete(manifest.PodFromTemplate(d.template, "")); err != nil {
+		if d.vmPod.Pod == nil {
+			d.vmPod = manifest.PodFromTemplate(d.template, "")
+		}
+		if err := s.UpdatePDBAfterDelete(d.vmPod); err != nil {
 			return err
 		}
 	}

@@ -193,6 +193,17 @@ var _ = Describe("A disk in use with a PVC that another client deleted", func() 
 					Expect(env.pod(vm).UID).To(Equal(uid))
 				})
 
+				It("gets a valid owner record again", func() {
+					env.updatePVC(cid, func(pvc *corev1.PersistentVolumeClaim) {
+						pvc.DeletionTimestamp = nil
+						delete(pvc.Annotations, manifest.AnnotationOwner)
+					})
+					Expect(env.RestoreAttachments(vm)).To(Succeed())
+					owner, valid := env.pvc(cid).Owner()
+					Expect(valid).To(BeTrue())
+					Expect(owner.Pod).To(Equal(env.pod(manifest.AttachmentName(cid)).UID))
+				})
+
 				It("is not deleted with the VM after its attachment Pod was", func() {
 					env.deletePod(manifest.AttachmentName(cid))
 					Expect(env.Delete(vm)).To(haveCode(call.CodeDiskBeingDeleted))

@@ -239,6 +239,17 @@ var _ = Describe("A VM", func() {
 		})
 	})
 
+	It("with disk_strategy: recreate keeps its Pod if another client deleted the PVC of /var/vcap", func() {
+		vm := env.createVM(recreate)
+		uid := env.pod(vm).UID
+		pvc, err := env.PVCs.Get(env.Ctx, manifest.EphemeralPVCName(vm))
+		Expect(err).NotTo(HaveOccurred())
+		env.updatePVC(pvc.Name, func(pvc *corev1.PersistentVolumeClaim) { pvc.Finalizers = []string{"kubernetes.io/pvc-protection"} })
+		Expect(env.PVCs.Delete(env.Ctx, pvc)).To(Succeed())
+		Expect(env.Reboot(vm)).To(And(haveCode(call.CodeVMRecreateFailed), MatchError(ContainSubstring("recreate the VM"))))
+		Expect(env.pod(vm).UID).To(Equal(uid))
+	})
+
 	It("with disk_strategy: recreate keeps its node without a disk, too", func() {
 		vm := env.createVM(recreate)
 		Expect(env.Reboot(vm)).To(Succeed())

@@ -3,6 +3,7 @@ package vm
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	policyv1 "k8s.io/api/policy/v1"
 
@@ -86,8 +87,21 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod manifest.V
 	if !budget.DependsOnGroupSize() {
 		return 0, nil
 	}
-	group := manifest.VMGroupSelector(manifest.GroupLabelOf(pod), manifest.DirectorOf(pod))
-	return s.CountActivePods(s.Ctx, group)
+	label, director := manifest.GroupLabelOf(pod), manifest.DirectorOf(pod)
+	vms, err := s.ListActivePods(s.Ctx, manifest.VMGroupSelector(label, director))
+	if err != nil {
+		return 0, err
+	}
+	templates, err := s.PodTemplates.List(s.Ctx, kube.Selection{Labels: manifest.DirectorSelector(director)})
+	if err != nil {
+		return 0, err
+	}
+	for _, template := range templates.Items { // VMs with disk_strategy: recreate, whose Pods may be missing
+		if template.DeletionTimestamp == nil && manifest.GroupLabelOf(&template.Template) == label && !slices.Contains(vms, template.Name) {
+			vms = append(vms, template.Name)
+		}
+	}
+	return len(vms), nil
 }
 
 // UpdatePDBAfterDelete updates the PodDisruptionBudget of the group to the number of remaining VMs. It must be called after the deletion

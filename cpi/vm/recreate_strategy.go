@@ -260,8 +260,8 @@ func (r recreateStrategy) checkNotAttachedAgain(attachment manifest.AttachmentPo
 	if err != nil {
 		return kube.IgnoreNotFound(err)
 	}
-	owner, _ := manifest.DiskPVC{PVC: pvc}.Owner()
-	if owner.VM == attachment.VM() && owner.Pod != attachment.UID && !attachment.IsGated() {
+	owner, valid := manifest.DiskPVC{PVC: pvc}.Owner()
+	if valid && owner.VM == attachment.VM() && owner.Pod != attachment.UID && !attachment.IsGated() {
 		return attachedAgainError(attachment)
 	}
 	return nil
@@ -292,8 +292,8 @@ func (r recreateStrategy) restartVM(vmPod manifest.VMPod) error {
 	return err
 }
 
-// checkDisks fails before the VM Pod is recreated if a disk of the PodTemplate, other than this one, is being deleted: the next Pod would
-// not start, and Kubernetes would delete a disk that no Pod has.
+// checkDisks fails before the VM Pod is recreated if a disk of the PodTemplate, other than this one, or the PVC of the ephemeral disk is
+// being deleted: the next Pod would not start, and Kubernetes would delete a disk that no Pod has.
 func (r recreateStrategy) checkDisks(template *corev1.PodTemplate, except string) error {
 	for _, diskCID := range manifest.DiskCIDs(template.Template.Spec) {
 		if diskCID == except {
@@ -303,5 +303,10 @@ func (r recreateStrategy) checkDisks(template *corev1.PodTemplate, except string
 			return err
 		}
 	}
-	return nil
+	ephemeral, err := r.s.PVCs.Get(r.s.Ctx, manifest.EphemeralPVCName(template.Name))
+	if errors.Is(err, kube.ErrNotFound) || err == nil && ephemeral.DeletionTimestamp != nil {
+		return call.CodeVMRecreateFailed.Errorf("another client deleted PVC %s with /var/vcap of VM %s, and the VM cannot get another Pod; "+
+			"recreate the VM", manifest.EphemeralPVCName(template.Name), template.Name)
+	}
+	return err
 }

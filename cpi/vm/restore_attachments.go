@@ -13,10 +13,11 @@ import (
 	"bosh-kubernetes-cpi/kube"
 )
 
-// RestoreAttachments recreates the lost attachment Pods of the VM's disks. Unlike GetDisks, it fails if it cannot recreate one.
+// RestoreAttachments recreates the lost attachment Pods of the VM's disks, and repairs invalid owner records. Unlike GetDisks, it fails if
+// it cannot.
 func (s *Session) RestoreAttachments(vmCID string) error {
 	vmPod, attachments, err := s.getWithAttachments(vmCID)
-	if err != nil || vmPod.HasRecreateStrategy() { // getWithAttachments recreated those of a VM with disk_strategy: recreate
+	if err != nil {
 		return err
 	}
 	_, failed, err := hotPlugStrategy{s}.restoreLost(vmPod, attachments)
@@ -68,7 +69,7 @@ func (p hotPlugStrategy) ensureAttachedIfOwned(
 	if lost, _ := disk.InspectAttachment(vmPod, attachment); lost {
 		return p.recreateAttachment(pvc, vmPod)
 	}
-	if _, ok := pvc.Owner(); ok {
+	if _, ok := pvc.Owner(); ok || attachment.Pod == nil {
 		return true, nil
 	}
 	return p.assignDisk(pvc, vmPod, attachment)

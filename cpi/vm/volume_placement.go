@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"bosh-kubernetes-cpi/agentsettings"
-	"bosh-kubernetes-cpi/cpi/call"
 	"bosh-kubernetes-cpi/cpi/manifest"
 	"bosh-kubernetes-cpi/kube"
 )
@@ -36,7 +35,7 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 		if err == nil {
 			err = s.ensureSettingsSecret(vm, settings, pod)
 		}
-		if err != nil || len(p.volumes) == 0 || vm.Recreate { // the Pod of a VM with disk_strategy: recreate has the volumes of its disks
+		if err != nil || len(p.volumes) == 0 {
 			return pod, err
 		}
 		node, reason, err := s.checkVolumesAttachable(pod, p.volumes)
@@ -44,7 +43,7 @@ func (p *volumePlacement) ensureOnSuitableNode(vm manifest.VM, settings agentset
 			return pod, err
 		}
 		s.Log.Info("the scheduled node cannot attach the disks of the VM; rescheduling", "vm", pod.Name, "node", node, "reason", reason)
-		if deletion, err := s.DeletePodIfOwned(pod.Pod, call.NeverKeep); err != nil || deletion == call.Kept {
+		if deleted, err := s.deleteVMIfOwned(pod); err != nil || !deleted {
 			return pod, err
 		}
 		p.rejected = append(p.rejected, node+": "+reason)

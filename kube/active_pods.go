@@ -15,18 +15,18 @@ const metadataOnly = runtime.ContentTypeProtobuf + ";as=PartialObjectMetadataLis
 // unfinishedPods selects Pods that are not finished, including those that are being deleted.
 const unfinishedPods = "status.phase!=Succeeded,status.phase!=Failed"
 
-// CountActivePods returns the number of active Pods that match the label selector; see IsActive. It reads only their metadata.
-func (c *Client) CountActivePods(ctx context.Context, labels string) (n int, err error) {
+// ListActivePods returns the names of the active Pods that match the label selector; see IsActive. It reads only their metadata.
+func (c *Client) ListActivePods(ctx context.Context, labels string) (names []string, err error) {
 	conn := c.connect("/api", corev1.SchemeGroupVersion, addMetadata)
 	conn.accept = metadataOnly
 	pods := newResource[metav1.PartialObjectMetadata, metav1.PartialObjectMetadataList](conn, "Pod", "pods")
 	list, err := pods.List(ctx, Selection{Labels: labels, Fields: unfinishedPods})
 	for _, pod := range list.Items {
 		if pod.DeletionTimestamp == nil {
-			n++
+			names = append(names, pod.Name)
 		}
 	}
-	return n, err
+	return names, err
 }
 
 func addMetadata(scheme *runtime.Scheme) error {
