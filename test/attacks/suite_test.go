@@ -16,6 +16,7 @@ import (
 	. "github.com/onsi/gomega"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -139,6 +140,18 @@ var _ = Describe("With the admission policy, a user with the CPI's token", func(
 		for name, request := range RegularRequests() {
 			Expect(request(ctx, protected.confinedAttacker(ctx))).To(Succeed(), name)
 		}
+	})
+
+	It("can run exclusivity checks in an attachment Pod after an administrator debugged it", func(ctx context.Context) {
+		a := protected.newAttacker(ctx, EnforcedLabels)
+		Eventually(protected.policy.CheckEnforced).WithContext(ctx).WithArguments(a).Should(Succeed())
+		admin, err := kubernetes.NewForConfig(protected.admin)
+		Expect(err).NotTo(HaveOccurred())
+		debug := []byte(`{"spec": {"ephemeralContainers": [{"name": "debugger-1", "image": "busybox", "terminationMessagePolicy": "File"}]}}`)
+		_, err = admin.CoreV1().Pods(a.Namespace).Patch(
+			ctx, a.existingAttachment.Name, types.StrategicMergePatchType, debug, metav1.PatchOptions{}, "ephemeralcontainers")
+		Expect(err).NotTo(HaveOccurred())
+		Expect(RegularRequests()["exclusivity check"](ctx, a)).To(Succeed())
 	})
 
 	It("succeeds only with the attacks that the docs list as possible", func(ctx context.Context) {
