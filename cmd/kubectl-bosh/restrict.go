@@ -52,8 +52,11 @@ func (r *environmentRun) verifyPolicy(ctx context.Context) error {
 	}
 	var response error
 	err = wait.PollUntilContextTimeout(ctx, 200*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		response = tryCreate(ctx, client)
-		return errors.Is(response, kube.ErrDenied) && strings.Contains(response.Error(), "rule images"), nil
+		err := tryCreate(ctx, client)
+		if ctx.Err() == nil {
+			response = err
+		}
+		return errors.Is(err, kube.ErrDenied) && strings.Contains(err.Error(), "rule images"), nil
 	})
 	switch {
 	case err != nil && response != nil && ctx.Err() == nil:
