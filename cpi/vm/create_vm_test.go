@@ -242,7 +242,7 @@ var _ = Describe("create_vm", func() {
 			Expect(env.api.Names("pods")).To(ConsistOf("agent-one"))
 		})
 
-		It("counts a VM with disk_strategy: recreate whose Pod is missing", func() {
+		It("counts a VM with disk_strategy: recreate without a Pod", func() {
 			const properties = `{"disruption_budget": {"max_unavailable": 1}, "disk_strategy": "recreate", "ephemeral_disk": {"size": 64}}`
 			env.createVM(properties)
 			env.deletePod("agent-one")

@@ -96,7 +96,7 @@ func (s *Session) countGroupVMs(budget manifest.DisruptionBudget, pod manifest.V
 	if err != nil {
 		return 0, err
 	}
-	for _, template := range templates.Items { // VMs with disk_strategy: recreate, whose Pods may be missing
+	for _, template := range templates.Items { // VMs with disk_strategy: recreate, which may have no Pod
 		if template.DeletionTimestamp == nil && manifest.GroupLabelOf(&template.Template) == label && !slices.Contains(vms, template.Name) {
 			vms = append(vms, template.Name)
 		}

@@ -182,7 +182,10 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 		return err
 	}
 	vmPod, err = r.ensurePodReady(template)
-	if err == nil {
+	switch {
+	case err == nil && !slices.Contains(vmPod.DiskCIDs(), pvc.Name):
+		return detachedError(pvc.Name)
+	case err == nil:
 		_, _, _, err := r.s.ensureAttachment(pvc, vmPod) // another client may have deleted it
 		return err
 	}
@@ -198,16 +201,23 @@ func (r recreateStrategy) publishDisk(pvc manifest.DiskPVC, vmPod manifest.VMPod
 	return errors.Join(err, recreateStrategy{s: cleanup}.removeDisk(template.Name, attachment))
 }
 
-// getOwnedPVC returns the PVC of the attachment Pod's disk. It fails if the Pod no longer owns the disk.
+// getOwnedPVC returns the PVC of the attachment Pod's disk. It fails if the Pod no longer owns the disk, or if another call owns the Pod,
+// which may be a detach_disk that deletes it next.
 func (r recreateStrategy) getOwnedPVC(attachment manifest.AttachmentPod) (manifest.DiskPVC, error) {
 	pvc, err := r.s.diskSession().GetPVC(attachment.Disk())
 	if err != nil {
 		return pvc, err
 	}
-	if owner, _ := pvc.Owner(); owner != attachment.OwnerRecord() {
-		return pvc, call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", pvc.Name)
+	current, err := r.s.Pods.Get(r.s.Ctx, attachment.Name)
+	isOfOtherCall := err == nil && current.UID == attachment.UID && !r.s.Owns(current)
+	if owner, _ := pvc.Owner(); owner != attachment.OwnerRecord() || isOfOtherCall {
+		return pvc, detachedError(pvc.Name)
 	}
-	return pvc, nil
+	return pvc, kube.IgnoreNotFound(err)
+}
+
+func detachedError(diskCID string) error {
+	return call.CodeDiskBusy.Errorf("cannot attach disk %s: it was detached by a concurrent call; retry", diskCID)
 }
 
 // detachDisk recreates the VM Pod without the disk, deletes the attachment Pod, and waits for the VM to boot. It accepts a disk
@@ -223,6 +233,9 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.Attachmen
 	if err := r.checkDisks(template, attachment.Disk()); err != nil {
 		return err
 	}
+	if err := r.adoptAttachment(attachment); err != nil {
+		return err
+	}
 	err = r.removeDisk(vmCID, attachment)
 	if errors.Is(err, errPodDeleted) {
 		return nil // another call replaced the Pod, and waits for the new one
@@ -230,8 +243,23 @@ func (r recreateStrategy) detachDisk(vmCID string, attachment manifest.Attachmen
 	return err
 }
 
-// removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod, releases
-// the disk, and waits for the VM to boot.
+// adoptAttachment makes this call the owner of the attachment Pod, unless it is gone. A concurrent attach_disk that adopts the Pod later
+// keeps it from being deleted.
+func (r recreateStrategy) adoptAttachment(attachment manifest.AttachmentPod) error {
+	for pause := kube.NewConflictBackoff(); ; {
+		current, err := r.s.Pods.Get(r.s.Ctx, attachment.Name)
+		if err != nil || current.UID != attachment.UID || r.s.Owns(current) {
+			return kube.IgnoreNotFound(err)
+		}
+		_, err = r.s.Pods.Patch(r.s.Ctx, attachment.Name, manifest.AdoptPatch(current, r.s.ID))
+		if !errors.Is(err, kube.ErrConflict) && !errors.Is(err, kube.ErrNotFound) || !pause(r.s.Ctx) {
+			return err
+		}
+	}
+}
+
+// removeDisk recreates the VM Pod without the disk, which is free once the new Pod exists. Then it deletes the attachment Pod, which this
+// call owns, releases the disk, and waits for the VM to boot.
 func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.AttachmentPod) error {
 	diskCID := attachment.Disk()
 	template, err := r.changeTemplate(vmCID, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
@@ -247,7 +275,14 @@ func (r recreateStrategy) removeDisk(vmCID string, attachment manifest.Attachmen
 	if slices.Contains(vmPod.DiskCIDs(), diskCID) {
 		return attachedAgainError(attachment)
 	}
-	if err := r.s.deleteAndRelease(attachment); err != nil {
+	deletion, err := r.s.DeletePodIfOwned(attachment.Pod, call.NeverKeep)
+	if err != nil {
+		return err
+	}
+	if deletion == call.Kept {
+		return attachedAgainError(attachment)
+	}
+	if _, err := r.s.diskSession().Release(diskCID, attachment.OwnerRecord()); err != nil {
 		return err
 	}
 	return r.waitUntilReady(vmPod, template)

@@ -132,6 +132,39 @@ var _ = Describe("The PodTemplate of a VM with disk_strategy: recreate", func() 
 		Expect(disks()).To(ConsistOf(cid))
 	})
 
+	It("keeps a disk that was attached again before detach_disk deletes its attachment Pod", func() {
+		attach(vm)
+		attached := false
+		env.api.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+			if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/pods/"+manifest.AttachmentName(cid)) && !attached {
+				attached = true
+				attach(vm)
+			}
+			return false
+		}
+		Expect(env.newSession(time.Minute).Detach(vm, cid)).To(haveCode(call.CodeDiskBusy))
+		Expect(attached).To(BeTrue())
+		Expect(manifest.DiskCIDs(env.pod(vm).Spec)).To(Equal([]string{cid}))
+		owner, _ := env.pvc(cid).Owner()
+		Expect(owner).To(Equal(manifest.DiskOwner{VM: vm, Pod: env.pod(manifest.AttachmentName(cid)).UID}))
+	})
+
+	It("does not get a disk of which detach_disk will delete the attachment Pod", func() {
+		attach(vm)
+		interceptPatch(func(http.ResponseWriter, *http.Request) bool {
+			detaching := recreateStrategy{s: env.newSession(time.Minute)}
+			Expect(detaching.adoptAttachment(manifest.AttachmentPod{Pod: env.pod(manifest.AttachmentName(cid))})).To(Succeed())
+			_, err := detaching.changeTemplate(vm, func(*corev1.PodTemplate) (manifest.TemplateChange, error) {
+				return manifest.TemplateChange{RemoveDisk: cid}, nil
+			})
+			Expect(err).NotTo(HaveOccurred())
+			return false
+		})
+		_, err := env.newSession(time.Minute).Attach(vm, cid)
+		Expect(err).To(haveCode(call.CodeDiskBusy))
+		Expect(disks()).To(BeEmpty())
+	})
+
 	It("keeps the metadata that another client set while set_vm_metadata changed it", func() {
 		interceptPatch(func(http.ResponseWriter, *http.Request) bool {
 			Expect(env.newSession(time.Minute).SetMetadata(vm, map[string]any{"name": "web/1"})).To(Succeed())
