@@ -126,10 +126,18 @@ func (r *environmentRun) findLostVM(ctx context.Context) (string, error) {
 	return "", nil
 }
 
+// checkInterrupted fails after an interruption before a command of the BOSH CLI, which itself receives only later signals.
+func checkInterrupted(ctx context.Context, verb string) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("interrupted before bosh %s; to continue, run the same command again", verb)
+	}
+	return nil
+}
+
 // runBOSH runs the command of the BOSH CLI with additional flags. `up --dry-run` prints it.
 func (r *environmentRun) runBOSH(ctx context.Context, verb string, flags ...string) error {
-	if ctx.Err() != nil { // the CLI itself receives only later signals
-		return fmt.Errorf("interrupted before bosh %s; to continue, run the same command again", verb)
+	if err := checkInterrupted(ctx, verb); err != nil {
+		return err
 	}
 	arguments := append(r.dir.BOSHCommand(r.options.boshProgram(), verb, r.settings), flags...)
 	fmt.Fprintln(r.command.OutOrStdout())

@@ -59,6 +59,9 @@ func (r *environmentRun) checkAPIAccess(ctx context.Context, config cpi.Config, 
 	}
 	r.report("check", "Pods of the stemcell run for up to a minute, to check whether VMs reach the API server")
 	results := preflight.RunDeep(ctx, config, client, image, nil)
+	if err := checkInterrupted(ctx, "create-env"); err != nil {
+		return err // the results are those of the interruption
+	}
 	index := slices.IndexFunc(results, func(result preflight.Result) bool { return result.Check == preflight.CheckInClusterAPI })
 	switch access := results[index]; access.Verdict {
 	case preflight.OK:
