@@ -65,9 +65,9 @@ func (s *containerStartup) failed(status corev1.ContainerStatus) bool {
 	return false
 }
 
-// isPermanentConfigError reports whether a message of CreateContainerConfigError names something that the Pod refers to and that does not
-// exist, or a user that the Pod must not run as. The kubelet has other errors for a moment, for example after it started and before it read
-// the Services (makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go, generateContainerConfig in pkg/kubelet/kuberuntime).
+// isPermanentConfigError reports whether a message of CreateContainerConfigError names a missing object to which the Pod refers, or a user
+// as which it must not run. Other errors are transient: for example, a kubelet that just started has not read the Services yet
+// (makeEnvironmentVariables in pkg/kubelet/kubelet_pods.go, generateContainerConfig in pkg/kubelet/kuberuntime).
 func isPermanentConfigError(message string) bool {
 	return slices.ContainsFunc([]string{"not found", "couldn't find key", "runAsNonRoot", "non-root", "non-numeric user"},
 		func(phrase string) bool { return strings.Contains(message, phrase) })

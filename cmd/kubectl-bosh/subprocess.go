@@ -12,8 +12,8 @@ import (
 	"golang.org/x/term"
 )
 
-// terminationSignals returns the signals that end a command after it deleted what it created for a moment. A command in a terminal gets
-// SIGHUP when the connection breaks, unless nohup started it.
+// terminationSignals returns the signals that cancel a command, which then deletes its temporary objects. A terminal sends SIGHUP when the
+// connection breaks; a command that nohup started ignores it.
 func terminationSignals() []os.Signal {
 	signals := []os.Signal{os.Interrupt, syscall.SIGTERM}
 	if !signal.Ignored(syscall.SIGHUP) {

@@ -97,6 +97,12 @@ var _ = Describe("A VM", func() {
 		expectGolden("reboot", manifest.RebootPod(pod, "d1", nodeImage).Pod)
 	})
 
+	It("is rebooted by a Pod without its PriorityClass, which preempts no other VM", func() {
+		vm := testVM()
+		vm.PriorityClass = "high"
+		Expect(manifest.RebootPod(runningPod(vm), "d1", nodeImage).Spec.PriorityClassName).To(BeEmpty())
+	})
+
 	It("has a file with the record that it booted", func() {
 		pod := testVM().Pod()
 		Expect(pod.Spec.Volumes).To(ContainElement(HaveField("DownwardAPI.Items", ConsistOf(And(
@@ -170,12 +176,6 @@ var _ = Describe("A disk", func() {
 		flush := manifest.FlushPod(manifest.Attachment{Disk: "disk-1", VM: runningPod(testVM())}.Pod(), "d1", nodeImage)
 		Expect(flush.Spec.PriorityClassName).To(BeEmpty())
 		expectGolden("flush", flush.Pod)
-	})
-
-	It("is rebooted by a Pod without its PriorityClass, which preempts no other VM", func() {
-		vm := testVM()
-		vm.PriorityClass = "high"
-		Expect(manifest.RebootPod(runningPod(vm), "d1", nodeImage).Spec.PriorityClassName).To(BeEmpty())
 	})
 
 	It("is attached by a Pod that requests ephemeral storage only if the VM does: other nodes may report no capacity for it", func() {

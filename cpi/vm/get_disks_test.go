@@ -9,13 +9,20 @@ import (
 	"bosh-kubernetes-cpi/cpi/manifest"
 )
 
+// newTestEnvWithLostAttachment creates an environment with a VM that uses a disk, and another client deleted the attachment Pod.
+func newTestEnvWithLostAttachment() (env *testEnv, vm, cid string) {
+	GinkgoHelper()
+	env = newTestEnv()
+	vm, cid = env.createVM(`{}`), env.createDisk(`{}`)
+	_, err := env.Attach(vm, cid)
+	Expect(err).NotTo(HaveOccurred())
+	env.deletePod(manifest.AttachmentName(cid))
+	return env, vm, cid
+}
+
 var _ = Describe("get_disks", func() {
 	It("recreates attachment Pods that another client deleted", func() {
-		env := newTestEnv()
-		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
-		_, err := env.Attach(vm, cid)
-		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.AttachmentName(cid))
+		env, vm, cid := newTestEnvWithLostAttachment()
 		Expect(env.GetDisks(vm)).To(Equal([]string{cid}))
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))
 		owner, _ := env.pvc(cid).Owner()
@@ -23,11 +30,7 @@ var _ = Describe("get_disks", func() {
 	})
 
 	It("succeeds if it cannot recreate an attachment Pod, which RestoreAttachments reports", func() {
-		env := newTestEnv()
-		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
-		_, err := env.Attach(vm, cid)
-		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.AttachmentName(cid))
+		env, vm, cid := newTestEnvWithLostAttachment()
 		env.api.Intercept = func(w http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost {
 				w.WriteHeader(http.StatusForbidden)
@@ -39,11 +42,7 @@ var _ = Describe("get_disks", func() {
 	})
 
 	It("recreates an attachment Pod with the VM's image of bosh-node if it has no other", func() {
-		env := newTestEnv()
-		vm, cid := env.createVM(`{}`), env.createDisk(`{}`)
-		_, err := env.Attach(vm, cid)
-		Expect(err).NotTo(HaveOccurred())
-		env.deletePod(manifest.AttachmentName(cid))
+		env, vm, cid := newTestEnvWithLostAttachment()
 		env.NodeImage.Configured = "" // as in `kubectl bosh collect`
 		Expect(env.RestoreAttachments(vm)).To(Succeed())
 		Expect(env.objects()).To(ContainElement(attachmentOf(cid)))

@@ -338,10 +338,11 @@ func (r recreateStrategy) checkDisks(template *corev1.PodTemplate, except string
 			return err
 		}
 	}
-	ephemeral, err := r.s.PVCs.Get(r.s.Ctx, manifest.EphemeralPVCName(template.Name))
+	name := manifest.EphemeralPVCName(template.Name)
+	ephemeral, err := r.s.PVCs.Get(r.s.Ctx, name)
 	if errors.Is(err, kube.ErrNotFound) || err == nil && ephemeral.DeletionTimestamp != nil {
 		return call.CodeVMRecreateFailed.Errorf("another client deleted PVC %s with /var/vcap of VM %s, and the VM cannot get another Pod; "+
-			"recreate the VM", manifest.EphemeralPVCName(template.Name), template.Name)
+			"recreate the VM", name, template.Name)
 	}
 	return err
 }
