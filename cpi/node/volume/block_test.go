@@ -132,6 +132,12 @@ var _ = Describe("A Block volume", func() {
 		expectCode(err, "volume-blank", "is blank, but the disk had a filesystem")
 	})
 
+	It("is formatted although the CPI records meanwhile that it is, because a kubelet reported the attachment too early", func() {
+		sys := newBlockVolume(16)
+		mustPrepare(recordingFormatted(sys, block), ext4Disk)
+		expectFilesystem(sys, block, ext4Disk)
+	})
+
 	It("is not published without a record", func() {
 		sys := newBlockVolume(16)
 		prepared := mustPrepare(sys, ext4Disk)

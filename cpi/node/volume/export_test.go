@@ -11,6 +11,10 @@ import (
 
 // Formats reports whether Prepare would format the device.
 func Formats(ctx context.Context, sys system.System, disk api.Disk, path string) (bool, error) {
+	disk, err := withHistory(sys, disk)
+	if err != nil {
+		return false, err
+	}
 	next, err := decide(ctx, sys, disk, path)
 	return next != keep, err
 }

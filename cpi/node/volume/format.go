@@ -27,11 +27,7 @@ const (
 
 // decide returns what to do with the content of the device. Only a disk that no VM had is formatted.
 func decide(ctx context.Context, sys system.System, disk api.Disk, path string) (decision, error) {
-	had, err := hadData(sys, disk)
-	if err != nil {
-		return keep, err
-	}
-	if !had {
+	if !disk.Formatted {
 		if interrupted, err := wasInterrupted(sys, disk, path); err != nil {
 			return keep, err
 		} else if interrupted {
@@ -43,23 +39,14 @@ func decide(ctx context.Context, sys system.System, disk api.Disk, path string) 
 		return keep, err
 	}
 	switch {
-	case content.Blank && had:
+	case content.Blank && disk.Formatted:
 		return keep, errBlank(disk)
 	case content.Blank:
 		return formatBlank, nil
-	case content.IsUnknown() && !had:
+	case content.IsUnknown() && !disk.Formatted:
 		return keep, api.Errorf("volume-not-blank", "the volume of disk %s has data without a known filesystem; nothing was changed", disk.CID)
 	}
 	return keep, nil
-}
-
-// checkMayFormat fails if a VM had the disk before.
-func checkMayFormat(sys system.System, disk api.Disk) error {
-	had, err := hadData(sys, disk)
-	if err == nil && had {
-		err = errBlank(disk)
-	}
-	return err
 }
 
 // errBlank is the error for a blank volume of a disk that had data before: it is the wrong volume.
@@ -131,9 +118,6 @@ func sizeOf(sys system.System, path string) (int64, error) {
 // format creates the filesystem. It discards the blocks before it writes the marks, because mkfs would discard the marks. Again, after it
 // was interrupted, it does not discard them: if it is killed then, unknown content without a mark could remain.
 func format(ctx context.Context, sys system.System, disk api.Disk, path string, again bool) error {
-	if err := checkMayFormat(sys, disk); err != nil {
-		return err
-	}
 	size, err := writeMarks(sys, disk, path, !again)
 	if err != nil {
 		return err

@@ -63,8 +63,8 @@ func newLoopDevice(sys system.System, disk api.Disk, loop *device.Loop) *Device 
 
 // createImage creates the image file, with a filesystem, under another name, so that an existing image file is always complete.
 func createImage(ctx context.Context, sys system.System, disk api.Disk) error {
-	if err := checkMayFormat(sys, disk); err != nil {
-		return err
+	if disk.Formatted {
+		return errBlank(disk)
 	}
 	if err := checkNoFiles(sys, disk); err != nil {
 		return err

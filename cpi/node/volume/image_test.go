@@ -89,8 +89,7 @@ var _ = Describe("A Filesystem volume", func() {
 
 	DescribeTable("never gets a new image file if a VM had the disk", func(disk api.Disk, record, publish bool) {
 		if record { // on another node, which lost the volume and the marker
-			Expect(sys.MkdirAll("/pod", 0o755)).To(Succeed())
-			Expect(sys.WriteFile("/pod/formatted", []byte("device"), 0o644)).To(Succeed())
+			recordFormatted(sys, "device")
 		}
 		if publish {
 			prepared := mustPrepare(sys, disk)
@@ -115,9 +114,13 @@ var _ = Describe("A Filesystem volume", func() {
 	)
 
 	It("gets an image file while the record has no value", func() {
-		Expect(sys.MkdirAll("/pod", 0o755)).To(Succeed())
-		Expect(sys.WriteFile("/pod/formatted", nil, 0o644)).To(Succeed())
+		recordFormatted(sys, "")
 		mustPrepare(sys, ext4Disk)
+	})
+
+	It("gets an image file although the CPI records meanwhile that it has one, because a kubelet reported the attachment too early", func() {
+		prepared := mustPrepare(recordingFormatted(sys, image), ext4Disk)
+		expectFilesystem(sys, prepared.Path, ext4Disk)
 	})
 
 	It("does not format an image file that became blank", func() {

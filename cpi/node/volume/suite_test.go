@@ -157,6 +157,25 @@ func writeAt(sys system.System, path string, offset int64, content string) {
 	Expect(file.Sync()).To(Succeed())
 }
 
+// recordFormatted sets the record of the PVC in the Pod.
+func recordFormatted(sys system.System, value string) {
+	GinkgoHelper()
+	Expect(sys.MkdirAll("/pod", 0o755)).To(Succeed())
+	Expect(sys.WriteFile("/pod/formatted", []byte(value), 0o644)).To(Succeed())
+}
+
+// recordingFormatted returns a system that records that the disk is formatted before the first call on the path.
+func recordingFormatted(sys system.System, path string) system.System {
+	recording := sys
+	recording.Before = func(_, called string) error {
+		if called == path {
+			recordFormatted(sys, "device")
+		}
+		return nil
+	}
+	return recording
+}
+
 // prepare prepares the disk, and closes its device after the spec.
 func prepare(sys system.System, disk api.Disk) (*volume.Device, error) {
 	device, err := volume.Prepare(context.Background(), sys, disk)

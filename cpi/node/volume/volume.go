@@ -47,6 +47,10 @@ type Device struct {
 // had data before, because jobs may format a disk themselves, for example a dynamic disk. After it was killed at any point, Prepare can be
 // repeated.
 func Prepare(ctx context.Context, sys system.System, disk api.Disk) (*Device, error) {
+	disk, err := withHistory(sys, disk)
+	if err != nil {
+		return nil, err
+	}
 	if err := filesystem.UnmountLeftover(sys); err != nil {
 		return nil, err
 	}
@@ -174,19 +178,20 @@ func (d *Device) MarkPublished() error {
 // may have its name, and a blank volume.
 const record = "/pod/formatted"
 
-// hadData reports whether a VM had the disk before.
-func hadData(sys system.System, disk api.Disk) (bool, error) {
+// withHistory returns the disk, with Formatted if a VM had it before. It is called once, before anything is changed. A kubelet that starts
+// again can report for a moment that the first attachment is ready, and the CPI then records that the disk is formatted: this attachment
+// formats the disk nevertheless.
+func withHistory(sys system.System, disk api.Disk) (api.Disk, error) {
 	if disk.Formatted {
-		return true, nil
+		return disk, nil
 	}
 	recorded, err := sys.ReadFile(record)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return false, err
+		return disk, err
 	}
-	if len(recorded) > 0 {
-		return true, nil
-	}
-	return sys.Exists(marker)
+	published, err := sys.Exists(marker)
+	disk.Formatted = len(recorded) > 0 || published
+	return disk, err
 }
 
 // Verify returns an error if the device does not show the disk any more, because another program detached its loop device.
