@@ -3,6 +3,7 @@ package main_test
 import (
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -237,6 +238,8 @@ var _ = Describe("kubectl bosh up and down", func() {
 	It("do not run the BOSH CLI after an interruption during the deep checks", func(ctx SpecContext) {
 		ws.namespace = newTestEnv(ctx).namespace
 		ws.writeImages(ctx)
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) // the program would inherit from nohup that it is ignored
+		DeferCleanup(signal.Reset, syscall.SIGHUP)
 		session := ws.start("y\n", append(firstRunArgs, "--namespace", ws.namespace, "--bosh", "./create-env", "--no-proxy")...)
 		Eventually(session.Out).Should(gbytes.Say("Pods of the stemcell run"))
 		session.Signal(syscall.SIGHUP)
