@@ -61,6 +61,7 @@ var _ = Describe("An API server that cannot be used", func() {
 		case <-r.Context().Done():
 		case <-time.After(time.Minute):
 		}
+		panic(http.ErrAbortHandler) // an empty response could still reach a client that cancels the request
 	}
 
 	rejectOnce := func(next http.HandlerFunc) http.HandlerFunc {
