@@ -49,8 +49,10 @@ type Attachment struct {
 // reports too early that the Pod is ready; then the agent does not find the disk, and the director's next attempt succeeds. Where more
 // depends on it, a startup probe waits, which that kubelet repeats, and which takes up to a second longer: when the first attachment is
 // ready, the CPI records that the disk is formatted, and no attachment that starts after that accepts a blank volume. When the attachment
-// of a VM with disk_strategy: recreate is ready, the VM Pod starts. That kubelet may report for a moment that the Pod is ready, because it
-// reports the status before it knows the probe (SyncPod in pkg/kubelet/kubelet.go): the program ignores what is recorded after its start.
+// of a VM with disk_strategy: recreate is ready, the VM Pod starts.
+//
+// Until it knows the probe, a restarted kubelet may still report that the Pod is ready (SyncPod in pkg/kubelet/kubelet.go). Therefore the
+// program reads only once, when it starts, whether the disk is recorded as formatted.
 func (a Attachment) Pod() AttachmentPod {
 	meta := newObjectMeta(AttachmentName(a.Disk), a.VM.Namespace, a.Director, RoleAttachment)
 	meta.Labels[LabelVM] = a.VM.Name
