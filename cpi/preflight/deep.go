@@ -155,7 +155,10 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	maps.Copy(vm.Annotations, requested)
 	c := s.config.NewCall(ProbeDirector, slog.New(slog.DiscardHandler))
 	c.Ctx, c.Client, c.ID = ctx, s.client, vm.Call
-	pod, err := c.Pods.Create(ctx, manifest.NodeProbePod(vm, node).Pod)
+	// An interruption does not cancel the request: the API server could complete it, and nothing would delete the Pod.
+	creation, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	defer cancel()
+	pod, err := c.Pods.Create(creation, manifest.NodeProbePod(vm, node).Pod)
 	if err != nil {
 		return manifest.HelperPod{}, err
 	}
