@@ -156,9 +156,9 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	c := s.config.NewCall(ProbeDirector, slog.New(slog.DiscardHandler))
 	c.Ctx, c.Client, c.ID = ctx, s.client, vm.Call
 	// An interruption does not cancel the request: the API server could complete it, and nothing would delete the Pod.
-	creation, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
+	detached, cancel := c.Detached(deepTimeout)
 	defer cancel()
-	pod, err := c.Pods.Create(creation, manifest.NodeProbePod(vm, node).Pod)
+	pod, err := c.Pods.Create(detached.Ctx, manifest.NodeProbePod(vm, node).Pod) //nolint:contextcheck // detached contains the context
 	if err != nil {
 		return manifest.HelperPod{}, err
 	}
