@@ -158,14 +158,19 @@ func (s *clusterState) runProbePod(ctx context.Context, node string, addresses [
 	// An interruption does not cancel the request: the API server could complete it, and nothing would delete the Pod.
 	detached, cancel := c.Detached(deepTimeout)
 	defer cancel()
-	pod, err := c.Pods.Create(detached.Ctx, manifest.NodeProbePod(vm, node).Pod) //nolint:contextcheck // detached contains the context
-	if err != nil {
+	adopt := func(*corev1.Pod) call.Decision { return call.Adopt }
+	pod, _, err := call.EnsureOwned(detached, c.Pods, manifest.NodeProbePod(vm, node).Pod, adopt, detached.DeletePodAndWait)
+	if pod == nil {
 		return manifest.HelperPod{}, err
 	}
 	probe := manifest.HelperPod{Pod: pod}
 	defer deleteProbePod(c, probe) //nolint:contextcheck // the call contains the context
-	if _, err := c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, ProbeDirector)); err != nil {
-		return manifest.HelperPod{}, err
+	if err != nil {
+		return probe, err
+	}
+	_, err = c.Services.Create(ctx, manifest.NodeProbeService(vm.Name).Object(manifest.VMPod{Pod: pod}, ProbeDirector))
+	if err != nil && !errors.Is(err, kube.ErrExists) { // its name is new: if it exists, the response was lost
+		return probe, err
 	}
 	err = c.WaitForHelperPod(call.CodeClusterError, probe, "the Pod did not run") //nolint:contextcheck // c contains the context
 	return probe, cmp.Or(imageVolumeError(probe), err)

@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net/http"
+	"net/http/httptest"
+	"path"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	. "github.com/onsi/ginkgo/v2"
@@ -323,6 +326,37 @@ var _ = Describe("Preflight checks", func() {
 			}
 			Expect(cluster.Names("pods")).To(BeEmpty())
 			Expect(cluster.Names("services")).To(BeEmpty())
+		})
+
+		// loseCreations loses the first response to the creation of each resource, and calls lost after each of them.
+		loseCreations := func(lost func()) {
+			resources := map[string]bool{}
+			cluster.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
+				resource := path.Base(r.URL.Path)
+				if r.Method != http.MethodPost || r.URL.Query().Has("dryRun") || (resource != "pods" && resource != "services") || resources[resource] {
+					return false
+				}
+				resources[resource] = true
+				cluster.Handle(httptest.NewRecorder(), r)
+				lost()
+				panic(http.ErrAbortHandler)
+			}
+		}
+
+		It("pass if the responses to the creations of the Pod and the Service are lost", func(ctx context.Context) {
+			var lost atomic.Int32
+			loseCreations(func() { lost.Add(1) })
+			Expect(run(ctx, image)["run-vm"]).To(HaveField("Verdict", OK))
+			Expect(lost.Load()).To(BeEquivalentTo(2))
+			Expect(cluster.Names("pods")).To(BeEmpty())
+		})
+
+		It("leave no Pod if they are interrupted while the API server creates it", func(ctx context.Context) {
+			interrupted, interrupt := context.WithCancel(ctx)
+			loseCreations(interrupt)
+			run(interrupted, image)
+			Expect(interrupted.Err()).To(HaveOccurred())
+			Expect(cluster.Names("pods")).To(BeEmpty())
 		})
 
 		It("are unknown if no node has the labels of the node selector", func(ctx context.Context) {
