@@ -27,7 +27,7 @@ var _ = Describe("A delayed call", func() {
 		return nilIfNotFound(cluster.CoreV1().Pods(env.namespace).Get(ctx, name, metav1.GetOptions{}))
 	}
 
-	It("does not delete the VM of a retried create_vm when it fails", func(ctx context.Context) {
+	It("does not delete the VM of a retried create_vm when it fails", long, func(ctx context.Context) {
 		properties := map[string]any{"annotations": map[string]any{"test/hold": "yes"}}
 		arguments := []any{"one", stemcellCID, properties, dynamicNetwork(), []string{}, map[string]any{}}
 		late := startCall(ctx, env.directorWithTimeouts(map[string]any{"create_vm": "20s"}), "create_vm", arguments...)

@@ -9,7 +9,7 @@ import (
 )
 
 var _ = Describe("A disk that many detach_disk calls found in use", func() {
-	It("can be detached after it is no longer in use, and its attachment Pod gets a limited number of exclusivity checks", func(ctx context.Context) {
+	It("can be detached after it is no longer in use, and its attachment Pod gets a limited number of exclusivity checks", long, func(ctx context.Context) {
 		env, vm, disk := newTestEnvWithAttachedDisk(ctx)
 		pods := cluster.CoreV1().Pods(env.namespace)
 		Expect(env.annotatePod(ctx, disk+"-attachment", "test/busy", new("process 7 (postgres) has it mounted"))).To(Succeed())

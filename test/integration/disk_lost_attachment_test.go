@@ -171,7 +171,7 @@ var _ = Describe("An attachment Pod that another client is deleting", func() {
 		Expect(detachCountingChecks(ctx)).To(Equal(1))
 	})
 
-	It("does not block an attach_disk to the same VM while the disk is in use", func(ctx context.Context) {
+	It("does not block an attach_disk to the same VM while the disk is in use", long, func(ctx context.Context) {
 		env.mustCall(ctx, "attach_disk", vm, disk)
 		Expect(env.getPVC(ctx, disk).Labels).To(HaveKeyWithValue(manifest.LabelVM, vm))
 	})
@@ -203,7 +203,7 @@ var _ = Describe("A disk that is deleted and attached at the same time", func() 
 })
 
 var _ = Describe("A disk for a VM on a node without capacity for another Pod", func() {
-	It("makes attach_disk fail at once, and the error quotes the scheduler, which preempts no VM", func(ctx context.Context) {
+	It("makes attach_disk fail at once, and the error quotes the scheduler, which preempts no VM", long, func(ctx context.Context) {
 		node := "full"
 		createNode(ctx, node)
 		env := newTestEnv(ctx)

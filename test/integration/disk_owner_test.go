@@ -227,7 +227,7 @@ var _ = Describe("A disk in two calls at the same time", func() {
 		env.mustCall(ctx, "attach_disk", env.createVM(ctx, "two", disk), disk)
 	})
 
-	It("keeps the attachment Pod that a retried attach_disk waits for when a late one fails", func(ctx context.Context) {
+	It("keeps the attachment Pod that a retried attach_disk waits for when a late one fails", long, func(ctx context.Context) {
 		proxy.Reset(func(_ int, rw http.ResponseWriter, r *http.Request, next http.Handler) {
 			annotateNewPod(r, map[string]string{"test/hold": "yes"})
 			next.ServeHTTP(rw, r)

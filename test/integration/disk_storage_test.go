@@ -41,7 +41,7 @@ var _ = Describe("The volume of a disk", func() {
 		Expect(env.mustFail(ctx, "resize_disk", "disk-none", 128).Type).To(Equal("Bosh::Clouds::DiskNotFound"))
 	})
 
-	Describe("with an expansion that fails", func() {
+	Describe("with an expansion that fails", long, func() {
 		for cause, annotations := range map[string]map[string]any{
 			"because it is infeasible": {"test/most": "170Mi"},
 			"because it times out":     {"test/slow": "yes"},

@@ -95,9 +95,9 @@ var _ = DescribeTable("create_vm reports why it cannot succeed, and no objects r
 		prepare:    simulateAutoscaler("TriggeredScaleUp", "pod triggered scale-up: [{large 1->2 (max: 3)}]"),
 		timeouts:   map[string]any{"unschedulable": "8s"},
 		properties: map[string]any{"cpu": 100000}, messages: []string{"Insufficient cpu", "within 8s"}}),
-	Entry("no node with enough capacity, and no autoscaler", vmFailure{
+	Entry("no node with enough capacity, and no autoscaler", long, vmFailure{
 		properties: map[string]any{"cpu": 100000}, messages: []string{"requests cpu: 100k, and the largest node has "}}),
-	Entry("no node in the zone, and no autoscaler", vmFailure{
+	Entry("no node in the zone, and no autoscaler", long, vmFailure{
 		properties: map[string]any{"zone": "none"},
 		messages:   []string{"no node matches the VM's placement", "it requires the node label topology.kubernetes.io/zone=none, which no node has"}}),
 	Entry("no node, with a wait until the timeout", vmFailure{untilTimeout: true, retry: true,

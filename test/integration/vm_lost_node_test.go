@@ -196,7 +196,7 @@ var _ = Describe("A volume that is not accessible from the node of the VM", func
 		env.mustCall(ctx, "attach_disk", vms[0], disk)
 	})
 
-	Describe("with a VM that needs another node", func() {
+	Describe("with a VM that needs another node", long, func() {
 		var (
 			env  testEnv
 			disk string
