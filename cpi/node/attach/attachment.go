@@ -26,10 +26,12 @@ const (
 	image       = "/volume/disk.img" // the disk's image file, with volumeMode Filesystem
 
 	attempts = 15
-	pause    = 200 * time.Millisecond
 
 	minWait, maxWait = 20 * time.Millisecond, time.Second // for a disk that is in use
 )
+
+// pause is the time between attempts. It is a variable for specs in which all attempts fail.
+var pause = 200 * time.Millisecond
 
 // attachment is the attachment of a disk to a VM.
 type attachment struct {

@@ -67,6 +67,7 @@ var _ = Describe("The exclusivity check", func() {
 		})
 
 		It("waits if no process is visible, for example while the kernel writes the data of an unmounted filesystem", func() {
+			DeferCleanup(attach.ShortenPauses())
 			release := f.hold("/dev/volume")
 			tries := 0
 			sys := f.failing(func(call, path string) error {

@@ -105,6 +105,7 @@ var _ = Describe("An attachment that cannot publish its disk", func() {
 	})
 
 	It("fails if the disk is in use outside of the VM", func() {
+		DeferCleanup(attach.ShortenPauses())
 		numbers := f.addBlockVolume()
 		format(f.Path("dev/volume"))
 		f.hold("/dev/volume")

@@ -238,6 +238,7 @@ var _ = Describe("An attachment", func() {
 	})
 
 	It("does not publish the device of a killed attachment again if it is mounted outside of the VM", func() {
+		DeferCleanup(attach.ShortenPauses())
 		_, numbers := f.publishImage()
 		f.hold(nodePath)
 		f.addMount(numbers)
