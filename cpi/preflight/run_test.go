@@ -328,24 +328,24 @@ var _ = Describe("Preflight checks", func() {
 			Expect(cluster.Names("services")).To(BeEmpty())
 		})
 
-		// loseCreations loses the first response to the creation of each resource, and calls lost after each of them.
-		loseCreations := func(lost func()) {
-			resources := map[string]bool{}
+		// loseFirstCreations loses the response to the first request that creates a Pod, and to the first that creates a Service, and calls lost each time.
+		loseFirstCreations := func(lost func()) {
+			created := map[string]bool{}
 			cluster.Intercept = func(_ http.ResponseWriter, r *http.Request) bool {
 				resource := path.Base(r.URL.Path)
-				if r.Method != http.MethodPost || r.URL.Query().Has("dryRun") || (resource != "pods" && resource != "services") || resources[resource] {
+				if r.Method != http.MethodPost || r.URL.Query().Has("dryRun") || (resource != "pods" && resource != "services") || created[resource] {
 					return false
 				}
-				resources[resource] = true
+				created[resource] = true
 				cluster.Handle(httptest.NewRecorder(), r)
 				lost()
 				panic(http.ErrAbortHandler)
 			}
 		}
 
-		It("pass if the responses to the creations of the Pod and the Service are lost", func(ctx context.Context) {
+		It("pass if the responses to the requests that create the Pod and the Service are lost", func(ctx context.Context) {
 			var lost atomic.Int32
-			loseCreations(func() { lost.Add(1) })
+			loseFirstCreations(func() { lost.Add(1) })
 			Expect(run(ctx, image)["run-vm"]).To(HaveField("Verdict", OK))
 			Expect(lost.Load()).To(BeEquivalentTo(2))
 			Expect(cluster.Names("pods")).To(BeEmpty())
@@ -353,7 +353,7 @@ var _ = Describe("Preflight checks", func() {
 
 		It("leave no Pod if they are interrupted while the API server creates it", func(ctx context.Context) {
 			interrupted, interrupt := context.WithCancel(ctx)
-			loseCreations(interrupt)
+			loseFirstCreations(interrupt)
 			run(interrupted, image)
 			Expect(interrupted.Err()).To(HaveOccurred())
 			Expect(cluster.Names("pods")).To(BeEmpty())

@@ -152,8 +152,8 @@ var shortTimeouts = map[string]any{
 // needsShortTimeouts reports whether the call waits for a response that does not arrive. It does not wait for that of an Event.
 func (tc testCase) needsShortTimeouts() bool { return tc.shortTimeout && !isEventRequest(tc.request) }
 
-// withholdsEventResponses reports whether requests that create Events get no response. No other request has this fault then, even if the nth
-// request is another one than without a fault: the call has its usual timeouts, and would wait ten minutes.
+// withholdsEventResponses reports whether the requests that create Events get no response. The fault then applies only to them, even if the
+// nth request of this call is a different one: the call has its usual timeouts, of up to ten minutes, and would wait for the response.
 func (tc testCase) withholdsEventResponses() bool {
 	return tc.shortTimeout && isEventRequest(tc.request)
 }

@@ -30,7 +30,7 @@ func TestIntegration(t *testing.T) {
 	RunSpecs(t, "integration")
 }
 
-// long is the priority of specs that take 20 seconds or more, mostly to wait. They start first, because at the end they would run alone.
+// long is the priority of specs that take 20 seconds or more, mostly waiting. They start first, because at the end they would run alone.
 const long = SpecPriority(1)
 
 // Each Ginkgo process has separate clients and a separate proxy. All processes share the rest.

@@ -30,7 +30,7 @@ const (
 	minWait, maxWait = 20 * time.Millisecond, time.Second // for a disk that is in use
 )
 
-// pause is the time between attempts. It is a variable for specs in which all attempts fail.
+// pause is the time between attempts. Specs with many failed attempts shorten it.
 var pause = 200 * time.Millisecond
 
 // attachment is the attachment of a disk to a VM.
